@@ -1,0 +1,1 @@
+"""lakemirror: any program that can write a file gets live Delta tables."""

@@ -1,0 +1,128 @@
+"""Every error a user can meet, as a stable code.
+
+    LakemirrorError            anything with a code: caught by the command line, shown without a traceback
+      TableError               stops one mirrored table (contract section 5); others go on
+      SetupError               the machine or the configuration is not ready; nothing was touched
+
+The code decides everything that is not said in the message: whether trying again can help, the exit code, the
+HTTP status and the hint. One row of `CODES` is one code; there is no second place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a code means for whoever meets it.
+
+    `retry`: the same attempt may succeed later without anybody doing anything (a concurrent commit, a store that
+    does not answer). `exit_code`: of a command that ends with it (0 done, 1 failed, 2 usage, 3 a table needs
+    attention, 4 not yet). `http_status`: of the service. `hint`: the command or edit that helps.
+    """
+
+    retry: bool
+    exit_code: int
+    http_status: int
+    hint: str
+
+
+CODES: dict[str, Kind] = {
+    # the landing zone: metadata
+    "metadata-invalid": Kind(False, 3, 422, "Correct _metadata.json; the table goes on by itself."),
+    "key-columns-changed": Kind(
+        False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it anew."
+    ),
+    "detection-strategy-changed": Kind(
+        False, 3, 409, "Put LastUpdateTimeFileDetection back, or delete the table folder and publish it anew."
+    ),
+    "not-supported": Kind(False, 3, 501, "This part of the contract is not built yet; publish Parquet in sequence."),
+    # the landing zone: files
+    "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
+    "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
+    "table-name-ambiguous": Kind(
+        False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
+    ),
+    # rows and columns
+    "row-marker-invalid": Kind(
+        False, 3, 422, "Row markers are 0 insert, 1 update, 2 delete, 4 upsert: replace the file under the same name."
+    ),
+    "key-columns-missing": Kind(
+        False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
+    ),
+    "key-column-absent": Kind(False, 3, 422, "Replace the file by one that holds every key column."),
+    "columns-ambiguous": Kind(False, 3, 422, "Replace the file by one whose column names differ by more than case."),
+    "column-name-invalid": Kind(
+        False, 3, 422, "Replace the file by one without space , ; { } ( ) = tab or newline in the column name."
+    ),
+    "type-changed": Kind(
+        False, 3, 409, "Replace the file by one with the table's type, or delete the table folder and publish it anew."
+    ),
+    "type-unsupported": Kind(False, 3, 422, "Replace the file by one that holds the column in another type."),
+    "value-invalid": Kind(False, 3, 422, "Replace the file by one whose values fit the declared types."),
+    # the Delta table
+    "target-foreign": Kind(
+        False, 3, 409, "Move the existing Delta table away, or rename the table folder: lakemirror did not make it."
+    ),
+    "table-unreadable": Kind(
+        False, 3, 500, "Read the Delta table with another client; restore it, or delete the table folder and reload."
+    ),
+    "concurrent-commit": Kind(True, 3, 409, "Nothing to do: it is tried again."),
+    # machine and configuration
+    "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),
+    "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
+    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
+    "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
+    "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
+    "jars-missing": Kind(
+        False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"
+    ),
+    "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
+    "internal": Kind(True, 1, 500, "Report it with the log; nothing of the failing batch was applied."),
+}
+
+
+class LakemirrorError(Exception):
+    """An error with a stable code, one sentence, and a hint what to do."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        table: str | None = None,
+        file: str | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = CODES[code]
+        self.code = code
+        self.message = message
+        self.hint = hint or self.kind.hint
+        self.table = table
+        self.file = file
+        self.row = row
+        self.column = column
+
+    @property
+    def retry(self) -> bool:
+        """True where the same attempt may succeed later by itself."""
+        return self.kind.retry
+
+    @property
+    def exit_code(self) -> int:
+        return self.kind.exit_code
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class TableError(LakemirrorError):
+    """Stops one mirrored table at one file (contract section 5)."""
+
+
+class SetupError(LakemirrorError):
+    """The machine or the configuration is not ready; nothing was touched."""
