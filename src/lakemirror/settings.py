@@ -1,0 +1,129 @@
+"""Settings: flag > environment (`LAKEMIRROR_…`) > `mirroring.json` > default. One class, one sentence each.
+
+The sentence (`help`) feeds `--help` and `docs/reference/settings.md`; a test holds the page against this class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakemirror.errors import LakemirrorError
+
+
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of the engine. Durations in seconds unless the name says days."""
+
+    # the contract's options (sections 4, 5, 8, 9)
+    default_schema: str = _setting("", "Schema of tables without a schema folder; empty: directly under Tables/.")
+    retention_in_days: float = _setting(7.0, "How many days old Delta files are kept before VACUUM removes them.")
+    change_data_feed: bool = _setting(False, "Write Delta's change data feed on every mirrored table.")
+    processed_retention: float = _setting(7.0, "How many days applied files rest in _ProcessedFiles.")
+    dropped_retention: float = _setting(7.0, "How many days dropped tables rest in Files/_DroppedTables.")
+    settle: float = _setting(30.0, "Seconds an unfinished file may take before it counts as unreadable.")
+    deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
+    # the engine
+    parallel_tables: int = _setting(4, "How many tables are applied at once.")
+    batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
+    batch_bytes: int = _setting(2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).")
+    poll: float = _setting(0.3, "Seconds between two looks at the landing zone while files arrive.")
+    poll_idle: float = _setting(1.0, "Seconds between two looks when nothing has arrived for a while.")
+    retry_limit: float = _setting(300.0, "Longest pause in seconds between two tries at a table that cannot go on.")
+    maintenance: bool = _setting(True, "Compact small files and remove unused ones in idle time (run only).")
+    # Spark
+    master: str = _setting("", "Spark master; empty: local[*].")
+    jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
+    cache_dir: str = _setting("", "Where jars and the start-up archive are kept; empty: ~/.cache/lakemirror.")
+    driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")
+    spark: tuple[tuple[str, str], ...] = _setting((), "Any spark.* setting, as KEY=VALUE; may be repeated.")
+
+    def with_definition(self, definition: Mapping[str, Any]) -> Settings:
+        """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""
+        properties = _inner(definition, "properties", "target", "typeProperties")
+        changes: dict[str, Any] = {}
+        for name, key in (
+            ("default_schema", "defaultSchema"),
+            ("retention_in_days", "retentionInDays"),
+            ("change_data_feed", "enableDeltaChangeDataFeed"),
+        ):
+            if key in properties:
+                changes[name] = _convert(name, properties[key])
+        if not 1 <= changes.get("retention_in_days", 1) <= 30:
+            raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must lie between 1 and 30")
+        own = _inner(definition, "lakemirror")
+        fields = {f.name for f in dataclasses.fields(self)}
+        for key, value in own.items():
+            name = {"retention": "processed_retention"}.get(key, key)
+            if name in fields:
+                changes[name] = _convert(name, value)
+        return dataclasses.replace(self, **changes)
+
+    def with_environment(self, environment: Mapping[str, str] | None = None) -> Settings:
+        """These settings, overlaid by `LAKEMIRROR_<NAME>` variables; `LAKEMIRROR_SPARK` holds KEY=VALUE,KEY=VALUE."""
+        environment = os.environ if environment is None else environment
+        changes = {}
+        for f in dataclasses.fields(self):
+            value = environment.get(f"LAKEMIRROR_{f.name.upper()}")
+            if value is not None:
+                changes[f.name] = _convert(f.name, value)
+        return dataclasses.replace(self, **changes)
+
+    def with_flags(self, **flags: Any) -> Settings:
+        """These settings, overlaid by every flag that is not None."""
+        return dataclasses.replace(self, **{k: _convert(k, v) for k, v in flags.items() if v is not None})
+
+
+def resolve(definition: Mapping[str, Any], **flags: Any) -> Settings:
+    """The settings of one database: flags over environment over `mirroring.json` over defaults."""
+    return Settings().with_definition(definition).with_environment().with_flags(**flags)
+
+
+def parse_definition(data: bytes) -> Mapping[str, Any]:
+    """The contents of `mirroring.json`; LakemirrorError `definition-invalid`."""
+    try:
+        parsed = json.loads(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise LakemirrorError("definition-invalid", f"mirroring.json is not valid JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise LakemirrorError("definition-invalid", "mirroring.json must hold a JSON object")
+    return parsed
+
+
+def _inner(value: Any, *path: str) -> Mapping[str, Any]:
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+_KINDS = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = _KINDS.get(name)
+    try:
+        if kind is bool and isinstance(value, str):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+        if kind is bool and not isinstance(value, bool):
+            raise ValueError(value)
+        if kind is tuple:
+            if isinstance(value, str):
+                value = [item for item in value.split(",") if item]
+            if isinstance(value, Mapping):
+                return tuple((str(k), str(v)) for k, v in value.items())
+            return tuple(item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value)
+        if kind is float and isinstance(value, bool):
+            raise ValueError(value)
+        return kind(value) if kind else value
+    except (KeyError, ValueError, TypeError) as error:
+        raise LakemirrorError(
+            "setting-invalid", f"{name}: {value!r} is not a {kind.__name__ if kind else ''}"
+        ) from error
