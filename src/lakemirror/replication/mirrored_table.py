@@ -29,9 +29,9 @@ from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
 from lakemirror.replication.position import Manifest, Position, current_position
 from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, to_delta
+from lakemirror.replication.table_log import KEYS_PROPERTY
 
 IDENTITY_PROPERTY = "lakemirror.identity"
-KEYS_PROPERTY = "lakemirror.keyColumns"
 
 _SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file
 _BROADCAST_ROWS = 1_000_000
@@ -78,7 +78,14 @@ class MirroredTable:
         self._path = path
 
     def apply(
-        self, work: Work, files: Sequence[Any], uri_of: Any, *, most_files: int, most_bytes: int
+        self,
+        work: Work,
+        files: Sequence[Any],
+        uri_of: Any,
+        *,
+        most_files: int,
+        most_bytes: int,
+        trust_statistics: bool = True,
     ) -> tuple[Applied | None, TableError | None]:
         """Applies the longest run of `files` that can be one commit.
 
@@ -96,7 +103,7 @@ class MirroredTable:
                 upsert_by_default=work.upsert_by_default,
                 most_files=most_files,
                 most_bytes=most_bytes,
-                trust_statistics=True,
+                trust_statistics=trust_statistics,
             )
             if batch is None:
                 return None, error
