@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup, identity
-from lakemirror.landing_zone.change_file import ChangeFile, Pending, pending
-from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata, unsupported
+from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, change_files, pending
+from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.replication.changes import UntrueStatistics
 from lakemirror.replication.mirrored_table import Applied, MirroredTable, Work
@@ -52,7 +52,9 @@ class Look:
     table_log: TableLog | None = None
     pending: Pending = field(default_factory=Pending)
     work: Work | None = None
+    identity: str = ""
     reseeding: bool = False
+    waiting: Waiting | None = None
     error: LakemirrorError | None = None
     warnings: list[Warned] = field(default_factory=list)
 
@@ -62,6 +64,24 @@ class Look:
         if self.table_log is None or self.table_log.position is None or self.reseeding:
             return 0
         return self.table_log.position.number
+
+    @property
+    def leftovers(self) -> bool:
+        """True where applied files but the newest still lie in the table folder."""
+        return any(number < self.position for number, _ in change_files(self.folder, self.metadata))
+
+    def after(self, applied: Applied, work: Work) -> Look:
+        """The same look once a batch of it is applied: what is left of its files."""
+        left = self.pending.files[len(applied.batch.files) :]
+        return replace(
+            self,
+            table_log=TableLog(applied.position, applied.manifest, applied.manifest.key_columns),
+            pending=replace(self.pending, files=left),
+            work=replace(
+                work, expected=applied.position, rows_before=applied.manifest.rows, bytes_before=applied.manifest.bytes
+            ),
+            reseeding=False,
+        )
 
 
 class Replicator:
@@ -92,15 +112,12 @@ class Replicator:
         found.table_log = read_table_log(self._storage.uri(self.target))
         found.metadata = self._read_metadata(folder)
         found.warnings += found.metadata.warnings
-        refused = unsupported(found.metadata)
-        if refused is not None:
-            raise refused
         at = found.table_log.position if found.table_log else None
         if found.table_log is not None and at is None:
             raise TableError(
                 "target-foreign", f"{self.target} holds a Delta table that lakemirror did not make", file=self.target
             )
-        known = self._identify(found, at, mark)
+        found.identity = known = self._identify(found, at, mark)
         found.reseeding = at is not None and known != at.identity
         if not found.reseeding:
             self._check_keys(found)
@@ -112,8 +129,10 @@ class Replicator:
             settle=self._settings.settle,
             read_footer=self._footer,
             limit=self._settings.batch_files,
+            applied=self._last_applied(found),
         )
         found.warnings += found.pending.warnings
+        found.waiting = found.waiting or found.pending.waiting
         if found.pending.files:
             found.work = self._work(found, at, known)
         else:
@@ -204,6 +223,11 @@ class Replicator:
                 table=str(self.name),
                 file=found.folder.metadata.path if found.folder.metadata else None,
             )
+
+    def _last_applied(self, found: Look) -> dict[int, str]:
+        """The etag of the newest applied file, which stays in the folder, by its number."""
+        manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
+        return {manifest.last: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
 
     def _work(self, found: Look, at: Position | None, known: str) -> Work:
         manifest: Manifest | None = None if found.reseeding or not found.table_log else found.table_log.manifest
