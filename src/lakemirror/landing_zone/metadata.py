@@ -143,13 +143,13 @@ class _Members:
         self._values: dict[str, tuple[str, Any]] = {}
         self._doubled: dict[str, str] = {}
         for name, value in members:
-            earlier = self._values.setdefault(name.casefold(), (name, value))
+            earlier = self._values.setdefault(name.lower(), (name, value))
             if earlier[1] != value:
-                self._doubled[name.casefold()] = f"{path}{earlier[0]} and {path}{name}"
+                self._doubled[name.lower()] = f"{path}{earlier[0]} and {path}{name}"
 
     def take(self, name: str) -> Any:
         """The value, or None where it is absent or null."""
-        key = name.casefold()
+        key = name.lower()
         if key in self._doubled:
             raise _invalid(self.file, f"says different things in {self._doubled[key]}")
         return self._values.pop(key, (name, None))[1]
@@ -164,8 +164,8 @@ class _Members:
         value = self.take(name)
         if value is None:
             return default
-        if isinstance(value, str) and value.casefold() in ("true", "false"):
-            return value.casefold() == "true"
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
         if not isinstance(value, bool):
             raise self.wrong(name, value, "must be true or false")
         return value
@@ -175,7 +175,7 @@ class _Members:
         if value is None:
             return default
         for each in allowed:
-            if each.casefold() == value.casefold():
+            if each.lower() == value.lower():
                 return each
         raise self.wrong(name, value, f"must be one of {', '.join(json.dumps(each) for each in allowed)}")
 
@@ -229,8 +229,8 @@ def _metadata(members: _Members) -> TableMetadata:
     partitioned = members.flag("isPartitionEnabled", False)
     extension = _extension(members)
     format_members, schema = members.inner("fileFormatTypeProperties"), members.inner("SchemaDefinition")
-    looks_delimited = (format_members or schema) is not None and (extension or "").casefold() != "parquet"
-    looks_delimited = looks_delimited or (extension or "parquet").casefold() != "parquet"
+    looks_delimited = (format_members or schema) is not None and (extension or "").lower() != "parquet"
+    looks_delimited = looks_delimited or (extension or "parquet").lower() != "parquet"
     format_ = members.choice("fileFormat", _FORMATS, "CSV" if looks_delimited else "Parquet")
     delimited: DelimitedFormat | None = None
     columns: tuple[DeclaredColumn, ...] = ()
@@ -263,9 +263,9 @@ def _key_columns(members: _Members) -> tuple[str, ...]:
             raise members.wrong("keyColumns", name, "must name columns")
         if name == ROW_MARKER:
             raise members.wrong("keyColumns", name, "must name columns of the table")
-        if name.casefold() in seen:
+        if name.lower() in seen:
             raise _invalid(members.file, f"keyColumns names {_shown(name)} twice")
-        seen[name.casefold()] = name
+        seen[name.lower()] = name
     return tuple(value)
 
 
@@ -338,9 +338,9 @@ def _columns(members: _Members | None) -> tuple[DeclaredColumn, ...]:
         column = _column(members.wrap(f"Columns[{number}]", item))
         if column.name == ROW_MARKER:
             continue  # never a column of the table; publishers need not list it
-        if column.name.casefold() in columns:
+        if column.name.lower() in columns:
             raise _invalid(members.file, f"SchemaDefinition.Columns names {_shown(column.name)} twice")
-        columns[column.name.casefold()] = column
+        columns[column.name.lower()] = column
     return tuple(columns.values())
 
 
@@ -353,7 +353,7 @@ def _column(members: _Members) -> DeclaredColumn:
     if type_ is None:
         raise members.wrong("DataType", type_, "must name a type")
     for each, table_type in _DATA_TYPES.items():
-        if each.casefold() == type_.strip().casefold():
+        if each.lower() == type_.strip().lower():
             return DeclaredColumn(name, each, table_type, nullable)
     decimal = _DECIMAL.fullmatch(type_.strip())
     if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):

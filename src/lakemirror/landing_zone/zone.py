@@ -97,7 +97,7 @@ def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:
     """
     targets: dict[str, list[TableName]] = {}
     for name in sorted(zone.tables):
-        targets.setdefault(name.target(default_schema).casefold(), []).append(name)
+        targets.setdefault(name.target(default_schema).lower(), []).append(name)
     found: dict[TableName, TableName] = {}
     for target, names in targets.items():
         if len(names) > 1:
