@@ -119,8 +119,7 @@ def train(session: SparkSession, folder: Path) -> None:
 def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
     """Where the archive for these programs lies; the class path's files count with their order, sizes and times."""
     home = jvm.spark_home()
-    spark_jars = home / "jars"
-    paths = [*delta_jars, *(spark_jars / name for name in (os.listdir(spark_jars) if spark_jars.is_dir() else []))]
+    paths = [*delta_jars, *(home / "jars").glob("*.jar")]
     facts = [str(java.home), java.version, str(home)]
     for path in paths:
         stat = path.stat()
