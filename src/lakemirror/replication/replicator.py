@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone import cleanup, identity
+from lakemirror.landing_zone import cleanup
 from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, change_files, pending
+from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.replication.changes import UntrueStatistics
@@ -211,7 +212,17 @@ class Replicator:
         return footer
 
     def _identify(self, found: Look, at: Position | None, mark: bool) -> str:
-        raise NotImplementedError
+        """The id of the table folder; another one than the table's means that the folder was made again."""
+        so_far = None
+        if at is not None:
+            manifest = found.table_log.manifest if found.table_log else None
+            last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
+            so_far = AppliedSoFar(at.identity, at.number, last)
+        failpoints.reach("identity.before-marker")
+        decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
+        if decided.warning is not None:
+            found.warnings.append(decided.warning)
+        return decided.id
 
     def _check_keys(self, found: Look) -> None:
         before = found.table_log.key_columns if found.table_log else ()
