@@ -88,7 +88,7 @@ class Scheduler:
                 look.work = None
                 look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
             self._note(name, look)
-            if look.work is not None and self.states[name].due(_fingerprint(look), now):
+            if look.work is not None and self._due(name, look, now):
                 looks.append((name, look))
             else:
                 self._tidy(replicator, look, now)
@@ -150,11 +150,15 @@ class Scheduler:
             warnings=look.warnings,
             reseeding=look.reseeding,
             error=look.error,
-            fingerprint=_fingerprint(look),
+            fingerprint=_fingerprint(look, look.error or state.error),
         )
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
+
+    def _due(self, name: TableName, look: Look, now: float) -> bool:
+        state = self.states[name]
+        return state.due(_fingerprint(look, state.error), now)
 
     def _submit(self, name: TableName, look: Look) -> None:
         with self._lock:
@@ -216,10 +220,16 @@ class Scheduler:
         return look
 
     def _failed(self, name: TableName, look: Look, error: LakemirrorError) -> None:
+        before = self.states[name].error
         self.states[name] = table_state.failed(
-            self.states[name], error, _fingerprint(look), now=time.time(), longest=self._settings.retry_limit
+            self.states[name],
+            error,
+            _fingerprint(look, error),
+            now=time.time(),
+            longest=self._settings.retry_limit,
         )
-        self._report(name, error)
+        if before is None or str(before) != str(error):
+            self._report(name, error)
 
     def _report(self, name: TableName, error: LakemirrorError) -> None:
         log.debug("%s: %s", name, error)
@@ -270,8 +280,8 @@ def skipped_warnings(zone: Zone) -> list[Warned]:
     return [Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped]
 
 
-def _fingerprint(look: Look) -> str:
-    """Changes when what an apply failed on may have changed: the next file or the metadata."""
-    first = look.pending.files[0].entry.etag if look.pending.files else ""
+def _fingerprint(look: Look, error: LakemirrorError | None) -> str:
+    """Changes when what an apply failed on may have changed: that file, the metadata, or the folder as a whole."""
+    file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
-    return f"{look.position}|{first}|{metadata}|{look.identity}"
+    return f"{file}|{metadata}|{look.identity}"
