@@ -185,7 +185,9 @@ def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
     """Data files that are no change files of this table, and folders left out: likely a publisher's mistake."""
     warnings = []
     for stem, entry in sorted(_others(folder, metadata), key=lambda each: each[1].path):
-        if not _lies_directly(entry, folder) and not metadata.partitioned:
+        if metadata.file_detection_strategy != SEQUENTIAL:
+            why = f"the table's files end in .{metadata.file_extension}"
+        elif not _lies_directly(entry, folder) and not metadata.partitioned:
             why = "it lies in a sub-folder"
         elif not _NUMBER.fullmatch(stem):
             why = "its name is not 20 digits"
@@ -224,10 +226,12 @@ _DOUBLE = re.compile(r"([0-9]{20})\.(.+)\.([0-9]+)")
 
 def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Entry]]:
     """The data files that are no change files, each with its name before the extension."""
-    files = change_files(folder, metadata)
-    if len(files) == len(folder.files):
+    if metadata.file_detection_strategy == SEQUENTIAL:
+        own = {entry.path for _, entry in change_files(folder, metadata)}
+    else:
+        own = {entry.path for entry in folder.files if entry.name.endswith(f".{metadata.file_extension}")}
+    if len(own) == len(folder.files):
         return []
-    own = {entry.path for _, entry in files}
     return [
         (match[1], entry)
         for entry in folder.files

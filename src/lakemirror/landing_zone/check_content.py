@@ -86,7 +86,7 @@ def _check_columns(
             if ROW_MARKER in names.values():
                 yield found("columns-ambiguous", f"the column {ROW_MARKER} is there twice")
             names[column.name.lower()] = column.name
-            if not (pa.types.is_integer(column.arrow_type) or column.table_type in ("string", None)):
+            if not _can_mark(column):
                 yield found("row-marker-invalid", f"{ROW_MARKER} is {column.arrow_type}, neither integer nor string")
             continue
         earlier = names.setdefault(column.name.lower(), column.name)
@@ -192,6 +192,7 @@ def _batch_rows(footer: pq.FileMetaData, names: Sequence[str]) -> int:
 
 
 def _look_at_markers(values: pa.Array, done: int, rows: _Rows, upsert_by_default: bool) -> None:
+    values = values.storage if isinstance(values, pa.ExtensionArray) else values
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     codes: dict[str, list[int]] = {"bad": [], "keyed": []}
     for code, value in enumerate(encoded.dictionary):
@@ -224,6 +225,17 @@ def _marker_number(value: object) -> int | None:
     """The marker's number; None where it is no whole number."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
     return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _can_mark(column: FileColumn) -> bool:
+    """True for whole numbers and text, however they are stored, and for a column that has no type yet."""
+    type_ = column.arrow_type
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+    return bool(is_text or pa.types.is_integer(type_) or pa.types.is_null(type_) or column.encoding == "enum")
 
 
 def _is_nested(column: FileColumn) -> bool:
