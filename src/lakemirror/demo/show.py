@@ -31,10 +31,10 @@ def mirrored_tables(tables: Iterable[MirroredTable]) -> Table:
     shown.add_column("table")
     for heading in ("rows", "files", "changes", "seconds", "changes/s"):
         shown.add_column(heading, justify="right")
-    shown.add_column("checked")
+    shown.add_column("as the source")
     for table in tables:
         rate = f"{table.changes / table.seconds:,.0f}" if table.seconds > 0 else "–"
-        mark = Text("as in the source", "green") if table.ok else Text("differs", "bold red")
+        mark = Text("yes", "green") if table.ok else Text("no", "bold red")
         shown.add_row(
             table.name, f"{table.rows:,}", f"{table.files:,}", f"{table.changes:,}", f"{table.seconds:.1f}", rate, mark
         )

@@ -40,7 +40,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "flights": FLIGHT_KEYS,
 }
 
-_WHOLE = ["year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "flight", "air_time", "distance", "hour", "minute", "alt", "tz", "engines", "seats", "speed", "wind_dir"]
+_WHOLE = (
+    *("year", "month", "day", "hour", "minute"),
+    *("dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *("flight", "air_time", "distance", "alt", "tz", "engines", "seats", "speed", "wind_dir"),
+)
 _TYPES = {name: pa.int32() for name in _WHOLE} | {"time_hour": pa.timestamp("us", "UTC")}
 _ACTUAL = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "tailnum")
 _ON_ARRIVAL = ("arr_time", "arr_delay", "air_time")
