@@ -248,7 +248,7 @@ class LandingTable:
         conformed = self.conform(reader)
         present = {name.lower() for name in conformed.schema.names}
         for key in self.keys:
-            if key.lower() not in present and conformed.schema.names:
+            if key.lower() not in present and reader.schema.names:
                 raise LakemirrorError(
                     "key-column-absent",
                     f"{self.name}: the rows have no typed column {key}, which is a key column",
