@@ -35,12 +35,13 @@ class DeltaTransaction:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._delta = self._jvm.org.apache.spark.sql.delta
         self._none = _scala_object(self._jvm, "scala.None")
         self._actions: list[Any] = []
         try:
-            self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)  # type: ignore[attr-defined]
+            self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)
             self._snapshot = self._log.update(False, self._none, self._none)
             self._txn = self._log.startTransaction(self._none, self._some(self._snapshot))
         except (Py4JError, TypeError, AttributeError) as error:
@@ -78,9 +79,9 @@ class DeltaTransaction:
 
         By deletion vectors where the table has them. `without_change_rows`: the caller writes the change data feed.
         """
-        plan = matching._jdf.queryExecution().analyzed()  # type: ignore[operator]
+        plan = matching._jdf.queryExecution().analyzed()
         command = self._delta.commands.DeleteCommand(self._log, self._none, plan.child(), self._some(plan.condition()))
-        found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()  # type: ignore[attr-defined]
+        found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
         self._add(found, but="AddCDCFile" if without_change_rows else "")
 
     def delete_all(self) -> None:

@@ -167,7 +167,7 @@ class Replicator:
                 if refused.file is None or refused.code == "target-foreign":
                     raise
                 error = refused
-                files = [f for f in files[: _index(files, refused.file)]]
+                files = files[: _index(files, refused.file)]
                 continue
             except (Py4JError, PySparkException) as failure:
                 self._check_still_there(files)

@@ -1,6 +1,6 @@
 """Many tables: one look at all of them per tick, fair turns, bounded parallelism, back-off, a clean stop.
 
-    tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
+tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
 """
 
 from __future__ import annotations
@@ -277,7 +277,9 @@ class Scheduler:
 
 def skipped_warnings(zone: Zone) -> list[Warned]:
     """One warning per folder that is no table because of its name (contract section 1)."""
-    return [Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped]
+    return [
+        Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped
+    ]
 
 
 def _fingerprint(look: Look, error: LakemirrorError | None) -> str:

@@ -1,9 +1,9 @@
 """A table's state, and what each event does to it; pure (contract sections 5 and 11).
 
-    Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
-      no file yet    first apply      ▲ │
-                                      │ ▼
-                                   Reseeding   the folder was made again
+Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
+  no file yet    first apply      ▲ │
+                                  │ ▼
+                               Reseeding   the folder was made again
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def applied(
 
 
 def failed(state: TableState, error: LakemirrorError, fingerprint: str, *, now: float, longest: float) -> TableState:
-    """The state after an apply that failed. What may pass by itself is tried again after 1, 2, 4 … `longest` seconds."""
+    """The state after an apply that failed. What may pass is tried again after 1, 2, 4 … `longest` seconds."""
     failures = state.failures + 1
     pause = min(longest, 2.0 ** min(failures - 1, 30))
     return replace(
