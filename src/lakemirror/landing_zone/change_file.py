@@ -81,12 +81,10 @@ def pending(
     if found.error is not None:
         found.behind = count_pending(folder, metadata, after)
         return found
-    files = change_files(folder, metadata)
-    numbered = _by_number(files)
-    others = _others(folder, files)
-    strangers = _by_number((int(stem), entry) for stem, entry in others if _is_number(stem, entry, folder))
+    numbered = by_number(change_files(folder, metadata))
+    rivals = numbered_rivals(folder, metadata)
     found.warnings = _already_applied(folder, numbered, after, retired, applied or {})
-    found.warnings += _ignored(folder, metadata, others)
+    found.warnings += ignored(folder, metadata)
     waiting_numbers = {number for number in numbered if number > after}
     number = after
     while len(found.files) < len(waiting_numbers):
@@ -96,12 +94,12 @@ def pending(
             oldest = min(entry.modified for later in waiting_numbers if later > number for entry in numbered[later])
             found.waiting = Waiting(f"number {number}", oldest / 1e9)
             break
-        if len(entries) + len(strangers.get(number, [])) > 1:
-            found.error = _ambiguous(number, entries + strangers.get(number, []))
+        if len(entries) + len(rivals.get(number, ())) > 1:
+            found.error = ambiguous(number, [*entries, *rivals.get(number, ())])
             break
         if limit is not None and len(found.files) >= limit:
             break
-        read = _complete(entries[0], number, now=now, settle=settle, read_footer=read_footer)
+        read = complete(entries[0], number, now=now, settle=settle, read_footer=read_footer)
         if isinstance(read, Waiting):
             found.waiting = read
             break
@@ -138,52 +136,29 @@ def change_files(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int
     return found
 
 
-def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
-    """A `read_footer` for `pending` that reads from the storage."""
-
-    def read(entry: Entry) -> pq.FileMetaData:
-        with storage.open(entry.path) as file:
-            return pq.read_metadata(file)
-
-    return read
-
-
-_DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
-_DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
-_NUMBER = re.compile(r"[0-9]{20}")
-_DOUBLE = re.compile(r"([0-9]{20})\.(.+)\.([0-9]+)")
-
-
-def _by_number(files: Iterable[tuple[int, Entry]]) -> dict[int, list[Entry]]:
+def by_number(files: Iterable[tuple[int, Entry]]) -> dict[int, list[Entry]]:
+    """The files of each number; more than one where they are ambiguous."""
     numbered: dict[int, list[Entry]] = {}
     for number, entry in files:
         numbered.setdefault(number, []).append(entry)
     return numbered
 
 
-def _others(folder: TableFolder, files: list[tuple[int, Entry]]) -> list[tuple[str, Entry]]:
-    """The data files that are no change files, each with its name before the extension."""
-    if len(files) == len(folder.files):
-        return []
-    own = {entry.path for _, entry in files}
-    return [
-        (match[1], entry)
-        for entry in folder.files
-        if entry.path not in own
-        and (match := _DATA_NAME.fullmatch(entry.name))
-        and match[2].lower() in _DATA_EXTENSIONS
-    ]
+def numbered_rivals(folder: TableFolder, metadata: TableMetadata) -> dict[int, list[Entry]]:
+    """Numbered data files with another extension than the declared one: beside a change file they are ambiguous."""
+    others = _others(folder, metadata)
+    return by_number(
+        (int(stem), each) for stem, each in others if _NUMBER.fullmatch(stem) and _lies_directly(each, folder)
+    )
 
 
-def _is_number(stem: str, entry: Entry, folder: TableFolder) -> bool:
-    """True for a numbered data file with another extension: beside a change file of that number it is ambiguous."""
-    return _NUMBER.fullmatch(stem) is not None and _lies_directly(entry, folder)
-
-
-def _complete(
+def complete(
     entry: Entry, number: int, *, now: float, settle: float, read_footer: Callable[[Entry], pq.FileMetaData]
 ) -> ChangeFile | Waiting | TableError:
-    """The file with its footer; what it waits for while it may still be written; the error once it should be done."""
+    """The file with its footer; what it waits for while it may still be written; the error once it should be done.
+
+    LakemirrorError `storage-unavailable` where the store fails.
+    """
     why = "it is empty"
     if entry.size:
         try:
@@ -201,9 +176,59 @@ def _complete(
     return TableError("file-unreadable", f"{entry.name} is no complete Parquet file: {why}", file=entry.path)
 
 
-def _ambiguous(number: int, entries: list[Entry]) -> TableError:
+def ambiguous(number: int, entries: list[Entry]) -> TableError:
     names = " and ".join(sorted(entry.name for entry in entries))
     return TableError("file-ambiguous", f"number {number} has more than one file: {names}", file=entries[0].path)
+
+
+def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
+    """Data files that are no change files of this table, and folders left out: likely a publisher's mistake."""
+    warnings = []
+    for stem, entry in sorted(_others(folder, metadata), key=lambda each: each[1].path):
+        if not _lies_directly(entry, folder) and not metadata.partitioned:
+            why = "it lies in a sub-folder"
+        elif not _NUMBER.fullmatch(stem):
+            why = "its name is not 20 digits"
+        elif int(stem) == 0:
+            why = "numbers begin at 1"
+        else:
+            why = f"the table's files end in .{metadata.file_extension}"
+        warnings.append(Warned("file-ignored", f"{entry.name} is no change file: {why}", entry.path))
+    for path in folder.skipped:
+        message = f"the folder {path.rpartition('/')[2]} is left out: its name begins with _"
+        warnings.append(Warned("folder-skipped", message, path))
+    return capped(warnings)
+
+
+def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
+    """A `read_footer` for `pending` that reads from the storage."""
+
+    def read(entry: Entry) -> pq.FileMetaData:
+        with storage.open(entry.path) as file:
+            return pq.read_metadata(file)
+
+    return read
+
+
+_DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
+_DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
+_NUMBER = re.compile(r"[0-9]{20}")
+_DOUBLE = re.compile(r"([0-9]{20})\.(.+)\.([0-9]+)")
+
+
+def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Entry]]:
+    """The data files that are no change files, each with its name before the extension."""
+    files = change_files(folder, metadata)
+    if len(files) == len(folder.files):
+        return []
+    own = {entry.path for _, entry in files}
+    return [
+        (match[1], entry)
+        for entry in folder.files
+        if entry.path not in own
+        and (match := _DATA_NAME.fullmatch(entry.name))
+        and match[2].lower() in _DATA_EXTENSIONS
+    ]
 
 
 def _already_applied(
@@ -230,25 +255,6 @@ def _already_applied(
     return capped(warnings)
 
 
-def _ignored(folder: TableFolder, metadata: TableMetadata, others: list[tuple[str, Entry]]) -> list[Warned]:
-    """Data files that are no change files of this table, and folders left out: likely a publisher's mistake."""
-    warnings = []
-    for stem, entry in sorted(others, key=lambda each: each[1].path):
-        if not _lies_directly(entry, folder) and not metadata.partitioned:
-            why = "it lies in a sub-folder"
-        elif not _NUMBER.fullmatch(stem):
-            why = "its name is not 20 digits"
-        elif int(stem) == 0:
-            why = "numbers begin at 1"
-        else:
-            why = f"the table's files end in .{metadata.file_extension}"
-        warnings.append(Warned("file-ignored", f"{entry.name} is no change file: {why}", entry.path))
-    for path in folder.skipped:
-        message = f"the folder {path.rpartition('/')[2]} is left out: its name begins with _"
-        warnings.append(Warned("folder-skipped", message, path))
-    return capped(warnings)
-
-
 def _lies_directly(entry: Entry, folder: TableFolder) -> bool:
     return entry.path.count("/") == folder.name.folder.count("/") + 1
 
@@ -258,4 +264,17 @@ def _first_line(error: BaseException) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-__all__ = ["ChangeFile", "Pending", "Waiting", "change_files", "count_pending", "footer_reader", "pending"]
+__all__ = [
+    "ChangeFile",
+    "Pending",
+    "Waiting",
+    "ambiguous",
+    "by_number",
+    "change_files",
+    "complete",
+    "count_pending",
+    "footer_reader",
+    "ignored",
+    "numbered_rivals",
+    "pending",
+]

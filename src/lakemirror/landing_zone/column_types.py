@@ -9,6 +9,7 @@ and `decimal(p,s)`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -41,14 +42,11 @@ def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
     Arrow shows an enum as binary, a UUID as 16 bytes and INT96 as nanoseconds; the Parquet schema beside it tells
     them apart.
     """
-    columns = []
-    leaf = 0
-    for field in footer.schema.to_arrow_schema():
-        leaves = _leaves(field.type)
-        encoding = _encoding(footer.schema.column(leaf)) if leaves == 1 and not _is_nested(field.type) else ""
-        columns.append(_file_column(field.name, field.type, encoding))
-        leaf += leaves
-    return columns
+    try:
+        return list(_file_columns(footer))
+    except (ValueError, OSError, LookupError, RecursionError) as error:
+        # pyarrow speaks of a broken schema in all these ways; callers know one
+        raise error if isinstance(error, pa.ArrowException) else pa.ArrowInvalid(str(error)) from error
 
 
 def table_type(arrow_type: pa.DataType) -> str | None:
@@ -160,6 +158,15 @@ def _digits(type_: str) -> tuple[int, int] | None:
         return None
     precision, scale = int(match[1]), int(match[2])
     return precision - scale, scale
+
+
+def _file_columns(footer: pq.FileMetaData) -> Iterator[FileColumn]:
+    leaf = 0
+    for field in footer.schema.to_arrow_schema():
+        leaves = _leaves(field.type)
+        encoding = _encoding(footer.schema.column(leaf)) if leaves == 1 and not _is_nested(field.type) else ""
+        yield _file_column(field.name, field.type, encoding)
+        leaf += leaves
 
 
 def _file_column(name: str, arrow_type: pa.DataType, encoding: str) -> FileColumn:

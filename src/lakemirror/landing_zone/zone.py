@@ -53,18 +53,21 @@ class TableFolder:
 
 @dataclass
 class Zone:
-    """One listing of the landing zone. `skipped`: folders that are no table because of their name (`_…`)."""
+    """One listing of the landing zone.
+
+    `skipped`: folders that are no table because of their name (`_…`). `strays`: files that lie in no table folder.
+    """
 
     tables: dict[TableName, TableFolder]
     skipped: list[str]
     partner_events: Entry | None = None
+    strays: list[Entry] = field(default_factory=list)
 
 
 def scan(storage: Storage) -> Zone:
     """Lists the landing zone once. FileNotFoundError where the landing zone itself is missing.
 
-    Every folder that may be a table is there, also one without any file. Files directly in the landing zone or in a
-    schema folder belong to no table.
+    Every folder that may be a table is there, also one without any file.
     """
     listing = storage.list(LANDING_ZONE, _enter)
     zone = Zone(tables={}, skipped=[])
@@ -165,6 +168,8 @@ def _place_files(zone: Zone, files: list[Entry]) -> None:
         if place is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:
                 zone.partner_events = entry
+            elif not name.startswith("_"):
+                zone.strays.append(entry)
             continue
         folder, processed, directly = place
         if processed:
