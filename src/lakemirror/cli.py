@@ -132,6 +132,24 @@ def status(database: Database, as_json: Json = False) -> None:
 
 
 @app.command()
+def demo(
+    into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
+    days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
+    master: Master = None,
+    spark: SparkSetting = None,
+) -> None:
+    """Mirror a year of real flights, and check the tables against the source.
+
+    Example: lakemirror demo
+    """
+    from lakemirror.demo.performance import perform
+
+    _log(False)
+    if not perform(into, days, master=master, spark=spark or None):
+        raise typer.Exit(1)
+
+
+@app.command()
 def doctor(
     database: Annotated[Path | None, typer.Argument(help="A mirrored database to look at as well.")] = None,
     start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,

@@ -72,7 +72,7 @@ class MirroredDatabase:
         """
         self.storage: Storage = storage or LocalStorage(path)
         self._given = spark
-        self._flags = settings
+        self.flags = settings
         self.settings: Settings = self._resolve()
 
     def sync(self, observer: Observer | None = None) -> SyncResult:
@@ -176,7 +176,7 @@ class MirroredDatabase:
             definition = parse_definition(self.storage.read(DEFINITION))
         except FileNotFoundError:
             definition = {}
-        return resolve(definition, **self._flags)
+        return resolve(definition, **self.flags)
 
     def _start_spark(self, pending_bytes: int) -> SparkSession:
         if self._given is not None:
