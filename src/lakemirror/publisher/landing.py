@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.publisher import change_writer, sequence
+from lakemirror.publisher import change_writer, sequence, snapshot
 from lakemirror.publisher.arrow_input import read_rows
 from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
@@ -106,7 +106,7 @@ class LandingTable:
         files behind a missing number wait for it. `publish-conflict` where it is taken.
         """
         self.flush()
-        published = self.publish(self._take(rows), number, empty=True)
+        published = self.publish(self.take(rows), number, empty=True)
         assert published is not None
         return published
 
@@ -128,8 +128,16 @@ class LandingTable:
 
     def changes(self, rows: Any, *, marker: str = MARKER_COLUMN, number: int | None = None) -> Published | None:
         """Publishes rows that carry their own markers (0, 1, 2, 4), in order; `row-marker-invalid`."""
-        reader = self._take(rows, marker)
+        reader = self.take(rows, marker)
         return self._send(change_writer.with_given_markers(reader, marker, str(self.name)), number)
+
+    def publish_snapshot(self, rows: Any) -> Published | None:
+        """Publishes the difference between this whole content and the one given last; None where there is none.
+
+        Needs key columns, unique in the content. How it knows what was published: `snapshot`.
+        """
+        self.flush()
+        return snapshot.publish_snapshot(self, rows)
 
     def flush(self) -> None:
         """Publishes what the buffer has gathered."""
@@ -160,8 +168,7 @@ class LandingTable:
         keys = self.keys
         self.drop()
         self._given_keys = keys or self._given_keys
-        with self.locked():
-            pass
+        self.opened()
 
     def __enter__(self) -> LandingTable:
         return self
@@ -171,12 +178,11 @@ class LandingTable:
     ) -> None:
         self.flush()
 
-    @contextmanager
-    def locked(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
-        """The folder, made and declared, with every other publisher of ours kept out."""
+    def opened(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
+        """The folder's numbers and its key columns, after making the folder and declaring the keys where needed."""
         self._make_folder()
-        with self._declared() as held:
-            yield held
+        with self._declared() as (numbers, declared):
+            return numbers, declared.keys
 
     @contextmanager
     def _declared(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
@@ -215,14 +221,14 @@ class LandingTable:
         return self._types.conform(reader)
 
     def _change(self, rows: Any, marker: int, number: int | None) -> Published | None:
-        reader = self._take(rows)
+        reader = self.take(rows)
         if marker != INSERT:
-            self._require_keys()
+            self.require_keys()
         if marker == DELETE:
             reader = _only(reader, self.keys)
         return self._send(change_writer.with_marker(reader, marker), number)
 
-    def _take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
+    def take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
         """The rows in the contract's types, with every key column."""
         reader = read_rows(rows, self._columns)
         if marker is None and MARKER_COLUMN in reader.schema.names:
@@ -257,7 +263,7 @@ class LandingTable:
     def _publish_gathered(self, changes: pa.Table) -> None:
         self.publish(changes.to_reader())
 
-    def _require_keys(self) -> None:
+    def require_keys(self) -> None:
         if not self.keys:
             raise LakemirrorError(
                 "key-columns-missing",
