@@ -200,6 +200,12 @@ def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
     return capped(warnings)
 
 
+def is_data_name(name: str) -> bool:
+    """True for a name that ends as files with rows do, whatever stands before."""
+    match = _DATA_NAME.fullmatch(name)
+    return match is not None and match[2].lower() in _DATA_EXTENSIONS
+
+
 def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
     """A `read_footer` for `pending` that reads from the storage."""
 
@@ -225,9 +231,7 @@ def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Ent
     return [
         (match[1], entry)
         for entry in folder.files
-        if entry.path not in own
-        and (match := _DATA_NAME.fullmatch(entry.name))
-        and match[2].lower() in _DATA_EXTENSIONS
+        if entry.path not in own and is_data_name(entry.name) and (match := _DATA_NAME.fullmatch(entry.name))
     ]
 
 
@@ -275,6 +279,7 @@ __all__ = [
     "count_pending",
     "footer_reader",
     "ignored",
+    "is_data_name",
     "numbered_rivals",
     "pending",
 ]
