@@ -160,8 +160,10 @@ def mapping_is_idle(metadata: Metadata) -> bool:
     """True where every physical name is the logical one, so that files need no rewrite to lose column mapping.
 
     A column that was once dropped leaves its data in old files; its name must not come back to life, so ids must be
-    without holes too.
+    without holes too. Under mode `id` files are not read by name at all.
     """
+    if metadata.configuration.get("delta.columnMapping.mode", "none") == "id":
+        return False
     ids = 0
     for _, field in walk(metadata.schema):
         more = field.get("metadata", {})
