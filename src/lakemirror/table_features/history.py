@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta_log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot
 from lakemirror.table_features.checkpoint import interval_ms
-from lakemirror.table_features.usage import action_trace, metadata_traces
+from lakemirror.table_features.usage import action_trace
 
 RETENTION = "delta.dropFeatureTruncateHistory.retentionDuration"
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
@@ -46,15 +46,14 @@ def clean_since(snapshot: Snapshot, features: Iterable[str]) -> int:
         raise AssertionError("a table that has just been read")
     dirty = {name: _dirty(name, first) for name in names}
     last = oldest if any(dirty.values()) else oldest - 1
-    holds = {name: bool(metadata_traces(name, first.metadata)) for name in names}
+    holds = {name: action_trace(name, {"metaData": dict(first.metadata.value)}) for name in names}
     if log.commits.get(oldest) and _traces(read_commit(log.commits[oldest]), names):
         last = oldest
     for version in range(oldest + 1, snapshot.version + 1):
         actions = read_commit(log.commits[version])
         for action in actions:
             if "metaData" in action:
-                traces = {name: action_trace(name, action) for name in names}
-                holds.update(traces)
+                holds = {name: action_trace(name, action) for name in names}
         if _traces(actions, names) or any(holds.values()):
             last = version
     if any(_dirty(name, snapshot) for name in names):
@@ -147,7 +146,7 @@ def truncate(table: Path, at_least: int, wait: timedelta, now: datetime) -> int:
     begin = at_least
     for checkpoint in log.checkpoints:
         older = [version for version in log.commits if version < checkpoint.version]
-        if checkpoint.version > begin and is_plain(checkpoint) and _minute_after(log, older, wait) <= now:
+        if older and checkpoint.version > begin and is_plain(checkpoint) and _minute_after(log, older, wait) <= now:
             begin = checkpoint.version
     for version in sorted(version for version in log.commits if version < begin):
         log.commits[version].unlink(missing_ok=True)

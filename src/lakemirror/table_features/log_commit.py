@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemirror import __name__ as _program
-from lakemirror.delta_log import Action, Metadata, Snapshot, read_snapshot
+from lakemirror.delta_log import Action, Metadata, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.protocol import features_of
 
 ATTEMPTS = 100
+ENGINE = "lakemirror"
+"""How our commits sign in the history."""
 _NOT_OURS = ("catalogManaged", "adaptiveMetadata-preview")
 _COORDINATOR = "delta.coordinatedCommits.commitCoordinator-preview"
 
@@ -139,7 +140,7 @@ def _put(snapshot: Snapshot, wanted: Commit) -> bool:
         "isolationLevel": "Serializable",
         "isBlindAppend": False,
         "operationMetrics": {},
-        "engineInfo": _program,
+        "engineInfo": ENGINE,
         "txnId": str(uuid.uuid4()),
     }
     if _on(snapshot, "delta.enableInCommitTimestamps"):
@@ -155,8 +156,6 @@ def _on(snapshot: Snapshot, key: str) -> bool:
 
 def _last_time(snapshot: Snapshot) -> int:
     """The in-commit timestamp of the newest commit, which lies in its file."""
-    from lakemirror.delta_log import read_commit
-
     info = snapshot.commit_infos.get(snapshot.version)
     if info is None and (path := snapshot.log.commits.get(snapshot.version)):
         info = next((a["commitInfo"] for a in read_commit(path) if "commitInfo" in a), None)
