@@ -6,6 +6,7 @@ gigabytes stays small here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 * 1024 * 1024
 _MARKERS = {0, 1, 2, 4}
+_WHOLE = re.compile(r" *[+-]?[0-9]{1,20} *")
 _REFUSED = set(" ,;{}()\n\t=")
 
 
@@ -220,12 +222,8 @@ def _look_at_key(key: str, values: pa.Array, done: int, rows: _Rows) -> None:
 
 def _marker_number(value: object) -> int | None:
     """The marker's number; None where it is no whole number."""
-    if isinstance(value, bytes):
-        value = value.decode("ascii", "replace")
-    try:
-        return int(value) if isinstance(value, (int, str)) and len(str(value)) <= 30 else None
-    except ValueError:
-        return None
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def _is_nested(column: FileColumn) -> bool:

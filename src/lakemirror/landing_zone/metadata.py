@@ -80,7 +80,7 @@ def parse_metadata(data: bytes, file: str) -> TableMetadata:
     try:
         document, forgiven = parse_json(text)
     except JsonError as error:
-        raise _invalid(file, str(error), line=error.line) from error
+        raise _invalid(file, str(error)) from error
     if not isinstance(document, JsonObject):
         raise _invalid(file, "does not hold a JSON object")
     members = _Members(file, "", document)
@@ -130,7 +130,7 @@ def _decode(data: bytes, file: str) -> str:
         line = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
         what = encoding.removesuffix("-sig").upper()
-        raise _invalid(file, f"line {line}, column {column}: not text in {what}", line=line) from error
+        raise _invalid(file, f"line {line}, column {column}: not text in {what}") from error
 
 
 class _Members:
@@ -385,6 +385,6 @@ def _name(file: str) -> str:
     return file.rpartition("/")[2] or "_metadata.json"
 
 
-def _invalid(file: str, why: str, *, line: int | None = None) -> TableError:
+def _invalid(file: str, why: str) -> TableError:
     separator = ": " if why.startswith("line ") else " "
-    return TableError("metadata-invalid", f"{_name(file)}{separator}{why}", file=file, row=line)
+    return TableError("metadata-invalid", f"{_name(file)}{separator}{why}", file=file)
