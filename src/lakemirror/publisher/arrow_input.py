@@ -8,21 +8,26 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.column_types import place
+
+Types = Mapping[str, pa.DataType]
 
 
-def read_rows(rows: Any, columns: pa.Schema | None = None) -> pa.RecordBatchReader:
+def read_rows(rows: Any, columns: Types | None = None, before: Types | None = None) -> pa.RecordBatchReader:
     """A reader over the rows, whatever they are.
 
     An Arrow table, batch or reader; anything that offers the Arrow PyCapsule interface (polars, DuckDB, pandas, …);
     a pandas frame, whose index is left out; a mapping as one row; mappings as rows. `columns` gives the types of the
-    columns it names, wherever the rows have them. `input-invalid` for anything else, `value-invalid` where a value
-    does not fit.
+    columns it names, wherever the rows have them; `before` those of columns that were published before, which only
+    mappings take on, because their types are a guess. `input-invalid` for anything else, `value-invalid` where a value
+    does not fit, `type-changed` where values are of another kind than before.
     """
-    reader = _reader(rows, columns)
-    return reader if columns is None else _cast(reader, columns)
+    columns = columns or {}
+    reader = _reader(rows, columns, before or {})
+    return _cast(reader, columns) if columns else reader
 
 
-def _reader(rows: Any, columns: pa.Schema | None) -> pa.RecordBatchReader:
+def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
     if isinstance(rows, pa.Table):
@@ -39,34 +44,59 @@ def _reader(rows: Any, columns: pa.Schema | None) -> pa.RecordBatchReader:
     if hasattr(rows, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(rows)]).to_reader()
     if isinstance(rows, Mapping):
-        return from_mappings([rows], columns).to_reader()
+        return from_mappings([rows], columns, before).to_reader()
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         listed = list(rows)
         if all(isinstance(row, Mapping) for row in listed):
-            return from_mappings(listed, columns).to_reader()
+            return from_mappings(listed, columns, before).to_reader()
     raise LakemirrorError("input-invalid", f"rows of type {type(rows).__name__} cannot be published")
 
 
-def from_mappings(rows: list[Mapping[str, Any]], columns: pa.Schema | None = None) -> pa.Table:
+def from_mappings(rows: list[Mapping[str, Any]], columns: Types, before: Types) -> pa.Table:
     """The table of all columns that any of the rows has, in the order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    if not rows and columns is not None:
-        return columns.empty_table()
+    if not rows:
+        return pa.schema(list(columns.items())).empty_table()
     if not all(isinstance(name, str) for name in names):
         raise LakemirrorError("input-invalid", "column names must be strings")
-    typed = {} if columns is None else {field.name: field.type for field in columns}
     arrays = []
     for name in names:
+        values = [row.get(name) for row in rows]
         try:
-            arrays.append(pa.array([row.get(name) for row in rows], type=typed.get(name)))
+            if name in columns:
+                arrays.append(pa.array(values, type=columns[name]))
+            else:
+                arrays.append(_as_before(pa.array(values), before.get(name), name))
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise _does_not_fit(error, name) from error
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def _cast(reader: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:
-    wanted = {field.name: field.type for field in columns}
-    fields = [field.with_type(wanted.get(field.name, field.type)) for field in reader.schema]
+def _as_before(values: pa.Array, before: pa.DataType | None, column: str) -> pa.Array:
+    """Guessed values in the type that the column was published in; `type-changed` where they are of another kind."""
+    if before is None or values.type == before:
+        return values
+    placed = place(values.type)
+    if placed is not None and placed[0] == before:
+        return values
+    t = pa.types
+    numbers = all(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) for kind in (values.type, before))
+    times = t.is_timestamp(values.type) and t.is_timestamp(before) and bool(values.type.tz) == bool(before.tz)
+    if numbers or times or t.is_null(values.type):
+        return values.cast(before)
+    texts = (pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())
+    if any(values.type in kinds and before in kinds for kinds in texts):
+        return values.cast(before)
+    raise LakemirrorError(
+        "type-changed",
+        f"column {column} was published as {before}, now its values are {values.type}",
+        column=column,
+        hint="Publish values of the former type, or recreate the table.",
+    )
+
+
+def _cast(reader: pa.RecordBatchReader, columns: Types) -> pa.RecordBatchReader:
+    fields = [field.with_type(columns.get(field.name, field.type)) for field in reader.schema]
     schema = pa.schema(fields)
     if schema.equals(reader.schema):
         return reader

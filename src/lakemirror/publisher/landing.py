@@ -6,13 +6,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
@@ -21,7 +22,7 @@ from lakemirror.publisher.arrow_input import read_rows
 from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
 from lakemirror.publisher.column_types import ColumnTypes
-from lakemirror.publisher.declaration import Declaration, declare
+from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ class LandingTable:
         self.name = name
         self.folder = db / name.folder
         self._given_keys = None if keys is None else tuple(keys)
-        self._columns = columns
+        self._columns = None if columns is None else {field.name: field.type for field in columns}
+        self._swept = False
+        self._before: dict[str, pa.DataType] | None = None
         self._compression = compression
         self._types = ColumnTypes(str(name))
         self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
@@ -106,7 +109,10 @@ class LandingTable:
         files behind a missing number wait for it. `publish-conflict` where it is taken.
         """
         self.flush()
-        published = self.publish(self.take(rows), number, empty=True)
+        reader = self.take(rows)
+        if not reader.schema.names:
+            raise LakemirrorError("input-invalid", f"{self.name}: the rows have no typed column, so there is no table")
+        published = self.publish(reader, number, empty=True)
         assert published is not None
         return published
 
@@ -149,6 +155,7 @@ class LandingTable:
 
         The folder leaves its place at once and whole: nobody sees a part of it.
         """
+        self._before = {}
         if self._gathered is not None:
             self._gathered.discard()
         if not self.folder.is_dir():
@@ -214,6 +221,7 @@ class LandingTable:
             raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
         finally:
             temporary.unlink(missing_ok=True)
+        self._remember(reader.schema)
         return Published(taken, self.folder / numbers.name(taken), rows)
 
     def conform(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -230,7 +238,7 @@ class LandingTable:
 
     def take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
         """The rows in the contract's types, with every key column."""
-        reader = read_rows(rows, self._columns)
+        reader = read_rows(rows, self._columns, self._types_before())
         if marker is None and MARKER_COLUMN in reader.schema.names:
             raise LakemirrorError(
                 "input-invalid",
@@ -258,7 +266,22 @@ class LandingTable:
         changes = reader.read_all()
         if changes.num_rows:
             self._gathered.add(changes)
+            self._remember(changes.schema)
         return None
+
+    def _types_before(self) -> dict[str, pa.DataType]:
+        """Types of columns as they were published before, as far as the newest file tells."""
+        if self._before is None:
+            self._before = {}
+            numbers = sequence.Sequence(self.folder, read_declaration(self.folder).extension)
+            path = numbers.find(numbers.newest())
+            with suppress(OSError, pa.ArrowException):
+                self._remember(pq.read_schema(path) if path else pa.schema([]))
+        return self._before
+
+    def _remember(self, schema: pa.Schema) -> None:
+        types = {field.name: field.type for field in schema if field.name != MARKER_COLUMN}
+        self._before = {**(self._before or {}), **types}
 
     def _publish_gathered(self, changes: pa.Table) -> None:
         self.publish(changes.to_reader())
@@ -277,6 +300,9 @@ class LandingTable:
             self.folder.mkdir(parents=True, exist_ok=True)
             for folder in (self.folder.parent, self.folder.parent.parent):
                 sequence.sync_folder(folder)
+        if not self._swept:
+            self._swept = True
+            sequence.Sequence(self.folder).sweep()
 
 
 def _checked(name: str, what: str) -> str:

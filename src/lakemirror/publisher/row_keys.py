@@ -19,12 +19,15 @@ def positions(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Arra
 
     Both tables have the key columns in the same types. Where `known` repeats a key it is one of its rows.
     """
-    if wanted.num_rows == known.num_rows and all(
-        not pa.types.is_floating(wanted.schema.field(key).type) and wanted[key].equals(known[key]) for key in keys
-    ):
-        return arange(wanted.num_rows)
-    codes, known_codes = _codes(wanted, known, keys)
-    return whole(pc.index_in(codes, value_set=known_codes))
+    # Contents mostly keep their order and grow at the end: what is in front need not be looked up.
+    front = _equal_front(wanted, known, keys)
+    at = _looked_up(wanted.slice(front), known.slice(front), keys)
+    if front == 0:
+        return at
+    strange = wanted.slice(front).filter(pc.is_null(at))
+    if strange.num_rows and _looked_up(known.slice(0, front), strange, keys).null_count < front:
+        return _looked_up(wanted, known, keys)  # a key of the front appears again
+    return pa.concat_arrays([arange(front), pc.add(at, pa.scalar(front, pa.int32()))])
 
 
 def distinct(table: pa.Table, keys: Sequence[str]) -> int:
@@ -44,7 +47,25 @@ def arange(count: int) -> pa.Array:
     """0 … count-1 as int32, without a Python loop."""
     if count == 0:
         return pa.array([], pa.int32())
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), count)), 1)
+    one = pa.scalar(1, pa.int32())
+    return pc.subtract(pc.cumulative_sum(pa.repeat(one, count)), one)
+
+
+def _looked_up(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
+    codes, known_codes = _codes(wanted, known, keys)
+    return whole(pc.index_in(codes, value_set=known_codes))
+
+
+def _equal_front(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> int:
+    """How many rows from the first on have the same keys in both tables, as far as that is cheap to tell."""
+    length: int = min(wanted.num_rows, known.num_rows)
+    for key in keys:
+        one, other = wanted[key].slice(0, length), known[key].slice(0, length)
+        if one.null_count or other.null_count or pa.types.is_floating(one.type):
+            return 0
+        differs: int = pc.index(pc.not_equal(one, other), True).as_py()
+        length = length if differs < 0 else differs
+    return length
 
 
 def _codes(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
