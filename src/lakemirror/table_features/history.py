@@ -58,6 +58,8 @@ def clean_since(snapshot: Snapshot, features: Iterable[str]) -> int:
             last = version
     if any(_dirty(name, snapshot) for name in names):
         last = snapshot.version
+    if "v2Checkpoint" in names:
+        last = max([last, *(c.version for c in log.checkpoints if not is_plain(c))])
     return last + 1
 
 
