@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 from lakemirror.cli import app
@@ -26,7 +25,6 @@ def pages() -> dict[str, str]:
 def _commands() -> str:
     lines = ["# Commands", "", _MADE]
     root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
     _group(root, "lakemirror", lines)
     return "\n".join(lines)
 
@@ -39,7 +37,7 @@ def _group(group: Any, name: str, lines: list[str]) -> None:
             _group(command, full, lines)
             continue
         arguments = [p for p in command.params if p.param_type_name == "argument"]
-        usage = " ".join([full, *(p.human_readable_name if p.required else f"[{p.human_readable_name}]" for p in arguments)])
+        usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])
         lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
         options = [p for p in command.params if p.param_type_name == "option"]
         if options:
@@ -49,15 +47,19 @@ def _group(group: Any, name: str, lines: list[str]) -> None:
 
 
 def _paragraphs(text: str) -> list[str]:
-    return [f"    {line.strip()[9:]}" if line.strip().startswith("Example: ") else line.strip() for line in text.splitlines()]
+    return [
+        f"    {line.strip()[9:]}" if line.strip().startswith("Example: ") else line.strip()
+        for line in text.splitlines()
+    ]
 
 
 def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
-        "A flag wins over an environment variable, that over `mirroring.json`, that over the default. In `mirroring.json`",
-        "settings stand under `lakemirror`; `retention` there is `processed_retention`. The vendor's own properties",
-        "`defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where the vendor puts them.",
+        "A flag wins over an environment variable, that over `mirroring.json`, that over the default.",
+        "In `mirroring.json` settings stand under `lakemirror`; `retention` there is `processed_retention`.",
+        "The vendor's own properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where",
+        "the vendor puts them.",
         "",
         "| setting | environment | default | meaning |",
         "|---|---|---|---|",
@@ -71,14 +73,20 @@ def _settings() -> str:
 def _errors() -> str:
     lines = ["# Errors", "", _MADE]
     lines += [
-        "Every error has a stable code. *Retry*: it may pass by itself and is tried again. *Exit*: the command's exit code.",
+        "Every error has a stable code. *Retry*: it may pass by itself and is tried again. *Exit*: the exit code.",
         "",
         "| code | retry | exit | what to do |",
         "|---|---|---|---|",
     ]
     for code, kind in CODES.items():
-        lines.append(f"| `{code}` | {'yes' if kind.retry else 'no'} | {kind.exit_code} | {kind.hint.replace('|', chr(92) + '|')} |")
+        lines.append(
+            f"| `{code}` | {'yes' if kind.retry else 'no'} | {kind.exit_code} | {kind.hint.replace('|', chr(92) + '|')} |"
+        )
     return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def main() -> int:

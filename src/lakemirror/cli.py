@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli_check import check
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -172,6 +173,9 @@ def doctor(
                 print(f"     {check.hint}")
     if not all(c.ok for c in found):
         raise typer.Exit(1)
+
+
+app.command()(check)
 
 
 def main() -> None:
