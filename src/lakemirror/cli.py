@@ -21,7 +21,7 @@ from lakemirror.errors import LakemirrorError
 if TYPE_CHECKING:
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.monitoring import TableStatus
-    from lakemirror.replication.mirrored_table import Applied
+    from lakemirror.replication.apply_work import Applied
 
 app = typer.Typer(
     help="Open Mirroring: change files in a folder become live Delta tables, exactly once.",

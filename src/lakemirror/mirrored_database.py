@@ -12,20 +12,21 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from lakemirror import failpoints, monitoring
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
+from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.maintenance import Maintenance
-from lakemirror.replication.mirrored_table import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, skipped_warnings
 from lakemirror.replication.table_status import status_now, table_status
 from lakemirror.settings import Settings, parse_definition, resolve
 from lakemirror.storage import LocalStorage, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEFINITION = "mirroring.json"
 

@@ -20,7 +20,7 @@ from lakemirror.demo.source import TABLES, FlightsSource, Step
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirrored_database import MirroredDatabase
-from lakemirror.replication.mirrored_table import Applied
+from lakemirror.replication.apply_work import Applied
 
 _MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own
 _PACE = 0.03  # seconds between two files: a year in about fifteen, so that the mirror sees them arrive

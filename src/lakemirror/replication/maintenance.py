@@ -10,11 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from lakemirror.delta_log import latest_commits
 from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("lakemirror")
 

@@ -9,8 +9,7 @@ import datetime
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -24,6 +23,7 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
 from lakemirror.replication import changes
+from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.batch import Batch, Range, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
@@ -35,39 +35,6 @@ IDENTITY_PROPERTY = "lakemirror.identity"
 
 _SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file
 _BROADCAST_ROWS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one apply starts from.
-
-    `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
-    `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
-    that its content replaces the table's.
-    """
-
-    expected: Position | None
-    identity: str
-    generation: int
-    key_columns: tuple[str, ...]
-    upsert_by_default: bool
-    properties: Mapping[str, str]
-    rows_before: int = 0
-    bytes_before: int = 0
-
-    @property
-    def replaces(self) -> bool:
-        return self.expected is not None and self.expected.identity != self.identity
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What one apply did: the batch, the position after it, the table's new version."""
-
-    batch: Batch
-    position: Position
-    manifest: Manifest
-    version: int
 
 
 class MirroredTable:

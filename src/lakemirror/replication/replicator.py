@@ -15,12 +15,10 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
@@ -29,16 +27,16 @@ from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, ch
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.replication.changes import UntrueStatistics
-from lakemirror.replication.mirrored_table import Applied, MirroredTable, Work
+from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.position import Manifest, Position
 from lakemirror.replication.table_log import TableLog, read_table_log
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
 
-log = logging.getLogger("lakemirror")
+if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than most looks
+    from pyspark.sql import SparkSession
 
-_TURNS_AT_ONE_TRY = 5  # times that a lost race is tried again at once
+log = logging.getLogger("lakemirror")
 
 
 @dataclass
@@ -145,6 +143,12 @@ class Replicator:
         An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
         what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
         """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from lakemirror.replication.changes import UntrueStatistics
+        from lakemirror.replication.mirrored_table import MirroredTable
+
         assert found.work is not None
         files: list[ChangeFile] = list(found.pending.files)
         table = MirroredTable(spark, self._storage.uri(self.target))

@@ -11,22 +11,22 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup
-from lakemirror.landing_zone.formats import READ_SETTINGS
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
+from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
-from lakemirror.replication.mirrored_table import Applied
 from lakemirror.replication.replicator import Look, Replicator
 from lakemirror.replication.table_state import TableState
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("lakemirror")
 
@@ -267,6 +267,8 @@ class Scheduler:
         """This thread's own session: its settings are ours, a user's session is left alone."""
         session: SparkSession | None = getattr(self._sessions, "session", None)
         if session is None:
+            from lakemirror.landing_zone.formats import READ_SETTINGS
+
             assert self._spark is not None
             session = self._spark.newSession()
             for key, value in READ_SETTINGS.items():
