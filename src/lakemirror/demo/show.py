@@ -41,7 +41,7 @@ def mirrored_tables(tables: Iterable[MirroredTable]) -> Table:
     return shown
 
 
-def delays(rows: Iterable[Sequence[object]], names: dict[str, str] | None = None, width: int = 24) -> Group:
+def delays(rows: Iterable[Sequence[object]], names: dict[str, str] | None = None, width: int = 16) -> Group:
     """Flights and mean arrival delay per month or carrier, with bars.
 
     `rows` are those of `figures.query(…, "month")` or `"carrier"`: group, flights, arrived, distance, air time, sum of
@@ -50,10 +50,10 @@ def delays(rows: Iterable[Sequence[object]], names: dict[str, str] | None = None
     lines = [_delay(row) for row in rows]
     months = all(isinstance(line.group, int) for line in lines)
     shown = Table(box=box.SIMPLE_HEAD)
-    shown.add_column("month" if months else "carrier")
-    shown.add_column("flights", justify="right")
+    shown.add_column("month" if months else "carrier", no_wrap=True, max_width=18)
+    shown.add_column("flights", justify="right", no_wrap=True)
     shown.add_column("", no_wrap=True)
-    shown.add_column("mean delay", justify="right")
+    shown.add_column("mean delay", justify="right", no_wrap=True)
     shown.add_column("", no_wrap=True)
     most = max((line.flights for line in lines), default=1)
     longest = max((abs(line.minutes) for line in lines if line.minutes is not None), default=1.0)

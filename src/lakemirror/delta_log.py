@@ -1,0 +1,395 @@
+"""A Delta table's log as it lies in a local folder, read without a JVM.
+
+    read_snapshot(table)         the state at a version: protocol, metadata, transactions, domains, files on demand
+    latest_commits(table)        the commits themselves, newest first, no checkpoint read
+    list_log(table)              which commits and checkpoints are there
+
+Everything is replayed from checkpoints and commits (Delta protocol, sections "Action Reconciliation" and
+"Checkpoints"). Nothing that only repeats the log is believed: `_last_checkpoint`, `.crc` files and compacted
+commits are not read at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import scandir
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.errors import LakemirrorError
+
+Action = dict[str, Any]
+"""One line of a commit: `{"add": {...}}`."""
+
+FileKey = tuple[str, str]
+"""What makes a data file one logical file: its path as the log spells it, and its deletion vector's id or ''."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The `protocol` action. Feature sets are None where the version does not carry a list."""
+
+    reader: int
+    writer: int
+    reader_features: frozenset[str] | None = None
+    writer_features: frozenset[str] | None = None
+
+    @classmethod
+    def from_action(cls, value: Mapping[str, Any]) -> Protocol:
+        def names(key: str) -> frozenset[str] | None:
+            found = value.get(key)
+            return None if found is None else frozenset(found)
+
+        return cls(
+            int(value["minReaderVersion"]),
+            int(value["minWriterVersion"]),
+            names("readerFeatures"),
+            names("writerFeatures"),
+        )
+
+    def to_action(self) -> Action:
+        """The action as a commit holds it, names in order."""
+        value: Action = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
+        if self.reader >= 3:
+            value["readerFeatures"] = sorted(self.reader_features or ())
+        if self.writer >= 7:
+            value["writerFeatures"] = sorted(self.writer_features or ())
+        return {"protocol": value}
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The `metaData` action; `value` is the whole of it, so that fields unknown here survive a rewrite."""
+
+    value: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.value.get("id", ""))
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        return dict(self.value.get("configuration") or {})
+
+    @property
+    def partition_columns(self) -> list[str]:
+        return list(self.value.get("partitionColumns") or [])
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The schema as Delta's JSON: {"type": "struct", "fields": [...]}."""
+        text = self.value.get("schemaString")
+        parsed: dict[str, Any] = json.loads(text) if text else {"type": "struct", "fields": []}
+        return parsed
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """The `txn` action of one application: its last version, and when (milliseconds since the epoch, or None)."""
+
+    version: int
+    last_updated: int | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One whole checkpoint. `kind` says how it is named: classic, multi-part or v2 (with a uuid)."""
+
+    version: int
+    kind: str
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Log:
+    """What lies in `_delta_log`: commits by version, whole checkpoints in order of version."""
+
+    folder: Path
+    commits: Mapping[int, Path]
+    checkpoints: tuple[Checkpoint, ...]
+
+    @property
+    def version(self) -> int:
+        """The newest version, -1 where there is none."""
+        newest = max(self.commits, default=-1)
+        return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a table at one version. `files` and `tombstones` are read from the checkpoint when first asked."""
+
+    table: Path
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    transactions: Mapping[str, Transaction]
+    domains: Mapping[str, Mapping[str, Any]]
+    """Living domain metadata by domain: the whole action."""
+    commit_infos: Mapping[int, Mapping[str, Any]]
+    """The `commitInfo` of every commit after the checkpoint, by version."""
+    checkpoint: Checkpoint | None
+    """The one this state was replayed from."""
+    log: Log = field(repr=False)
+    _tail: tuple[tuple[int, tuple[Action, ...]], ...] = field(repr=False)
+    _inline: tuple[Action, ...] = field(repr=False)
+    """File actions that a V2 checkpoint holds in its JSON top file."""
+
+    @cached_property
+    def _state(self) -> tuple[dict[FileKey, Action], dict[FileKey, Action]]:
+        files: dict[FileKey, Action] = {}
+        tombstones: dict[FileKey, Action] = {}
+        replay = [iter(self._inline), _checkpoint_files(self.log.folder, self.checkpoint)]
+        replay += [iter(actions) for _, actions in self._tail]
+        for actions in replay:
+            for action in actions:
+                if add := action.get("add"):
+                    files[file_key(add)] = add
+                    tombstones.pop(file_key(add), None)
+                elif remove := action.get("remove"):
+                    files.pop(file_key(remove), None)
+                    tombstones[file_key(remove)] = remove
+        return files, tombstones
+
+    @property
+    def files(self) -> Mapping[FileKey, Action]:
+        """The `add` actions that make up the table."""
+        return self._state[0]
+
+    @property
+    def tombstones(self) -> Mapping[FileKey, Action]:
+        """The `remove` actions that are still remembered."""
+        return self._state[1]
+
+
+def read_snapshot(table: str | Path, version: int | None = None) -> Snapshot | None:
+    """The table's state at a version (the newest if None), or None where no Delta table is.
+
+    Raises `table-unreadable`: a commit is missing or torn, no checkpoint can be read, the version does not exist.
+    """
+    folder = table_folder(table)
+    for attempt in range(_ATTEMPTS):
+        log = list_log(folder)
+        if log is None or log.version < 0:
+            return None
+        try:
+            return _replay(folder, log, log.version if version is None else version)
+        except FileNotFoundError as error:  # removed by a clean-up between the listing and the read
+            if attempt == _ATTEMPTS - 1:
+                raise _unreadable(folder, f"a file of the log has gone: {error.filename}") from error
+    raise AssertionError
+
+
+def latest_commits(table: str | Path, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
+    """The commits that lie in the log with their actions, read one by one as asked for."""
+    folder = table_folder(table)
+    log = list_log(folder)
+    for number in sorted(log.commits if log else (), reverse=newest_first):
+        try:
+            yield number, read_commit(log.commits[number])  # type: ignore[union-attr]
+        except FileNotFoundError:  # cleaned up since the listing; so is everything before it
+            if newest_first:
+                return
+
+
+def list_log(table: str | Path) -> Log | None:
+    """The commits and the whole checkpoints of a table, or None where it has no `_delta_log`."""
+    folder = table_folder(table) / "_delta_log"
+    commits: dict[int, Path] = {}
+    parts: dict[tuple[int, str, int], dict[int, Path]] = {}
+    try:
+        with scandir(folder) as entries:
+            for entry in entries:
+                if match := _COMMIT.fullmatch(entry.name):
+                    commits[int(match[1])] = folder / entry.name
+                elif match := _CHECKPOINT.fullmatch(entry.name):
+                    kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
+                    group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
+                    group[int(match[2] or 1)] = folder / entry.name
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    whole = [
+        Checkpoint(version, kind.split()[0], tuple(group[n] for n in sorted(group)))
+        for (version, kind, count), group in parts.items()
+        if len(group) == count
+    ]
+    return Log(folder, commits, tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files))))
+
+
+def read_commit(path: Path) -> list[Action]:
+    """The actions of one commit file; an empty file is an empty commit. Raises `table-unreadable` for a torn one."""
+    actions: list[Action] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is no JSON: {error}") from error
+        if not isinstance(action, dict):
+            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is no action")
+        actions.append(action)
+    return actions
+
+
+def file_key(action: Mapping[str, Any]) -> FileKey:
+    """The identity of an `add` or `remove` (Delta protocol: path and deletion vector together)."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return action["path"], ""
+    offset = "" if vector.get("offset") is None else f"@{vector['offset']}"
+    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{offset}"
+
+
+def table_folder(table: str | Path) -> Path:
+    """The folder of a table given as a path or a file: URI."""
+    text = str(table)
+    return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+
+
+def _unreadable(table: Path, why: str) -> LakemirrorError:
+    return LakemirrorError("table-unreadable", f"the Delta log of {table} cannot be read: {why}", table=str(table))
+
+
+def _replay(table: Path, log: Log, version: int) -> Snapshot:
+    if version < 0 or version > log.version:
+        raise _unreadable(table, f"there is no version {version}; the newest is {log.version}")
+    failure: Exception | None = None
+    for checkpoint in [c for c in reversed(log.checkpoints) if c.version <= version]:
+        if any(n not in log.commits for n in range(checkpoint.version + 1, version + 1)):
+            continue
+        try:
+            state, inline = _checkpoint_state(checkpoint)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, KeyError, LakemirrorError) as error:
+            failure = error  # a damaged checkpoint is no loss while an earlier one or the commits stand
+            continue
+        return _state_at(table, log, version, checkpoint, state, inline)
+    missing = [n for n in range(version + 1) if n not in log.commits]
+    if missing:
+        newest = [c for c in log.checkpoints if c.version <= version]
+        why = f"commit {max(missing)} is missing" + ("" if newest else ", and no checkpoint stands before it")
+        raise _unreadable(table, f"{why}" + (f" (and a checkpoint is damaged: {failure})" if failure else ""))
+    return _state_at(table, log, version, None, [], [])
+
+
+def _state_at(
+    table: Path, log: Log, version: int, checkpoint: Checkpoint | None, state: list[Action], inline: list[Action]
+) -> Snapshot:
+    first = checkpoint.version + 1 if checkpoint else 0
+    tail = tuple((n, tuple(read_commit(log.commits[n]))) for n in range(first, version + 1))
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+    transactions: dict[str, Transaction] = {}
+    domains: dict[str, Mapping[str, Any]] = {}
+    commit_infos: dict[int, Mapping[str, Any]] = {}
+    for number, actions in [(-1, state), *tail]:
+        for action in actions:
+            if value := action.get("protocol"):
+                protocol = value
+            elif value := action.get("metaData"):
+                metadata = value
+            elif value := action.get("txn"):
+                transactions[value["appId"]] = Transaction(int(value["version"]), value.get("lastUpdated"))
+            elif value := action.get("domainMetadata"):
+                domains[value["domain"]] = value
+            elif value := action.get("commitInfo"):
+                commit_infos[number] = value
+    if protocol is None or metadata is None:
+        raise _unreadable(table, f"version {version} has no {'protocol' if protocol is None else 'metadata'}")
+    return Snapshot(
+        table=table,
+        version=version,
+        protocol=Protocol.from_action(protocol),
+        metadata=Metadata(metadata),
+        transactions=transactions,
+        domains={name: value for name, value in domains.items() if not value.get("removed")},
+        commit_infos=commit_infos,
+        checkpoint=checkpoint,
+        log=log,
+        _tail=tail,
+        _inline=tuple(inline),
+    )
+
+
+def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action]]:
+    """The small actions of a checkpoint, and the file actions that its JSON top file holds itself."""
+    if checkpoint.files[0].suffix == ".json":
+        actions = read_commit(checkpoint.files[0])
+        return actions, [a for a in actions if "add" in a or "remove" in a]
+    small = ["protocol", "metaData", "txn", "domainMetadata"]
+    actions = [a for part in checkpoint.files for a in _rows(part, small)]
+    return actions, []
+
+
+def _checkpoint_files(log: Path, checkpoint: Checkpoint | None) -> Iterator[Action]:
+    if checkpoint is None:
+        return
+    try:
+        for part in checkpoint.files:
+            if part.suffix == ".json":
+                sidecars = [a for a in read_commit(part) if "sidecar" in a]
+            else:
+                yield from _rows(part, ["add", "remove"])
+                sidecars = list(_rows(part, ["sidecar"]))
+            for sidecar in sidecars:
+                yield from _rows(_sidecar(log, sidecar["sidecar"]["path"]), ["add", "remove"])
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
+
+
+def _sidecar(log: Path, path: str) -> Path:
+    if path.startswith("file:"):
+        return table_folder(path)
+    return log / "_sidecars" / unquote(path)
+
+
+def _rows(path: Path, names: list[str]) -> Iterator[Action]:
+    """The actions of the named kinds in a Parquet file of a checkpoint, as a commit would hold them."""
+    with pq.ParquetFile(path) as file:
+        present = [name for name in names if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups if present else 0):
+            table = file.read_row_group(group, columns=present)
+            for name in present:
+                for value in table.column(name).drop_null().to_pylist():
+                    if any(v is not None for v in value.values()):
+                        yield {name: _plain(name, value)}
+
+
+def _plain(name: str, value: Action) -> Action:
+    """One action out of Parquet: maps as dicts, empty fields away, statistics as the JSON text that commits hold."""
+    if value.get("stats_parsed") and value.get("stats") is None:
+        value["stats"] = json.dumps(_json_value(value["stats_parsed"]), separators=(",", ":"))
+    value = {k: v for k, v in value.items() if v is not None and not k.endswith("_parsed")}
+    for key in ("partitionValues", "tags", "configuration"):
+        if key in value:
+            value[key] = dict(value[key])
+    if name == "metaData":
+        value["format"] = {**value.get("format", {}), "options": dict(value.get("format", {}).get("options") or [])}
+    if vector := value.get("deletionVector"):
+        value["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
+    return value
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _json_value(v) for k, v in value.items() if v is not None and not isinstance(v, bytes)}
+    if hasattr(value, "isoformat"):
+        text: str = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
+        return text.replace("+00:00", "Z")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return float(value)  # a decimal: statistics hold plain numbers
