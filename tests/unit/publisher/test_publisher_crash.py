@@ -1,9 +1,10 @@
-"""The process ends at named instants: nothing half written is seen, nothing published is lost or repeated wrongly."""
+"""A publisher is killed at its failpoints: no half file is seen, nothing published is lost or repeated wrongly."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,31 +13,34 @@ import pyarrow.parquet as pq
 import pytest
 from published_contents import change_files, changes, fold, others, retire
 
-from lakemirror.publisher import Landing, LandingTable, sequence
+from lakemirror.failpoints import PUBLISHER_NAMES
+from lakemirror.publisher import Landing, LandingTable
 
 FORK = multiprocessing.get_context("fork")
-ENDED = 77
 
-PUBLISH_INSTANTS = ["_metadata.json written", "written", "locked", "linked", "published"]
-SNAPSHOT_INSTANTS = ["written", "locked", "linked", "published", "snapshot published"]
+PUBLISH = [
+    "publish.metadata-written",
+    "publish.file-written",
+    "publish.before-link",
+    "publish.after-link",
+    "publish.done",
+]
+SNAPSHOT = [*PUBLISH[1:], "snapshot.before-state"]
 
 
-def end_at(instant: str, act: Callable[[], object]) -> None:
-    """Runs `act` in a process of its own that ends without any clean-up when it reaches the instant."""
+def end_at(failpoint: str, act: Callable[[], object]) -> None:
+    """Runs `act` in a process of its own that is killed when it reaches the failpoint."""
+    assert failpoint in PUBLISHER_NAMES
 
     def run() -> None:
-        def reached(name: str) -> None:
-            if name == instant:
-                os._exit(ENDED)
-
-        sequence.reached = reached
+        os.environ["LAKEMIRROR_FAILPOINT"] = failpoint
         act()
         os._exit(0)
 
     process = FORK.Process(target=run)
     process.start()
     process.join(30)
-    assert process.exitcode == ENDED, f"{instant} was not reached"
+    assert process.exitcode == -signal.SIGKILL, f"{failpoint} was not reached"
 
 
 def readable(folder: Path) -> list[int]:
@@ -48,12 +52,12 @@ def readable(folder: Path) -> list[int]:
     return list(found)
 
 
-@pytest.mark.parametrize("instant", PUBLISH_INSTANTS)
-def test_a_publisher_ends(tmp_path: Path, instant: str) -> None:
+@pytest.mark.parametrize("failpoint", PUBLISH)
+def test_a_publisher_ends(tmp_path: Path, failpoint: str) -> None:
     table = Landing(tmp_path).table("t", ["id"])
-    end_at(instant, lambda: table.insert([{"id": 1}]))
+    end_at(failpoint, lambda: table.insert([{"id": 1}]))
     seen = readable(table.folder)
-    assert seen == ([1] if instant in ("linked", "published") else [])
+    assert seen == ([1] if failpoint in ("publish.after-link", "publish.done") else [])
     if seen:
         assert (table.folder / "_metadata.json").exists()
     published = table.insert([{"id": 2}])  # the next process goes on
@@ -65,7 +69,7 @@ def test_a_publisher_ends(tmp_path: Path, instant: str) -> None:
 def test_a_publisher_ends_inside_a_drop(tmp_path: Path) -> None:
     table = Landing(tmp_path).table("t", ["id"])
     table.insert([{"id": 1}])
-    end_at("dropped", table.drop)
+    end_at("publish.dropped", table.drop)
     assert not table.folder.exists()
     assert all(path.name.startswith("_") for path in table.folder.parent.iterdir())
     table.insert([{"id": 2}])
@@ -94,12 +98,12 @@ def mirrored(table: LandingTable) -> dict[int, str]:
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("step", [0, 1])
-@pytest.mark.parametrize("instant", SNAPSHOT_INSTANTS)
-def test_a_snapshot_ends_and_the_next_one_differs(tmp_path: Path, instant: str, step: int, moved: bool) -> None:
+@pytest.mark.parametrize("failpoint", SNAPSHOT)
+def test_a_snapshot_ends_and_the_next_one_differs(tmp_path: Path, failpoint: str, step: int, moved: bool) -> None:
     table = Landing(tmp_path).table("t", ["id"])
     for content in CONTENTS[:step]:
         table.publish_snapshot(snapshot(content))
-    end_at(instant, lambda: table.publish_snapshot(snapshot(CONTENTS[step])))
+    end_at(failpoint, lambda: table.publish_snapshot(snapshot(CONTENTS[step])))
     readable(table.folder)
     if moved and change_files(table.folder):
         retire(table.folder)
@@ -119,7 +123,7 @@ def test_a_snapshot_ends_between_the_whole_state_and_its_clean_up(tmp_path: Path
     table.publish_snapshot(snapshot({**many, 5: "patched"}))
     assert (table.folder / "_snapshot_patch.arrow").exists()
     other = dict.fromkeys(range(10, 20010), "y")
-    end_at("whole state written", lambda: table.publish_snapshot(snapshot(other)))
+    end_at("snapshot.between-states", lambda: table.publish_snapshot(snapshot(other)))
     assert (table.folder / "_snapshot_patch.arrow").exists()
     assert table.publish_snapshot(snapshot(other)) is None
     table.publish_snapshot(snapshot(many))
