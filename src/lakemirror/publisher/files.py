@@ -7,6 +7,7 @@ their types, and JSON strings stay strings whatever they look like.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -147,7 +148,8 @@ def _batches(reader: pa.RecordBatchReader, name: str) -> Iterator[pa.RecordBatch
 
 def _open(name: str) -> IO[bytes]:
     if name == STDIN:
-        return sys.stdin.buffer
+        given: Any = sys.stdin.buffer
+        return given if hasattr(given, "peek") else io.BufferedReader(given)
     path = Path(name)
     if path.suffix in _COMPRESSED:
         return pa.input_stream(str(path), compression="detect")  # type: ignore[no-any-return]
@@ -252,7 +254,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _seekable(stream: IO[bytes]) -> Any:
-    return pa.BufferReader(stream.read()) if stream is sys.stdin.buffer else stream
+    return stream if stream.seekable() else pa.BufferReader(stream.read())
 
 
 __all__ = ["FORMATS", "MODES", "publish_files", "publish_rows", "read_file"]

@@ -106,7 +106,7 @@ def _publish_above(table: LandingTable, database: _Database, query: str, column:
         published = table.publish(with_marker(rows.to_reader(), UPSERT))
     reach("watermark.before-state")
     if published is not None:
-        _write_watermark(table.folder, _highest(rows, last, column), column, query)
+        _write_watermark(table.folder, _highest(rows, last, keys, column), column, query)
     return published
 
 
@@ -116,10 +116,11 @@ def _unseen(rows: pa.Table, seen: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     return rows.filter(pc.invert(known))
 
 
-def _highest(rows: pa.Table, last: Watermark | None, column: str) -> pa.Table:
+def _highest(rows: pa.Table, last: Watermark | None, keys: tuple[str, ...], column: str) -> pa.Table:
     """The rows with the highest value, among them those of before where it is still the same."""
     if last is not None:
-        rows = pa.concat_tables([last.rows, rows], promote_options="default")
+        before = last.rows.filter(pc.is_null(positions(last.rows, rows, keys)))
+        rows = pa.concat_tables([before, rows], promote_options="default")
     top = pc.max(rows[column])
     return rows.filter(pc.fill_null(pc.equal(rows[column], top), False))
 
