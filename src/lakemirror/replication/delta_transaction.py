@@ -32,7 +32,7 @@ class DeltaTransaction:
     Every method may raise LakemirrorError `concurrent-commit`, or what Spark raises for a failing job.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, *, fresh: bool) -> None:
         self._spark = spark
         self._path = path
         jvm: Any = spark._jvm
@@ -41,6 +41,9 @@ class DeltaTransaction:
         self._none = _scala_object(self._jvm, "scala.None")
         self._actions: list[Any] = []
         try:
+            type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+            if fresh:
+                self.forget()
             self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)
             self._snapshot = self._log.update(False, self._none, self._none)
             self._txn = self._log.startTransaction(self._none, self._some(self._snapshot))
@@ -110,6 +113,12 @@ class DeltaTransaction:
         )
         return committed
 
+    def forget(self) -> None:
+        """Makes the next transaction of this process read the table's log from its beginning."""
+        self._delta.DeltaLog.invalidateCache(
+            self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
+        )
+
     def _add(self, actions: Any, but: str = "") -> None:
         for action in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions):
             if not but or action.getClass().getSimpleName() != but:
@@ -123,13 +132,14 @@ class DeltaTransaction:
 
 
 @contextmanager
-def transaction(spark: SparkSession, path: str) -> Iterator[DeltaTransaction]:
+def transaction(spark: SparkSession, path: str, *, fresh: bool = False) -> Iterator[DeltaTransaction]:
     """A transaction on the newest snapshot of the table at `path`, which need not exist yet.
 
+    `fresh` forgets what this process knows of the table: one that left its place may have been another one.
     Not to be nested within one thread. Leaving the block without `commit` leaves the table as it was; data files that
     were written stay behind until VACUUM. LakemirrorError `concurrent-commit` when another commit was in the way.
     """
-    opened = DeltaTransaction(spark, path)
+    opened = DeltaTransaction(spark, path, fresh=fresh)
     active = _scala_object(opened._jvm, "org.apache.spark.sql.delta.OptimisticTransaction")
     active.setActive(opened._txn)
     try:
