@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -72,7 +73,7 @@ class ColumnTypes:
     def _warn(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            warnings.warn(message, TypeWarning, stacklevel=2)
+            warnings.warn(message, TypeWarning, stacklevel=_frames_to_user())
 
 
 def place(kind: pa.DataType) -> tuple[pa.DataType, Convert | None, str] | None:
@@ -198,6 +199,14 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     # a batch without columns still has rows; nothing of it can be published
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["_"]).select([])
+
+
+def _frames_to_user() -> int:
+    """How many calls lie between `_warn` and the code that uses the publisher."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lakemirror.publisher"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _refuse_ambiguous(names: Iterable[str], table: str) -> None:

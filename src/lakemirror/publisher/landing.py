@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, sequence, snapshot
 from lakemirror.publisher.arrow_input import read_rows
@@ -164,7 +165,7 @@ class LandingTable:
             leaving = self.folder.with_name(f"{sequence.TEMPORARY_PREFIX}dropped-{uuid.uuid4().hex}")
             self.folder.rename(leaving)
         sequence.sync_folder(self.folder.parent)
-        sequence.reached("dropped")
+        reach("publish.dropped")
         shutil.rmtree(leaving, ignore_errors=True)
 
     def recreate(self) -> None:
@@ -210,13 +211,13 @@ class LandingTable:
         temporary = sequence.Sequence(self.folder).temporary()
         try:
             rows = change_writer.write_parquet(reader, temporary, self._compression, footer)
-            sequence.reached("written")
+            reach("publish.file-written")
             if rows == 0 and not empty:
                 return None
             with self._declared() as (numbers, _):
-                sequence.reached("locked")
+                reach("publish.before-link")
                 taken = numbers.take(temporary, number)
-            sequence.reached("published")
+            reach("publish.done")
         except FileNotFoundError as error:
             raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
         finally:
@@ -248,7 +249,7 @@ class LandingTable:
         conformed = self.conform(reader)
         present = {name.lower() for name in conformed.schema.names}
         for key in self.keys:
-            if key.lower() not in present and conformed.schema.names:
+            if key.lower() not in present and reader.schema.names:
                 raise LakemirrorError(
                     "key-column-absent",
                     f"{self.name}: the rows have no typed column {key}, which is a key column",

@@ -23,6 +23,7 @@ except ImportError:  # pragma: no cover - not a POSIX system: the exclusive link
     fcntl = None  # type: ignore[assignment]
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import MARKER, PROCESSED
 
 SEQUENCE = "_sequence"
@@ -30,10 +31,6 @@ TEMPORARY_PREFIX = "_publishing-"
 ABANDONED_SECONDS = 86_400.0
 RESTING = (PROCESSED, "_FilesReadyToDelete", "_QuarantinedFiles")
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-
-
-def reached(instant: str) -> None:
-    """Does nothing: a named instant at which the crash tests end the process."""
 
 
 class Sequence:
@@ -105,7 +102,7 @@ class Sequence:
                 continue  # a publisher that knows no lock was faster: count again
             except FileNotFoundError as error:
                 raise self._gone() from error
-        reached("linked")
+        reach("publish.after-link")
         temporary.unlink(missing_ok=True)
         sync_folder(self.folder)
         self._remember(max(chosen, self._remembered()))
@@ -155,7 +152,7 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        reached(f"{path.name} written")
+        reach("publish.metadata-written")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -195,4 +192,4 @@ def _same_file(handle: int, path: Path) -> bool:
     return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
 
 
-__all__ = ["Sequence", "reached", "sync_folder", "write_whole"]
+__all__ = ["Sequence", "sync_folder", "write_whole"]

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.failpoints import reach
 from lakemirror.publisher import sequence, snapshot_state
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE
 from lakemirror.publisher.row_keys import arange, distinct, positions, whole
@@ -126,7 +127,7 @@ def _publish(table: LandingTable, difference: Difference, newest: int) -> Publis
     if newest and not difference.changes.num_rows:
         return None
     published = table.publish(difference.changes.to_reader(), newest + 1, empty=newest == 0)
-    sequence.reached("snapshot published")
+    reach("snapshot.before-state")
     return published
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.publisher.sequence import TEMPORARY_PREFIX, reached, sync_folder
+from lakemirror.failpoints import reach
+from lakemirror.publisher.sequence import TEMPORARY_PREFIX, sync_folder
 
 WHOLE = "_snapshot.arrow"
 PATCH = "_snapshot_patch.arrow"
@@ -83,7 +84,7 @@ def write_whole_state(folder: Path, content: pa.Table, number: int, fingerprint:
         temporary.replace(folder / WHOLE)
     finally:
         temporary.unlink(missing_ok=True)
-    reached("whole state written")
+    reach("snapshot.between-states")
     (folder / PATCH).unlink(missing_ok=True)
     sync_folder(folder)
 
