@@ -77,7 +77,20 @@ CODES: dict[str, Kind] = {
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
     "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
+    "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
     "internal": Kind(True, 1, 500, "Report it with the log; nothing of the failing batch was applied."),
+    # publishing
+    "input-invalid": Kind(
+        False, 2, 422, "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, JSON lines or Arrow IPC."
+    ),
+    "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
+    "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),
+    "snapshot-state-lost": Kind(
+        False, 1, 409, "Recreate the table and publish the snapshot anew: `table.recreate()`, or --recreate."
+    ),
+    "sql-driver-missing": Kind(False, 1, 500, "Install the drivers: pip install 'lakemirror[sql]'"),
+    "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
+    "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),
     "feature-absent": Kind(False, 3, 404, "Nothing to drop; `lakemirror features list PATH` shows what is there."),

@@ -104,7 +104,7 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_KINDS = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
+_KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
 
 def _convert(name: str, value: Any) -> Any:

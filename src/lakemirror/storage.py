@@ -7,6 +7,7 @@ An object store can follow as a second class with the same methods (`etag`, `wri
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -171,9 +172,18 @@ class LocalStorage:
         return True
 
     def move(self, source: str, target: str) -> None:
-        destination = self.root / target
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        (self.root / source).replace(destination)
+        origin, destination = self.root / source, self.root / target
+        try:
+            origin.replace(destination)
+        except FileNotFoundError:
+            # Folders are made one by one below what both paths share: a table folder that its publisher deletes at
+            # this moment must not come back as an empty one.
+            shared = Path(os.path.commonpath([origin.parent, destination.parent]))
+            missing = [destination.parent, *destination.parent.parents]
+            for folder in reversed(missing[: missing.index(shared)]):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir()
+            origin.replace(destination)
 
     def touch(self, path: str) -> None:
         os.utime(self.root / path)

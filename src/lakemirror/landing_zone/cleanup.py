@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import change_files
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.zone import TableFolder
-from lakemirror.storage import Storage
+from lakemirror.landing_zone.zone import PROCESSED, TableFolder
+from lakemirror.storage import Entry, Storage
 
 
 def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, position: int) -> list[str]:
@@ -14,9 +18,46 @@ def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, posit
     be moved stays for a later pass. A number that was applied and appears again is moved like the others but never
     over a file that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
     """
-    raise NotImplementedError
+    moved = []
+    for number, entry in sorted(change_files(folder, metadata), key=lambda each: each[0]):
+        if number < position:
+            target = _free_place(storage, folder, entry)
+            if _move(storage, entry.path, target):
+                moved.append(entry.path)
+    return moved
 
 
 def purge(storage: Storage, folder: TableFolder, retention_days: float, now: float) -> int:
     """Deletes files in `_ProcessedFiles` whose modified time is older than the retention; returns how many."""
-    raise NotImplementedError
+    oldest = (now - retention_days * 86400) * 1e9
+    purged = 0
+    for entry in folder.processed:
+        if entry.modified < oldest and not entry.name.startswith("_"):
+            try:
+                storage.delete(entry.path)
+            except (OSError, LakemirrorError):
+                continue  # a later pass tries again
+            purged += 1
+    return purged
+
+
+def _free_place(storage: Storage, folder: TableFolder, entry: Entry) -> str:
+    home = folder.name.folder
+    target = place = f"{home}/{PROCESSED}{entry.path[len(home) :]}"
+    n = 0
+    while storage.exists(place):
+        n += 1
+        place = f"{target}.{n}"
+    return place
+
+
+def _move(storage: Storage, source: str, target: str) -> bool:
+    """True once the file has been moved. It is touched first: what rests in `_ProcessedFiles` then always has the
+    time of its move, whenever the engine is killed; a file of another owner may refuse, and keeps its own time."""
+    try:
+        with contextlib.suppress(PermissionError):
+            storage.touch(source)
+        storage.move(source, target)
+    except (OSError, LakemirrorError):
+        return False
+    return True

@@ -1,8 +1,24 @@
-"""`_metadata.json`: what a publisher declares about a table (contract section 2)."""
+"""`_metadata.json`: what a publisher declares about a table (contract section 2).
+
+bytes ─▶ text ─▶ JSON, strictly or forgivingly ─▶ TableMetadata with its warnings
+"""
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
+
+ROW_MARKER = "__rowMarker__"
+SEQUENTIAL = "SequentialFileName"
+LAST_UPDATE = "LastUpdateTimeFileDetection"
+MAX_SIZE = 16 * 1024 * 1024  # bytes; a schema of ten thousand columns takes one
 
 
 @dataclass(frozen=True)
@@ -15,18 +31,360 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class DelimitedFormat:
+    """How delimited text is written. Empty `quote` or `escape`: there is none. `null_value` None: not declared."""
+
+    row_separator: str = "\r\n"
+    column_separator: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    null_value: str | None = None
+    encoding: str = "UTF-8"
+
+
+@dataclass(frozen=True)
+class DeclaredColumn:
+    """A column of `SchemaDefinition`: `data_type` in the contract's spelling, `table_type` as Spark SQL names it."""
+
+    name: str
+    data_type: str
+    table_type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
 class TableMetadata:
-    """What `_metadata.json` says, with the contract's defaults. `key_columns` in the publisher's spelling and order."""
+    """What `_metadata.json` says, with the contract's defaults. `key_columns` in the publisher's spelling and order.
+
+    `delimited` is None for Parquet. `columns` is empty where nothing is declared: every column is a string then.
+    `file` is where it was read, empty where there was none.
+    """
 
     key_columns: tuple[str, ...] = ()
-    file_detection_strategy: str = "SequentialFileName"
+    file_detection_strategy: str = SEQUENTIAL
     upsert_by_default: bool = False
     file_format: str = "Parquet"
     file_extension: str = "parquet"
     partitioned: bool = False
     warnings: tuple[Warned, ...] = field(default=(), compare=False)
+    delimited: DelimitedFormat | None = None
+    columns: tuple[DeclaredColumn, ...] = ()
+    file: str = field(default="", compare=False)
 
 
 def parse_metadata(data: bytes, file: str) -> TableMetadata:
-    """What the file says. TableError `metadata-invalid` with line and column; `not-supported` for later parts."""
-    raise NotImplementedError
+    """What the file says, supported by this engine or not. TableError `metadata-invalid`, with line and column."""
+    if len(data) > MAX_SIZE:
+        raise _invalid(file, f"is larger than {MAX_SIZE // 1024**2} MiB")
+    text = _decode(data, file)
+    try:
+        document, forgiven = parse_json(text)
+    except JsonError as error:
+        raise _invalid(file, str(error)) from error
+    if not isinstance(document, JsonObject):
+        raise _invalid(file, "does not hold a JSON object")
+    members = _Members(file, "", document)
+    if forgiven:
+        members.warnings.append(Warned("metadata-lenient", f"{_name(file)} is not valid JSON but was understood", file))
+    return _metadata(members)
+
+
+def unsupported(metadata: TableMetadata) -> TableError | None:
+    """The error of a table that uses a part of the contract which this engine does not apply yet; else None."""
+    if metadata.file_format != "Parquet":
+        what = f"files in the format {metadata.file_format}"
+    elif metadata.file_detection_strategy != SEQUENTIAL:
+        what = f"fileDetectionStrategy {metadata.file_detection_strategy}"
+    elif metadata.partitioned:
+        what = "isPartitionEnabled"
+    else:
+        return None
+    file = metadata.file
+    return TableError("not-supported", f"{_name(file)} asks for {what}, which is not built yet", file=file)
+
+
+def capped(warnings: Iterable[Warned], most: int = 20) -> list[Warned]:
+    """The warnings, at most so many of one code: the last of them says how many there were."""
+    kept: list[Warned] = []
+    counts: dict[str, int] = {}
+    for warning in warnings:
+        counts[warning.code] = counts.get(warning.code, 0) + 1
+        if counts[warning.code] <= most:
+            kept.append(warning)
+    for code, count in counts.items():
+        if count > most:
+            last = max(i for i, warning in enumerate(kept) if warning.code == code)
+            kept[last] = Warned(code, f"{kept[last].message} (and {count - most} more)", kept[last].file)
+    return kept
+
+
+def _decode(data: bytes, file: str) -> str:
+    """The text, in UTF-8, or in UTF-16 or UTF-32 as some editors save it; without its byte-order mark."""
+    if not data.strip():
+        raise _invalid(file, "is empty")
+    encoding = json.detect_encoding(data)
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(encoding, "replace")
+        line = before.count("\n") + 1
+        column = len(before) - before.rfind("\n")
+        what = encoding.removesuffix("-sig").upper()
+        raise _invalid(file, f"line {line}, column {column}: not text in {what}") from error
+
+
+class _Members:
+    """The members of one JSON object, taken by name in any case; what nobody takes is warned of."""
+
+    def __init__(self, file: str, path: str, members: JsonObject, warnings: list[Warned] | None = None) -> None:
+        self.file = file
+        self.path = path
+        self.warnings: list[Warned] = [] if warnings is None else warnings
+        self._values: dict[str, tuple[str, Any]] = {}
+        self._doubled: dict[str, str] = {}
+        for name, value in members:
+            earlier = self._values.setdefault(name.lower(), (name, value))
+            if earlier[1] != value:
+                self._doubled[name.lower()] = f"{path}{earlier[0]} and {path}{name}"
+
+    def take(self, name: str) -> Any:
+        """The value, or None where it is absent or null."""
+        key = name.lower()
+        if key in self._doubled:
+            raise _invalid(self.file, f"says different things in {self._doubled[key]}")
+        return self._values.pop(key, (name, None))[1]
+
+    def text(self, name: str) -> str | None:
+        value = self.take(name)
+        if value is not None and not _is_text(value):
+            raise self.wrong(name, value, "must be a string")
+        return str(value) if value is not None else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.take(name)
+        if value is None:
+            return default
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "must be true or false")
+        return value
+
+    def choice(self, name: str, allowed: Iterable[str], default: str) -> str:
+        value = self.text(name)
+        if value is None:
+            return default
+        for each in allowed:
+            if each.lower() == value.lower():
+                return each
+        raise self.wrong(name, value, f"must be one of {', '.join(json.dumps(each) for each in allowed)}")
+
+    def inner(self, name: str) -> _Members | None:
+        """The object under that name; None where it is absent or empty."""
+        value = self.take(name)
+        if value is None or value == []:
+            return None
+        return self.wrap(name, value)
+
+    def wrap(self, name: str, value: Any) -> _Members:
+        if not isinstance(value, JsonObject):
+            raise self.wrong(name, value, "must be an object")
+        return _Members(self.file, f"{self.path}{name}.", value, self.warnings)
+
+    def wrong(self, name: str, value: Any, why: str) -> TableError:
+        return _invalid(self.file, f"{self.path}{name} {why}, not {_shown(value)}")
+
+    def warn_of_rest(self) -> None:
+        for name, _ in self._values.values():
+            message = (
+                f"{_name(self.file)}: the property {_clean(self.path + name[:100])} is not known and was not applied"
+            )
+            self.warnings.append(Warned("property-unknown", message, self.file))
+
+
+_FORMATS = ("Parquet", "CSV", "DelimitedText")
+_SPELT = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\r\\n": "\r\n"}  # the two characters instead of the one they mean
+_DATA_TYPES = {
+    "Int16": "smallint",
+    "Int32": "int",
+    "Int64": "bigint",
+    "Single": "float",
+    "Double": "double",
+    "Boolean": "boolean",
+    "String": "string",
+    "DateTime": "timestamp",
+    "IDate": "date",
+    "ITime": "string",
+    "ByteArray": "binary",
+}
+_DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", re.IGNORECASE | re.ASCII)
+_ENCODING = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:\-]{0,39}")
+
+
+def _metadata(members: _Members) -> TableMetadata:
+    file = members.file
+    keys = _key_columns(members)
+    strategy = members.choice("fileDetectionStrategy", (SEQUENTIAL, LAST_UPDATE), SEQUENTIAL)
+    upsert = members.flag("isUpsertDefaultRowMarker", False)
+    partitioned = members.flag("isPartitionEnabled", False)
+    extension = _extension(members)
+    format_members, schema = members.inner("fileFormatTypeProperties"), members.inner("SchemaDefinition")
+    looks_delimited = (format_members or schema) is not None and (extension or "").lower() != "parquet"
+    looks_delimited = looks_delimited or (extension or "parquet").lower() != "parquet"
+    format_ = members.choice("fileFormat", _FORMATS, "CSV" if looks_delimited else "Parquet")
+    delimited: DelimitedFormat | None = None
+    columns: tuple[DeclaredColumn, ...] = ()
+    if format_ == "Parquet":
+        for name, unused in (("fileFormatTypeProperties", format_members), ("SchemaDefinition", schema)):
+            if unused is not None:
+                message = f"{_name(file)}: {name} has no meaning for Parquet files and was not applied"
+                members.warnings.append(Warned("property-unknown", message, file))
+    else:
+        delimited = _delimited(format_members)
+        columns = _columns(schema)
+    if extension is None:
+        if format_ == "DelimitedText":
+            raise _invalid(file, "lacks fileExtension, which DelimitedText needs")
+        extension = "csv" if format_ == "CSV" else "parquet"
+    members.warn_of_rest()
+    warnings = tuple(capped(members.warnings))
+    return TableMetadata(keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file)
+
+
+def _key_columns(members: _Members) -> tuple[str, ...]:
+    value = members.take("keyColumns")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or isinstance(value, JsonObject):
+        raise members.wrong("keyColumns", value, "must be a list of column names")
+    seen: dict[str, str] = {}
+    for name in value:
+        if not _is_text(name) or not name.strip():
+            raise members.wrong("keyColumns", name, "must name columns")
+        if name == ROW_MARKER:
+            raise members.wrong("keyColumns", name, "must name columns of the table")
+        if name.lower() in seen:
+            raise _invalid(members.file, f"keyColumns names {_shown(name)} twice")
+        seen[name.lower()] = name
+    return tuple(value)
+
+
+def _extension(members: _Members) -> str | None:
+    value = members.text("fileExtension")
+    if value is None:
+        return None
+    extension = value.removeprefix(".")
+    if not extension or len(extension) > 100 or not extension.isprintable() or "/" in extension:
+        raise members.wrong("fileExtension", value, "must be the end of a file name")
+    return extension
+
+
+def _delimited(members: _Members | None) -> DelimitedFormat:
+    if members is None:
+        return DelimitedFormat()
+    default = DelimitedFormat()
+    if not members.flag("firstRowAsHeader", True):
+        raise members.wrong(
+            "firstRowAsHeader", False, "must be true: columns are matched by the names in the first row"
+        )
+    found = DelimitedFormat(
+        row_separator=_character(members, "rowSeparator", ("\r\n", "\n", "\r"), default.row_separator),
+        column_separator=_character(members, "columnSeparator", (",", ";", "|", "\t"), default.column_separator),
+        quote=_character(members, "quoteCharacter", ('"', "'", ""), default.quote),
+        escape=_character(members, "escapeCharacter", ("\\", "/", '"', ""), default.escape),
+        null_value=members.text("nullValue"),
+        encoding=_encoding(members, default.encoding),
+    )
+    members.warn_of_rest()
+    return found
+
+
+def _character(members: _Members, name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = members.text(name)
+    if value is None:
+        return default
+    value = _SPELT.get(value, value)
+    if value not in allowed:
+        raise members.wrong(name, value, f"must be one of {', '.join(json.dumps(each) for each in allowed)}")
+    return value
+
+
+def _encoding(members: _Members, default: str) -> str:
+    """The declared encoding, if Python has a codec of that name which gives text."""
+    value = members.text("encoding")
+    if value is None:
+        return default
+    try:
+        if not _ENCODING.fullmatch(value):
+            raise LookupError(value)
+        codecs.lookup(value)
+        "a,1\r\n".encode(value)
+    except (LookupError, ValueError) as error:
+        raise members.wrong("encoding", value, "must be a text encoding that Python knows") from error
+    return value
+
+
+def _columns(members: _Members | None) -> tuple[DeclaredColumn, ...]:
+    if members is None:
+        return ()
+    value = members.take("Columns")
+    members.warn_of_rest()
+    if value is None:
+        return ()
+    if not isinstance(value, list) or isinstance(value, JsonObject):
+        raise members.wrong("Columns", value, "must be a list")
+    columns: dict[str, DeclaredColumn] = {}
+    for number, item in enumerate(value):
+        column = _column(members.wrap(f"Columns[{number}]", item))
+        if column.name == ROW_MARKER:
+            continue  # never a column of the table; publishers need not list it
+        if column.name.lower() in columns:
+            raise _invalid(members.file, f"SchemaDefinition.Columns names {_shown(column.name)} twice")
+        columns[column.name.lower()] = column
+    return tuple(columns.values())
+
+
+def _column(members: _Members) -> DeclaredColumn:
+    name, type_ = members.text("Name"), members.text("DataType")
+    nullable = members.flag("IsNullable", True)
+    members.warn_of_rest()
+    if name is None or not name.strip():
+        raise members.wrong("Name", name, "must name a column")
+    if type_ is None:
+        raise members.wrong("DataType", type_, "must name a type")
+    for each, table_type in _DATA_TYPES.items():
+        if each.lower() == type_.strip().lower():
+            return DeclaredColumn(name, each, table_type, nullable)
+    decimal = _DECIMAL.fullmatch(type_.strip())
+    if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+        digits = f"({int(decimal[1])},{int(decimal[2])})"
+        return DeclaredColumn(name, f"Decimal{digits}", f"decimal{digits}", nullable)
+    raise members.wrong("DataType", type_, f"must be one of {', '.join(_DATA_TYPES)}, Decimal(p,s) with p up to 38")
+
+
+def _shown(value: Any) -> str:
+    """The value as JSON, cut short; only its kind where it is long."""
+    if isinstance(value, JsonObject):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    text = _clean(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _is_text(value: Any) -> bool:
+    """True for a string that can be written again: JSON may escape halves of characters, which UTF-8 cannot hold."""
+    return isinstance(value, str) and _clean(value) == value
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2] or "_metadata.json"
+
+
+def _invalid(file: str, why: str) -> TableError:
+    separator = ": " if why.startswith("line ") else " "
+    return TableError("metadata-invalid", f"{_name(file)}{separator}{why}", file=file)

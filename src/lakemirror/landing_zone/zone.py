@@ -10,6 +10,7 @@ LANDING_ZONE = "Files/LandingZone"
 PROCESSED = "_ProcessedFiles"
 METADATA = "_metadata.json"
 MARKER = "_mirror.json"
+PARTNER_EVENTS = "_partnerEvents.json"
 
 
 @dataclass(frozen=True, order=True)
@@ -35,23 +36,147 @@ class TableName:
 
 @dataclass
 class TableFolder:
-    """One table folder at one instant. Files of the publisher's or the service's own (`_…`) are kept apart."""
+    """One table folder at one instant. Files of the publisher's or the service's own (`_…`) are kept apart.
+
+    `files`: everything that could be a change file, with its full path, also below sub-folders (partitions).
+    `processed`: what rests in `_ProcessedFiles`. `skipped`: sub-folders left out because their name begins with `_`,
+    but the service's own.
+    """
 
     name: TableName
-    files: list[Entry] = field(default_factory=list)  # everything that could be a change file, also in sub-folders
+    files: list[Entry] = field(default_factory=list)
     metadata: Entry | None = None
     marker: Entry | None = None
     processed: list[Entry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Zone:
-    """One listing of the landing zone. `skipped`: folders that are no table because their name begins with `_`."""
+    """One listing of the landing zone.
+
+    `skipped`: folders that are no table because of their name (`_…`). `strays`: files that lie in no table folder.
+    """
 
     tables: dict[TableName, TableFolder]
     skipped: list[str]
+    partner_events: Entry | None = None
+    strays: list[Entry] = field(default_factory=list)
 
 
 def scan(storage: Storage) -> Zone:
-    """Lists the landing zone once. FileNotFoundError where the landing zone itself is missing."""
-    raise NotImplementedError
+    """Lists the landing zone once. FileNotFoundError where the landing zone itself is missing.
+
+    Every folder that may be a table is there, also one without any file.
+    """
+    listing = storage.list(LANDING_ZONE, _enter)
+    zone = Zone(tables={}, skipped=[])
+    for path in sorted(listing.folders):
+        parts = _parts(path)
+        depth = len(parts) - _table_depth(parts)
+        if depth == 0:
+            if _is_table_name(parts[-1]):
+                name = TableName("", parts[0]) if len(parts) == 1 else TableName(_schema(parts[0]), parts[1])
+                zone.tables[name] = TableFolder(name)
+            else:
+                zone.skipped.append(path)
+        elif depth < 0:
+            if not _schema(parts[0]):
+                zone.skipped.append(path)
+        elif parts[-1].startswith("_") and not (depth == 1 and parts[-1] in _OF_THE_SERVICE):
+            folder = _folder(zone, parts)
+            if folder is not None and not _is_processed(parts):
+                folder.skipped.append(path)
+    _place_files(zone, listing.files)
+    return zone
+
+
+def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:
+    """The tables that cannot all be mirrored, each with one of those in its way.
+
+    In the way are names that differ by case alone, names that land in the same Delta table because of the default
+    schema, and a table that would lie inside another one's folder (table `sales` and schema `sales`): VACUUM of the
+    outer table would delete the inner one's files.
+    """
+    targets: dict[str, list[TableName]] = {}
+    for name in sorted(zone.tables):
+        targets.setdefault(name.target(default_schema).lower(), []).append(name)
+    found: dict[TableName, TableName] = {}
+    for target, names in targets.items():
+        if len(names) > 1:
+            found.update({name: names[0] if name != names[0] else names[1] for name in names})
+        for outer in targets.get(target.rpartition("/")[0], ()):
+            found.setdefault(outer, names[0])
+            for name in names:
+                found.setdefault(name, outer)
+    return found
+
+
+_OF_THE_SERVICE = {PROCESSED, "_QuarantinedFiles", "_FilesReadyToDelete"}
+_SCHEMA_SUFFIX = ".schema"
+
+
+def _parts(path: str) -> list[str]:
+    return path[len(LANDING_ZONE) + 1 :].split("/")
+
+
+def _table_depth(parts: list[str]) -> int:
+    """How many parts name a table: two inside a schema folder, else one."""
+    return 2 if parts[0].endswith(_SCHEMA_SUFFIX) and not parts[0].startswith("_") else 1
+
+
+def _schema(folder: str) -> str:
+    return folder.removesuffix(_SCHEMA_SUFFIX)
+
+
+def _is_table_name(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _is_processed(parts: list[str]) -> bool:
+    depth = _table_depth(parts)
+    return len(parts) > depth and parts[depth] == PROCESSED
+
+
+def _enter(path: str) -> bool:
+    """Which folders are looked into: no `_…` but `_ProcessedFiles` of a table, and that with all below it."""
+    parts = _parts(path)
+    if parts[0] == _SCHEMA_SUFFIX:
+        return False
+    return not parts[-1].startswith("_") or _is_processed(parts)
+
+
+def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
+    """The table folder that a path lies in; None above all tables."""
+    depth = _table_depth(parts)
+    if len(parts) < depth:
+        return None
+    return zone.tables.get(TableName(_schema(parts[0]), parts[1]) if depth == 2 else TableName("", parts[0]))
+
+
+def _place_files(zone: Zone, files: list[Entry]) -> None:
+    """Gives every file to its table folder. One look-up per file: files come by the hundred thousand."""
+    places: dict[str, tuple[TableFolder, bool, bool] | None] = {}
+    for entry in files:
+        parent, _, name = entry.path.rpartition("/")
+        if parent not in places:
+            parts = _parts(parent)
+            folder = _folder(zone, parts) if parent != LANDING_ZONE else None
+            directly = len(parts) == _table_depth(parts)
+            places[parent] = (folder, _is_processed(parts), directly) if folder is not None else None
+        place = places[parent]
+        if place is None:
+            if parent == LANDING_ZONE and name == PARTNER_EVENTS:
+                zone.partner_events = entry
+            elif not name.startswith("_"):
+                zone.strays.append(entry)
+            continue
+        folder, processed, directly = place
+        if processed:
+            folder.processed.append(entry)
+        elif not name.startswith("_"):
+            folder.files.append(entry)
+        elif directly and name == METADATA:
+            folder.metadata = entry
+        elif directly and name == MARKER:
+            folder.marker = entry

@@ -1,0 +1,173 @@
+"""What this machine lacks to run lakemirror, and how to mend it. Starts no JVM unless asked to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from lakemirror import class_archive, jars, java
+from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
+
+LEAST_MEMORY = 2 * 1024**3
+"""Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
+
+NEEDED = {"pyspark": "4.2.", "delta-spark": "4.4."}
+"""Distributions whose version must begin so."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. `hint` says what to do and is empty where nothing is needed."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+def examine(settings: Settings, database: str | os.PathLike[str] | None = None, *, spark: bool = False) -> list[Check]:
+    """Every check, in the order in which they depend on each other; `spark` starts a session and writes a table."""
+    checks = [
+        _python(),
+        *_packages(),
+        _java(),
+        _memory(settings),
+        _jars(settings),
+        _archive(settings),
+        _cache(settings),
+    ]
+    if database is not None:
+        checks.append(writable(Path(database), name="database folder"))
+    if spark:
+        checks.append(_spark(settings))
+    return checks
+
+
+def writable(folder: Path, *, name: str) -> Check:
+    """Whether files can be made, renamed and removed in a folder, or in the folder it would be made in."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=".lakemirror-check-", dir=existing) as place:
+            Path(place, "a").write_bytes(b"")
+            Path(place, "a").replace(Path(place, "b"))
+    except OSError as error:
+        return Check(
+            name, False, f"{folder}: {error.strerror or error}", f"Give this user the right to write {existing}."
+        )
+    made = "" if existing == folder else " (not there yet, can be made)"
+    return Check(name, True, f"{folder}: can be written{made}")
+
+
+def _python() -> Check:
+    return Check("python", True, f"Python {platform.python_version()}")
+
+
+def _packages() -> Iterator[Check]:
+    for name, beginning in NEEDED.items():
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Check(name, False, "not installed", "Run `make install`.")
+            continue
+        if version.startswith(beginning):
+            yield Check(name, True, version)
+        else:
+            yield Check(name, False, f"{version}, tried with {beginning}x only", "Run `make install` in a new .venv.")
+
+
+def _java() -> Check:
+    try:
+        found = java.find()
+    except LakemirrorError as error:
+        return _failed("java", error)
+    return Check("java", True, f"Java {found.version} in {found.home}")
+
+
+def _memory(settings: Settings) -> Check:
+    present = memory()
+    if present is None:
+        return Check("memory", True, "cannot be read on this system")
+    wanted = max(LEAST_MEMORY, heap_bytes(settings.driver_memory) * 3 // 2)
+    detail = f"{present / 1024**3:.1f} GB"
+    if present < wanted:
+        hint = "Give the machine or container more memory, or lower driver_memory."
+        return Check("memory", False, f"{detail}, less than {wanted / 1024**3:.1f} GB", hint)
+    return Check("memory", True, detail)
+
+
+def memory(root: Path = Path("/")) -> int | None:
+    """Bytes of memory this process may use: the machine's, or the container's where that is less."""
+    limits = []
+    try:
+        match = re.search(r"^MemTotal:\s+(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
+        limits += [int(match.group(1)) * 1024] if match else []
+    except OSError:
+        pass
+    for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int((root / name).read_text()))
+        except (OSError, ValueError):  # absent, or "max"
+            continue
+    return min(limits, default=None)
+
+
+def heap_bytes(text: str) -> int:
+    """Bytes of a heap as Spark takes it, such as 512m or 4g; 1 GB, Spark's default, where it is empty or unreadable."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt])b?", text.strip().lower())
+    return int(match.group(1)) * 1024 ** (1 + "kmgt".index(match.group(2))) if match else 1024**3
+
+
+def _jars(settings: Settings) -> Check:
+    try:
+        found = jars.find(settings)
+    except LakemirrorError as error:
+        return _failed("jars", error)
+    if not found:
+        hint = "Nothing to do with a network: the first start fetches them. Without one, name them: --jars a.jar,b.jar"
+        return Check("jars", False, f"not in {jars.cache_folder(settings)} yet", hint)
+    return Check("jars", True, ", ".join(path.name for path in found))
+
+
+def _archive(settings: Settings) -> Check:
+    """Never a failure: without the archive all is well, only the start is slower."""
+    try:
+        delta_jars = jars.find(settings)
+        path = class_archive.find(settings, java.find(), delta_jars) if delta_jars else None
+    except LakemirrorError:
+        path = None
+    if path is None:
+        return Check("archive", True, "none: starts are slower", "Run `python -m lakemirror.class_archive` once.")
+    return Check("archive", True, path.name)
+
+
+def _cache(settings: Settings) -> Check:
+    return writable(jars.cache_folder(settings), name="cache folder")
+
+
+def _spark(settings: Settings) -> Check:
+    from lakemirror import spark
+
+    try:
+        session = spark.start(settings, short=True)
+        with tempfile.TemporaryDirectory(prefix="lakemirror-check-") as folder:
+            session.range(1).write.format("delta").save(f"{folder}/table")
+        version = session.version
+        spark.stop(session)
+    except LakemirrorError as error:
+        return _failed("spark", error)
+    except Exception as error:
+        return Check("spark", False, str(error).splitlines()[0], "Look at the newest file in the cache's logs folder.")
+    return Check("spark", True, f"Spark {version} wrote a Delta table")
+
+
+def _failed(name: str, error: LakemirrorError) -> Check:
+    return Check(name, False, error.message, error.hint)

@@ -1,0 +1,238 @@
+"""What is wrong inside one Parquet change file: columns against the files before it, markers and keys row by row.
+
+Only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that unfolds to
+gigabytes stays small here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits
+from lakemirror.landing_zone.findings import Finding, reported
+from lakemirror.landing_zone.metadata import ROW_MARKER
+from lakemirror.storage import Storage
+
+MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 16 * 1024 * 1024
+_MARKERS = {0, 1, 2, 4}
+_WHOLE = re.compile(r" *[+-]?[0-9]{1,20} *")
+_REFUSED = set(" ,;{}()\n\t=")
+
+
+@dataclass
+class SeenColumns:
+    """The columns of a table as its files so far make them: the first file that has a column decides its type."""
+
+    types: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # by name in lower case: name, type, file
+
+    def take(self, column: FileColumn, file: str) -> str | None:
+        """Adds the column; the sentence that says why it does not fit, or None."""
+        if column.table_type is None:
+            return None
+        name, type_, first = self.types.setdefault(column.name.lower(), (column.name, column.table_type, file))
+        if fits(column.table_type, type_):
+            return None
+        return f"column {name} is {column.table_type} here and {type_} since {first.rpartition('/')[2]}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the table's metadata says about rows; `keys` is None where it is not known, because it does not parse."""
+
+    table: str
+    keys: tuple[str, ...] | None
+    upsert_by_default: bool
+
+
+def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen: SeenColumns) -> Iterator[Finding]:
+    """The findings in one file, columns first."""
+    path, table = change.entry.path, expected.table
+    try:
+        columns = file_columns(change.footer)
+    except pa.ArrowException as error:
+        yield reported("file-unreadable", f"its schema cannot be read: {_line(error)}", table=table, file=path)
+        return
+    findings = list(_check_columns(columns, path, expected, seen))
+    yield from findings
+    if change.footer.num_rows <= 0 or any(f.code in ("columns-ambiguous", "row-marker-invalid") for f in findings):
+        return
+    try:
+        yield from _check_rows(storage, change, columns, expected)
+    except FileNotFoundError:
+        return  # deleted by its publisher since the listing
+    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+        yield reported("file-unreadable", f"its rows cannot be read: {_line(error)}", table=table, file=path)
+
+
+def _check_columns(
+    columns: Sequence[FileColumn], path: str, expected: Expected, seen: SeenColumns
+) -> Iterator[Finding]:
+    names: dict[str, str] = {}
+    for column in columns:
+
+        def found(code: str, message: str, name: str = column.name) -> Finding:
+            return reported(code, message, table=expected.table, file=path, column=name)
+
+        if column.name == ROW_MARKER:
+            if ROW_MARKER in names.values():
+                yield found("columns-ambiguous", f"the column {ROW_MARKER} is there twice")
+            names[column.name.lower()] = column.name
+            if not (pa.types.is_integer(column.arrow_type) or column.table_type in ("string", None)):
+                yield found("row-marker-invalid", f"{ROW_MARKER} is {column.arrow_type}, neither integer nor string")
+            continue
+        earlier = names.setdefault(column.name.lower(), column.name)
+        if sum(each.name.lower() == column.name.lower() for each in columns) > 1 and earlier != column.name:
+            yield found("columns-ambiguous", f"columns {earlier} and {column.name} differ in case alone")
+        elif sum(each.name == column.name for each in columns) > 1:
+            yield found("columns-ambiguous", f"the column {column.name} is there twice")
+        if column.name.lower() == ROW_MARKER.lower():
+            yield found("row-marker-spelling", f"the column {column.name} is no row marker")
+        if not column.name or _REFUSED & set(column.name):
+            yield found("column-name-invalid", f"Delta cannot hold a column named {column.name!r}")
+        if column.unsupported:
+            yield found("type-unsupported", f"column {column.name}: {column.unsupported}")
+        if column.note:
+            yield found("value-converted", f"column {column.name}: {column.note}")
+        if misfit := seen.take(column, path):
+            yield found("type-changed", misfit)
+
+
+@dataclass
+class _Rows:
+    """What the rows read so far showed: the first row (from 1) of each kind, and how many there were."""
+
+    bad_marker: int | None = None
+    bad_value: object = None
+    bad_count: int = 0
+    needs_key: int | None = None
+    null_keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def bad(self, row: int, value: object, count: int) -> None:
+        if self.bad_marker is None:
+            self.bad_marker, self.bad_value = row, value
+        self.bad_count += count
+
+
+def _check_rows(
+    storage: Storage, change: ChangeFile, columns: Sequence[FileColumn], expected: Expected
+) -> Iterator[Finding]:
+    by_lower = {column.name.lower(): column for column in columns if column.name != ROW_MARKER}
+    marker = next((column for column in columns if column.name == ROW_MARKER), None)
+    keys = {key: by_lower.get(key.lower()) for key in expected.keys or ()}
+    to_read = [column for column in (marker, *keys.values()) if column is not None and not _is_nested(column)]
+    rows = _Rows()
+    if marker is None and expected.upsert_by_default:
+        rows.needs_key = 1
+    done = 0
+    for batch in _batches(storage, change, to_read):
+        if marker is not None:
+            _look_at_markers(batch.column(ROW_MARKER), done, rows, expected.upsert_by_default)
+        for key, column in keys.items():
+            if column is not None and column in to_read:
+                _look_at_key(key, batch.column(column.name), done, rows)
+        done += batch.num_rows
+        if done >= MAX_ROWS:
+            break
+    yield from _row_findings(rows, keys, change.entry.path, expected)
+    if done < change.footer.num_rows and to_read:
+        message = f"only the first {done} of {change.footer.num_rows} rows were looked at"
+        yield reported("rows-unchecked", message, table=expected.table, file=change.entry.path)
+
+
+def _row_findings(rows: _Rows, keys: dict[str, FileColumn | None], path: str, expected: Expected) -> Iterator[Finding]:
+    def found(code: str, message: str, row: int | None, column: str | None = None) -> Finding:
+        return reported(code, message, table=expected.table, file=path, row=row, column=column)
+
+    if rows.bad_marker is not None:
+        more = f", and {rows.bad_count - 1} more like it" if rows.bad_count > 1 else ""
+        message = f"row marker {str(rows.bad_value)[:100]!r} is none of 0, 1, 2, 4{more}"
+        yield found("row-marker-invalid", message, rows.bad_marker, ROW_MARKER)
+    if rows.needs_key is not None and expected.keys == ():
+        yield found("key-columns-missing", "an update, delete or upsert needs key columns", rows.needs_key)
+    for key, column in keys.items():
+        if column is None and rows.needs_key is not None:
+            yield found("key-column-absent", f"key column {key} is not in the file", rows.needs_key, key)
+        elif column is None:
+            yield found("key-null", f"key column {key} is not in the file: its rows get NULL", None, key)
+        elif key in rows.null_keys:
+            first, count = rows.null_keys[key]
+            yield found("key-null", f"key column {key} is NULL in {count} rows", first, key)
+
+
+def _batches(storage: Storage, change: ChangeFile, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+    if not columns:
+        return
+    names = list(dict.fromkeys(column.name for column in columns))
+    texts = [column.name for column in columns if pa.types.is_string(column.arrow_type)]
+    with storage.open(change.entry.path) as stream:
+        file = pq.ParquetFile(stream, read_dictionary=texts, pre_buffer=False)
+        yield from file.iter_batches(_batch_rows(change.footer, names), columns=names, use_threads=False)
+
+
+def _batch_rows(footer: pq.FileMetaData, names: Sequence[str]) -> int:
+    """How many rows keep a batch small, by what the footer says about sizes."""
+    size: int = 0
+    for group in range(footer.num_row_groups):
+        row_group = footer.row_group(group)
+        for index in range(row_group.num_columns):
+            chunk = row_group.column(index)
+            if chunk.path_in_schema in names:
+                size += chunk.total_uncompressed_size
+    rows: int = footer.num_rows
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(1, rows) // max(1, size)))
+
+
+def _look_at_markers(values: pa.Array, done: int, rows: _Rows, upsert_by_default: bool) -> None:
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    codes: dict[str, list[int]] = {"bad": [], "keyed": []}
+    for code, value in enumerate(encoded.dictionary):
+        number = _marker_number(value.as_py())
+        if value.is_valid and number not in _MARKERS:
+            codes["bad"].append(code)
+        elif number in (1, 2, 4):
+            codes["keyed"].append(code)
+    bad = pc.is_in(encoded.indices, value_set=pa.array(codes["bad"], encoded.indices.type))
+    count = pc.sum(bad).as_py() or 0
+    if count:
+        first = pc.index(bad, True).as_py()
+        rows.bad(done + first + 1, encoded[first].as_py(), count)
+    if rows.needs_key is None:
+        keyed = pc.is_in(encoded.indices, value_set=pa.array(codes["keyed"], encoded.indices.type))
+        if upsert_by_default:
+            keyed = pc.or_(keyed, encoded.is_null())
+        first = pc.index(keyed, True).as_py()
+        rows.needs_key = done + first + 1 if first >= 0 else None
+
+
+def _look_at_key(key: str, values: pa.Array, done: int, rows: _Rows) -> None:
+    if values.null_count:
+        first = pc.index(values.is_null(), True).as_py()
+        earlier, count = rows.null_keys.get(key, (done + first + 1, 0))
+        rows.null_keys[key] = (earlier, count + values.null_count)
+
+
+def _marker_number(value: object) -> int | None:
+    """The marker's number; None where it is no whole number."""
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _is_nested(column: FileColumn) -> bool:
+    return bool(pa.types.is_nested(column.arrow_type))
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+__all__ = ["Expected", "SeenColumns", "check_content"]

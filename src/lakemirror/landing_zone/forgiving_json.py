@@ -1,0 +1,186 @@
+"""JSON as publishers write it: parsed strictly, else forgivingly (contract section 2).
+
+Objects come back as `JsonObject`, a list of pairs, because two spellings of one name must be seen, not merged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MAX_DEPTH = 64
+MAX_FORGIVEN = 1024 * 1024  # characters: the forgiving parser is for documents that people wrote
+
+
+class JsonObject(list[tuple[str, Any]]):
+    """The members of a JSON object in their order."""
+
+
+class JsonError(Exception):
+    """Text that is no JSON, not even forgivingly read. `line` and `column` count from 1."""
+
+    def __init__(self, reason: str, text: str, position: int) -> None:
+        self.reason = reason
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - text.rfind("\n", 0, position)
+        super().__init__(f"line {self.line}, column {self.column}: {reason}")
+
+
+def parse_json(text: str) -> tuple[Any, bool]:
+    """What the text says, and whether it had to be forgiven something; JsonError."""
+    try:
+        document = json.loads(text, object_pairs_hook=JsonObject, parse_int=float)
+    except RecursionError:
+        raise _too_deep(text, 0) from None
+    except json.JSONDecodeError as error:
+        if len(text) > MAX_FORGIVEN:
+            raise JsonError(error.msg, text, error.pos) from error
+        return _Forgiving(text).document(), True
+    if _is_too_deep(document):
+        raise _too_deep(text, 0)
+    return document, False
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_LONE_BACKSLASH = re.compile(r'"\\"(?=[ \t\r\n]*[,}\]])')
+_HEX4 = re.compile(r"[0-9a-fA-F]{4}")
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+class _Forgiving:
+    """JSON that may have a comma after the last member, a lone backslash, and a word without quotes as a value."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def document(self) -> Any:
+        value = self._value(0)
+        self._skip_space()
+        if self.at < len(self.text):
+            raise self._error("text after the end of the document")
+        return value
+
+    def _value(self, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise _too_deep(self.text, self.at)
+        self._skip_space()
+        here = self._peek()
+        if here == "{":
+            return self._object(depth)
+        if here == "[":
+            return self._array(depth)
+        if here == '"':
+            return self._string()
+        if number := _NUMBER.match(self.text, self.at):
+            self.at = number.end()
+            return float(number[0])
+        if word := _WORD.match(self.text, self.at):
+            self.at = word.end()
+            return _CONSTANTS.get(word[0], word[0])
+        raise self._error("a value is missing")
+
+    def _object(self, depth: int) -> JsonObject:
+        members = JsonObject()
+        self.at += 1
+        while True:
+            self._skip_space()
+            if self._take("}"):
+                return members
+            if self._peek() != '"':
+                raise self._error("a name in double quotes is missing")
+            name = self._string()
+            self._skip_space()
+            if not self._take(":"):
+                raise self._error("a colon is missing")
+            members.append((name, self._value(depth + 1)))
+            self._end_of_member("}")
+
+    def _array(self, depth: int) -> list[Any]:
+        values: list[Any] = []
+        self.at += 1
+        while True:
+            self._skip_space()
+            if self._take("]"):
+                return values
+            values.append(self._value(depth + 1))
+            self._end_of_member("]")
+
+    def _end_of_member(self, end: str) -> None:
+        self._skip_space()
+        if not self._take(",") and self._peek() != end:
+            raise self._error(f"a comma or {end} is missing")
+
+    def _string(self) -> str:
+        if lone := _LONE_BACKSLASH.match(self.text, self.at):
+            self.at = lone.end()
+            return "\\"
+        start = self.at
+        self.at += 1
+        parts = []
+        while True:
+            plain = _PLAIN.match(self.text, self.at)
+            assert plain is not None  # it matches the empty string
+            parts.append(plain[0])
+            self.at = plain.end()
+            if self._take('"'):
+                return "".join(parts)
+            if not self._take("\\"):
+                if self.at >= len(self.text):
+                    self.at = start
+                    raise self._error("a string without an end")
+                raise self._error("a line break or control character inside a string")
+            parts.append(self._escape())
+
+    def _escape(self) -> str:
+        """What a backslash and its followers mean; a backslash that escapes nothing is itself."""
+        here = self._peek()
+        if here in _ESCAPES:
+            self.at += 1
+            return _ESCAPES[here]
+        if here == "u" and (code := _HEX4.match(self.text, self.at + 1)):
+            self.at = code.end()
+            return chr(int(code[0], 16))
+        return "\\"
+
+    def _skip_space(self) -> None:
+        space = _SPACE.match(self.text, self.at)
+        assert space is not None  # it matches the empty string
+        self.at = space.end()
+
+    def _peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def _take(self, wanted: str) -> bool:
+        if self._peek() != wanted:
+            return False
+        self.at += 1
+        return True
+
+    def _error(self, reason: str) -> JsonError:
+        return JsonError(reason, self.text, self.at)
+
+
+def _is_too_deep(document: Any) -> bool:
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for value in level if isinstance(value, list) for inner in _contents(value)]
+        if not level:
+            return False
+    return True
+
+
+def _contents(value: list[Any]) -> list[Any]:
+    return [inner for _, inner in value] if isinstance(value, JsonObject) else value
+
+
+def _too_deep(text: str, position: int) -> JsonError:
+    return JsonError(f"nested deeper than {MAX_DEPTH} levels", text, position)
+
+
+__all__ = ["JsonError", "JsonObject", "parse_json"]

@@ -1,0 +1,256 @@
+"""Is this still the folder that the table was filled from (contract section 7)?
+
+    marker, listing, the table's own position ─▶ decide ─▶ known · new · recreated · renamed · marker-lost
+
+`decide` is pure; `identify` reads and writes the marker `_mirror.json` around it. Every id but a first one is derived
+from what is there, so that two engines which see the same thing write the same marker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import change_files
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned
+from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName
+from lakemirror.storage import Entry, Storage
+
+Kind = Literal["known", "new", "recreated", "renamed", "marker-lost"]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What `_mirror.json` says: the folder's id, and its place below the landing zone when it was marked."""
+
+    id: str
+    folder: str
+    renamed_from: str = ""
+
+    def to_json(self) -> bytes:
+        content: dict[str, str | int] = {"id": self.id, "folder": self.folder, "version": 1}
+        if self.renamed_from:
+            content["renamedFrom"] = self.renamed_from
+        return json.dumps(content).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class LastFile:
+    """The last applied file as the table's manifest describes it; `modified` in nanoseconds."""
+
+    name: str
+    size: int
+    modified: int
+
+    def is_same(self, entry: Entry) -> bool:
+        return (entry.name, entry.size, entry.modified) == (self.name.rpartition("/")[2], self.size, self.modified)
+
+
+@dataclass(frozen=True)
+class AppliedSoFar:
+    """What the table's own position says. `last` is None where its manifest is not known any more."""
+
+    identity: str
+    number: int
+    last: LastFile | None = None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which folder this is. `marker` is what the folder must be marked with; `must_write` where it is not yet.
+
+    known: the folder that the table was filled from, or one that was marked and has no table yet. new: first seen.
+    recreated and renamed: a new table, whose content replaces what the table holds; position 0. marker-lost: known,
+    although the marker was gone.
+    """
+
+    kind: Kind
+    marker: Marker
+    must_write: bool = False
+    warning: Warned | None = None
+
+    @property
+    def id(self) -> str:
+        return self.marker.id
+
+    @property
+    def is_same(self) -> bool:
+        """True where the table's position counts."""
+        return self.kind in ("known", "marker-lost")
+
+
+def decide(
+    content: bytes | None,
+    folder: TableFolder,
+    metadata: TableMetadata,
+    applied: AppliedSoFar | None,
+    new_id: str,
+) -> Identity:
+    """Which folder this is. `content` is the marker's, None where there is none; `new_id` serves a folder first seen.
+
+    A marker that does not parse counts as none.
+    """
+    place = marker_place(folder.name)
+    marker = None if content is None else parse_marker(content)
+    if marker is not None and marker.folder != place:
+        renamed = Marker(_derived(marker.id, place, applied), place, renamed_from=marker.folder)
+        return Identity("renamed", renamed, True, _renamed_warning(renamed, folder, metadata))
+    if marker is not None:
+        if applied is None or applied.identity == marker.id:
+            warning = _renamed_warning(marker, folder, metadata) if applied is None else None
+            return Identity("known", marker, warning=warning)
+        # marked anew by an engine that has not replaced the table yet
+        return Identity("recreated", marker, warning=_renamed_warning(marker, folder, metadata))
+    if content is not None:
+        new_id = _derived(hashlib.sha256(content).hexdigest(), place, applied)
+    if applied is None:
+        return Identity("new", Marker(new_id, place), True)
+    if _is_recreated(folder, metadata, applied):
+        return Identity("recreated", Marker(new_id, place), True)
+    message = f"{MARKER} was missing; it was written again, and the table goes on after number {applied.number}"
+    return Identity("marker-lost", Marker(applied.identity, place), True, _warned("marker-lost", message, folder))
+
+
+def identify(
+    storage: Storage,
+    folder: TableFolder,
+    metadata: TableMetadata,
+    applied: AppliedSoFar | None,
+    *,
+    write: bool = True,
+) -> Identity:
+    """Which folder this is, marked as such unless `write` is False.
+
+    LakemirrorError `concurrent-commit` where the folder is being deleted, recreated or marked by another at this
+    moment: another look will tell.
+    """
+    path = f"{folder.name.folder}/{MARKER}"
+    for _ in range(3):
+        content = _read(storage, path)
+        found = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, uuid.uuid4().hex)
+        if not (write and found.must_write):
+            return found
+        if _replace(storage, path, content, found.marker):
+            # The folder may have been made again between the look at its files and the marker: look once more.
+            again = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, found.id)
+            if again.kind == found.kind:
+                return found
+            storage.delete(path)
+    raise LakemirrorError("concurrent-commit", f"{folder.name.folder} changed while it was looked at")
+
+
+def marker_place(name: TableName) -> str:
+    """The table folder as a marker names it: its path below the landing zone."""
+    return name.folder[len(LANDING_ZONE) + 1 :]
+
+
+def parse_marker(content: bytes) -> Marker | None:
+    """What a marker says; None where it makes no sense."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    id_, folder, before = found.get("id"), found.get("folder"), found.get("renamedFrom", "")
+    if not isinstance(id_, str) or not _ID.fullmatch(id_) or not isinstance(folder, str) or not folder:
+        return None
+    return Marker(id_, folder, before if isinstance(before, str) else "")
+
+
+_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: AppliedSoFar) -> bool:
+    """Whether a folder without marker was made again, told by its files.
+
+    Where the manifest is lost, the last applied file cannot be compared. Then the folder counts as made again when
+    all files up to the position are there: had it not been, applying them again would give the same table.
+    """
+    sequential = metadata.file_detection_strategy == SEQUENTIAL
+    numbers = {number for number, _ in change_files(folder, metadata)}
+    if sequential and numbers and min(numbers) > 1:
+        return False
+    if applied.last is not None:
+        return not any(applied.last.is_same(entry) for entry in folder.files)
+    if sequential and applied.number in numbers:
+        return numbers.issuperset(range(1, applied.number + 1)) if len(numbers) >= applied.number else False
+    return True
+
+
+def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:
+    """Said until the publisher fills the renamed folder anew: what lies in it does not begin at 1."""
+    if not marker.renamed_from or any(number == 1 for number, _ in change_files(folder, metadata)):
+        return None
+    message = f"the folder was {marker.renamed_from} before: it is a new table, and number 1 is awaited"
+    return _warned("folder-renamed", message, folder)
+
+
+def _seen_now(
+    storage: Storage, folder: TableFolder, content: bytes | None, applied: AppliedSoFar | None
+) -> TableFolder:
+    """The folder with its files as they are at this moment, where the decision rests on them.
+
+    The pass's listing is older than the look at the marker. A folder made again in between would show the old files
+    and no marker, and be taken for the old one.
+    """
+    if applied is None or (content is not None and parse_marker(content) is not None):
+        return folder
+    try:
+        files: Sequence[Entry] = storage.list(
+            folder.name.folder, lambda path: "/_" not in path[len(LANDING_ZONE) :]
+        ).files
+    except FileNotFoundError:
+        files = ()
+    return TableFolder(folder.name, [entry for entry in files if not entry.name.startswith("_")])
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker) -> bool:
+    """True once the marker is there; False where another was faster, or the folder is gone.
+
+    Never with a plain write, which would make a deleted folder anew.
+    """
+    if content is not None:
+        if _read(storage, path) != content:
+            return False
+        storage.delete(path)
+    try:
+        return storage.write_new(path, marker.to_json())
+    except FileNotFoundError:
+        return False
+
+
+def _derived(seed: str, place: str, applied: AppliedSoFar | None) -> str:
+    """An id that is new for this table and the same for every engine that starts from the same marker."""
+    parts = (seed, place, applied.identity if applied else "")
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _warned(code: str, message: str, folder: TableFolder) -> Warned:
+    return Warned(code, message, f"{folder.name.folder}/{MARKER}")
+
+
+__all__ = [
+    "AppliedSoFar",
+    "Identity",
+    "Kind",
+    "LastFile",
+    "Marker",
+    "decide",
+    "identify",
+    "marker_place",
+    "parse_marker",
+]

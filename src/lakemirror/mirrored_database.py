@@ -1,0 +1,245 @@
+"""A mirrored database: what `import lakemirror` and the command line both offer.
+
+MirroredDatabase("shop").sync()     one pass: everything that is there is applied
+MirroredDatabase("shop").run()      until stopped
+MirroredDatabase("shop").status()   without a JVM
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakemirror import failpoints, monitoring
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
+from lakemirror.replication.maintenance import Maintenance
+from lakemirror.replication.mirrored_table import Applied
+from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.scheduler import Observer, Scheduler, skipped_warnings
+from lakemirror.replication.table_status import status_now, table_status
+from lakemirror.settings import Settings, parse_definition, resolve
+from lakemirror.storage import LocalStorage, Storage
+
+DEFINITION = "mirroring.json"
+
+_SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+_REFRESH = 30.0  # seconds after which the status files are written again though nothing changed
+
+
+@dataclass
+class TableResult:
+    """What one pass did to one table: commits, change files, changes and bytes applied; the error it stands at."""
+
+    commits: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    error: LakemirrorError | None = None
+
+
+@dataclass
+class SyncResult:
+    """What one pass did, by table name; only tables that did something or need attention are in it."""
+
+    tables: dict[str, TableResult] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    started_spark: bool = False
+
+    @property
+    def failed(self) -> dict[str, LakemirrorError]:
+        """The tables that need attention."""
+        return {name: t.error for name, t in self.tables.items() if t.error is not None}
+
+
+class MirroredDatabase:
+    """A folder with a landing zone, and the Delta tables that mirror it (contract section 1)."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, spark: SparkSession | None = None, storage: Storage | None = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
+
+        `spark`: a session to use as it is. LakemirrorError `definition-invalid`, `setting-invalid`.
+        """
+        self.storage: Storage = storage or LocalStorage(path)
+        self._given = spark
+        self.flags = settings
+        self.settings: Settings = self._resolve()
+
+    def sync(self, observer: Observer | None = None) -> SyncResult:
+        """One pass: applies every complete, contiguous change file that is there now, and returns what it did.
+
+        Starts Spark only where there is something to apply. Never raises for a single table's sake. LakemirrorError
+        `database-missing`, or SetupError where Spark cannot start.
+        """
+        begun = time.monotonic()
+        collected = _Collector(observer)
+        scheduler = Scheduler(self.storage, self.settings, self._start_spark, collected)
+        try:
+            self._tick(scheduler)
+            scheduler.wait()
+            # what may pass by itself gets a few more tries before the pass ends
+            for pause in (0.5, 1.0, 2.0):
+                if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
+                    break
+                time.sleep(pause)
+                self._tick(scheduler)
+                scheduler.wait()
+            _StatusWriter(self.storage, scheduler).write("Stopped")
+        finally:
+            scheduler.stop()
+        result = SyncResult(collected.tables, collected.gone, time.monotonic() - begun, scheduler.spark is not None)
+        for name, state in scheduler.states.items():
+            if state.error is not None:
+                result.tables.setdefault(str(name), TableResult()).error = state.error
+        return result
+
+    def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
+        """Applies what arrives until `stop` is set; then finishes the commits at work and returns.
+
+        Reacts within about `settings.poll`. Errors as for `sync`; a store that does not answer is waited for.
+        """
+        stop = stop or threading.Event()
+        scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer)
+        maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
+        writer = _StatusWriter(self.storage, scheduler)
+        idle_since = time.monotonic()
+        trouble = 0
+        try:
+            self._require_zone()
+            while not stop.is_set():
+                begun = time.monotonic()
+                try:
+                    worked = self._tick(scheduler)
+                    trouble = 0
+                except LakemirrorError as error:
+                    if not error.retry and error.code != "database-missing":
+                        raise
+                    worked, trouble = 0, trouble + 1
+                    writer.error = error
+                else:
+                    writer.error = None
+                writer.write("Running")
+                now = time.monotonic()
+                if worked or scheduler.at_work:
+                    idle_since = now
+                elif self.settings.maintenance and scheduler.spark is not None:
+                    maintenance.step(scheduler.spark, self._targets(scheduler))
+                quiet = now - idle_since > 10
+                pause = self.settings.poll_idle if quiet else self.settings.poll
+                pause = max(pause, 5 * (now - begun) if quiet else 0.0, min(30.0, 2.0**trouble) if trouble else 0.0)
+                stop.wait(pause)
+        finally:
+            maintenance.stop()
+            scheduler.stop()
+            writer.write("Stopped")
+
+    def status(self) -> monitoring.DatabaseStatus:
+        """Every table's state as the landing zone, the tables and the last pass show it; no JVM, nothing changed.
+
+        LakemirrorError `database-missing`.
+        """
+        self._require_zone()
+        zone = scan(self.storage)
+        stored = monitoring.read_status(self.storage) or monitoring.DatabaseStatus("Stopped")
+        last = {table.name: table for table in stored.tables}
+        tables = []
+        for name, folder in zone.tables.items():
+            look = Replicator(self.storage, name, self.settings).look(folder, mark=False)
+            tables.append(status_now(name, look, last.get(str(name))))
+        return replace(stored, tables=tuple(tables), warnings=tuple(skipped_warnings(zone)))
+
+    def _tick(self, scheduler: Scheduler) -> int:
+        try:
+            return scheduler.tick()
+        except FileNotFoundError as error:
+            raise self._missing() from error
+
+    def _require_zone(self) -> None:
+        if not self.storage.exists(LANDING_ZONE):
+            raise self._missing()
+
+    def _missing(self) -> LakemirrorError:
+        return LakemirrorError("database-missing", f"{self.storage.uri()} has no {LANDING_ZONE}")
+
+    def _resolve(self) -> Settings:
+        try:
+            definition = parse_definition(self.storage.read(DEFINITION))
+        except FileNotFoundError:
+            definition = {}
+        return resolve(definition, **self.flags)
+
+    def _start_spark(self, pending_bytes: int) -> SparkSession:
+        if self._given is not None:
+            return self._given
+        from lakemirror import spark
+
+        return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES)
+
+    def _targets(self, scheduler: Scheduler) -> list[str]:
+        return [name.target(self.settings.default_schema) for name, s in scheduler.states.items() if s.position]
+
+
+class _Collector:
+    """Adds up what a pass did, and passes it on."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.tables: dict[str, TableResult] = {}
+        self.gone: list[str] = []
+        self._observer = observer
+        self._lock = threading.Lock()
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        with self._lock:
+            result = self.tables.setdefault(str(name), TableResult())
+            result.commits += 1
+            result.files += len(applied.batch.files)
+            result.rows += applied.batch.rows
+            result.bytes += applied.batch.bytes
+        if self._observer is not None:
+            self._observer.applied(name, applied)
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        if self._observer is not None:
+            self._observer.failed(name, error)
+
+    def dropped(self, target: str) -> None:
+        self.gone.append(target)
+        if self._observer is not None:
+            self._observer.dropped(target)
+
+
+class _StatusWriter:
+    """Writes the status files when something changed, and now and then when nothing did."""
+
+    def __init__(self, storage: Storage, scheduler: Scheduler) -> None:
+        self.error: LakemirrorError | None = None
+        self._storage = storage
+        self._scheduler = scheduler
+        self._written: monitoring.DatabaseStatus | None = None
+        self._when = 0.0
+
+    def write(self, status: str) -> None:
+        """A store that does not take it now gets it next time: the status is nobody's truth."""
+        now = monitoring.DatabaseStatus(
+            status,
+            self.error.code if self.error else "",
+            self.error.message if self.error else "",
+            tuple(table_status(name, state) for name, state in list(self._scheduler.states.items())),
+            tuple(skipped_warnings(self._scheduler.zone)),
+        )
+        if now == self._written and time.monotonic() - self._when < _REFRESH:
+            return
+        failpoints.reach("status.before-write")
+        with contextlib.suppress(LakemirrorError, OSError):
+            monitoring.write_status(self._storage, now)
+            self._written, self._when = now, time.monotonic()

@@ -1,0 +1,247 @@
+"""The status files of a mirrored database (contract section 11), written whole or not at all, and read back.
+
+    DatabaseStatus ─▶ render ─▶ Files/Monitoring/replicator.json, tables.json ─▶ read_status ─▶ DatabaseStatus
+
+They are what `lakemirror status`, publishers and monitors read. Losing them loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from lakemirror.landing_zone.change_file import Waiting
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.storage import Storage
+
+REPLICATOR = "Files/Monitoring/replicator.json"
+TABLES = "Files/Monitoring/tables.json"
+
+TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
+DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
+
+    `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
+    that arrived and are not applied. `error_file` and `error_hint` go with `error_code`.
+    """
+
+    id: str
+    status: str
+    table: str
+    schema: str = ""
+    error_code: str = ""
+    error_message: str = ""
+    error_file: str = ""
+    error_hint: str = ""
+    processed_rows: int = 0
+    processed_bytes: int = 0
+    last_source_commit: float | None = None
+    last_sync: float | None = None
+    position: int = 0
+    pending_files: int = 0
+    waiting_for: Waiting | None = None
+    warnings: tuple[Warned, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+
+@dataclass(frozen=True)
+class DatabaseStatus:
+    """The replicator, and all tables in the order of their names. `warnings` concern no single table."""
+
+    status: str
+    error_code: str = ""
+    error_message: str = ""
+    tables: tuple[TableStatus, ...] = field(default=())
+    warnings: tuple[Warned, ...] = ()
+
+
+def write_status(storage: Storage, status: DatabaseStatus) -> bool:
+    """Writes the files whose content changed; True where one did. LakemirrorError `storage-unavailable`."""
+    written = False
+    for path, data in render(status).items():
+        if _read(storage, path) != data:
+            storage.write(path, data)
+            written = True
+    return written
+
+
+def read_status(storage: Storage) -> DatabaseStatus | None:
+    """What the files say; None where there are none yet, or none that make sense."""
+    replicator, tables = _parse(_read(storage, REPLICATOR)), _parse(_read(storage, TABLES))
+    if not replicator and not tables:
+        return None
+    rows = tables.get("tables")
+    return DatabaseStatus(
+        status=_text(replicator, "status"),
+        error_code=_text(replicator, "errorCode"),
+        error_message=_text(replicator, "errorMessage"),
+        tables=tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else (),
+        warnings=_warnings(replicator),
+    )
+
+
+def render(status: DatabaseStatus) -> dict[str, bytes]:
+    """The files by path. The same status gives the same bytes, in whatever order the tables come."""
+    replicator: dict[str, Any] = {
+        "status": status.status,
+        "errorCode": status.error_code,
+        "errorMessage": status.error_message,
+    }
+    if status.warnings:
+        replicator["warnings"] = [_warning_row(each) for each in status.warnings]
+    rows = [_row(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
+    return {TABLES: _dump({"tables": rows}), REPLICATOR: _dump(replicator)}
+
+
+def format_time(seconds: float | None) -> str:
+    """UTC as the vendor writes it, with seven digits; its `0001-01-01T00:00:00` for a time that is not known."""
+    if seconds is None or not math.isfinite(seconds):
+        return _NEVER
+    whole, ticks = divmod(round(seconds * _TICKS), _TICKS)
+    try:
+        moment = _EPOCH + timedelta(seconds=whole)
+    except OverflowError:
+        return _NEVER
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ticks:07}Z"
+
+
+def parse_time(text: Any) -> float | None:
+    """Seconds since the epoch of a time in any ISO form with up to nine digits; None where it is not known."""
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[1] == _NEVER:
+        return None
+    try:
+        moment = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return (moment - _EPOCH).total_seconds() + float(f"0.{match[2] or 0}")
+
+
+_NEVER = "0001-01-01T00:00:00"
+_TICKS = 10_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII)
+
+
+def _row(table: TableStatus) -> dict[str, Any]:
+    waiting = table.waiting_for
+    return {
+        "id": table.id,
+        "status": table.status,
+        "errorCode": table.error_code,
+        "errorMessage": table.error_message,
+        "normalizedTableName": table.name,
+        "sourceTableName": table.table,
+        "sourceSchemaName": table.schema,
+        "sourceObjectType": "Table",
+        "metrics": {
+            "processedRowCount": table.processed_rows,
+            "processedByte": table.processed_bytes,
+            "lastSourceCommitTimeUtc": format_time(table.last_source_commit),
+            "lastSyncTimeUtc": format_time(table.last_sync),
+        },
+        "position": table.position,
+        "pendingFiles": table.pending_files,
+        "waitingFor": None if waiting is None else {"what": waiting.what, "since": format_time(waiting.since)},
+        "warnings": [_warning_row(each) for each in table.warnings],
+        "errorFile": table.error_file,
+        "errorHint": table.error_hint,
+    }
+
+
+def _warning_row(warned: Warned) -> dict[str, str]:
+    return {"code": warned.code, "message": warned.message, "file": warned.file}
+
+
+def _table(row: Mapping[str, Any]) -> TableStatus:
+    metrics = row.get("metrics")
+    metrics = metrics if isinstance(metrics, dict) else {}
+    waiting = row.get("waitingFor")
+    return TableStatus(
+        id=_text(row, "id"),
+        status=_text(row, "status"),
+        table=_text(row, "sourceTableName"),
+        schema=_text(row, "sourceSchemaName"),
+        error_code=_text(row, "errorCode"),
+        error_message=_text(row, "errorMessage"),
+        error_file=_text(row, "errorFile"),
+        error_hint=_text(row, "errorHint"),
+        processed_rows=_whole(metrics, "processedRowCount"),
+        processed_bytes=_whole(metrics, "processedByte"),
+        last_source_commit=parse_time(metrics.get("lastSourceCommitTimeUtc")),
+        last_sync=parse_time(metrics.get("lastSyncTimeUtc")),
+        position=_whole(row, "position"),
+        pending_files=_whole(row, "pendingFiles"),
+        waiting_for=Waiting(_text(waiting, "what"), parse_time(waiting.get("since")) or 0.0)
+        if isinstance(waiting, dict)
+        else None,
+        warnings=_warnings(row),
+    )
+
+
+def _warnings(row: Mapping[str, Any]) -> tuple[Warned, ...]:
+    found = row.get("warnings")
+    if not isinstance(found, list):
+        return ()
+    return tuple(
+        Warned(_text(each, "code"), _text(each, "message"), _text(each, "file"))
+        for each in found
+        if isinstance(each, dict)
+    )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    # ASCII alone: file names may hold bytes that are no UTF-8, and come back as they were
+    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _parse(data: bytes | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+__all__ = [
+    "DATABASE_STATES",
+    "REPLICATOR",
+    "TABLES",
+    "TABLE_STATES",
+    "DatabaseStatus",
+    "TableStatus",
+    "format_time",
+    "parse_time",
+    "read_status",
+    "render",
+    "write_status",
+]

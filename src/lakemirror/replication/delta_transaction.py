@@ -1,0 +1,164 @@
+"""One Delta transaction on a snapshot that has been looked at first.
+
+Delta's public writers check an application id for "already this version or higher" and nothing else: a second engine
+that planned from an older position and found one file more would pass that check and apply the shared files twice.
+So the transaction is opened here on the very snapshot whose position was compared with the planned one; any commit in
+between then carries the same application id and Delta refuses ours (`docs/decisions/001-pinned-transaction.md`).
+As a gain, deletes, new rows, columns and position are one commit in every case, also where no row survives.
+
+This is Delta Spark's `OptimisticTransaction`, reached through Py4J: internal classes, so only this module names them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from lakemirror.errors import LakemirrorError, SetupError
+
+_CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
+_CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
+
+
+class DeltaTransaction:
+    """An open transaction. `version` is the snapshot's, -1 where the table does not exist yet.
+
+    Every method may raise LakemirrorError `concurrent-commit`, or what Spark raises for a failing job.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._delta = self._jvm.org.apache.spark.sql.delta
+        self._none = _scala_object(self._jvm, "scala.None")
+        self._actions: list[Any] = []
+        try:
+            self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)
+            self._snapshot = self._log.update(False, self._none, self._none)
+            self._txn = self._log.startTransaction(self._none, self._some(self._snapshot))
+        except (Py4JError, TypeError, AttributeError) as error:
+            if isinstance(error, Py4JJavaError):
+                raise
+            raise SetupError("spark-unsupported", f"this Spark has no usable Delta Lake 4.4: {error}") from error
+        self.version: int = self._snapshot.version()
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The snapshot's `txn` actions: version by application id."""
+        if self.version < 0:
+            return {}
+        return {t.appId(): t.version() for t in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(
+            self._snapshot.setTransactions())}  # fmt: skip
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The snapshot's `metaData` action as in the log; empty for a new table."""
+        if self.version < 0:
+            return {}
+        found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
+        return found
+
+    def set_metadata(self, metadata: Mapping[str, Any], *, replace: bool = False) -> None:
+        """Sets columns and properties; `replace` also where columns go or change. Before anything is written."""
+        action = self._action({"metaData": dict(metadata)})
+        if replace:
+            self._txn.updateMetadataForTableOverwrite(action)
+        else:
+            self._txn.updateMetadata(action, False)
+
+    def delete(self, matching: DataFrame, *, without_change_rows: bool = False) -> None:
+        """Deletes the rows of the table that `matching` holds: one filter on a plain read of this table.
+
+        By deletion vectors where the table has them. `without_change_rows`: the caller writes the change data feed.
+        """
+        plan = matching._jdf.queryExecution().analyzed()
+        command = self._delta.commands.DeleteCommand(self._log, self._none, plan.child(), self._some(plan.condition()))
+        found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
+        self._add(found, but="AddCDCFile" if without_change_rows else "")
+
+    def delete_all(self) -> None:
+        """Deletes every row, by files."""
+        removed = int(time.time() * 1000)
+        files = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._txn.filterFiles())
+        self._actions.extend(file.removeWithTimestamp(removed, True) for file in files)
+
+    def write(self, rows: DataFrame) -> None:
+        """Writes rows as new data files; a column `_change_type` makes change-data rows of those where it is set."""
+        self._add(self._txn.writeFiles(rows._jdf))
+
+    def commit(self, app_id: str, version: int, *, manifest: str, mode: str) -> int:
+        """Commits everything with the `txn` action and the manifest; returns the table's new version."""
+        self._actions.append(
+            self._action({"txn": {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}})
+        )
+        jvm_mode = getattr(self._jvm.org.apache.spark.sql.SaveMode, mode)
+        nothing = [self._none] * 5
+        operation = self._delta.DeltaOperations.Write(jvm_mode, self._none, self._none, self._some(manifest), *nothing)
+        actions = self._jvm.java.util.ArrayList()
+        for action in self._actions:
+            actions.add(action)
+        committed: int = self._txn.commit(
+            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation
+        )
+        return committed
+
+    def _add(self, actions: Any, but: str = "") -> None:
+        for action in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions):
+            if not but or action.getClass().getSimpleName() != but:
+                self._actions.append(action)
+
+    def _action(self, content: Mapping[str, Any]) -> Any:
+        return _scala_object(self._jvm, "org.apache.spark.sql.delta.actions.Action").fromJson(json.dumps(content))
+
+    def _some(self, value: Any) -> Any:
+        return self._jvm.scala.Some(value)
+
+
+@contextmanager
+def transaction(spark: SparkSession, path: str) -> Iterator[DeltaTransaction]:
+    """A transaction on the newest snapshot of the table at `path`, which need not exist yet.
+
+    Not to be nested within one thread. Leaving the block without `commit` leaves the table as it was; data files that
+    were written stay behind until VACUUM. LakemirrorError `concurrent-commit` when another commit was in the way.
+    """
+    opened = DeltaTransaction(spark, path)
+    active = _scala_object(opened._jvm, "org.apache.spark.sql.delta.OptimisticTransaction")
+    active.setActive(opened._txn)
+    try:
+        yield opened
+    except Py4JJavaError as error:
+        if is_concurrent(error):
+            raise LakemirrorError("concurrent-commit", f"another commit was faster: {_first_line(error)}") from error
+        raise
+    finally:
+        active.clearActive()
+
+
+def is_concurrent(error: Py4JJavaError) -> bool:
+    """True where Delta refused a commit because of another one."""
+    thrown = error.java_exception
+    while thrown is not None:
+        kind = thrown.getClass()
+        while kind is not None:
+            if kind.getName() in (_CONCURRENT, _CONCURRENT_STORAGE):
+                return True
+            kind = kind.getSuperclass()
+        thrown = thrown.getCause()
+    return False
+
+
+def _first_line(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getMessage()).splitlines()[0]
+
+
+def _scala_object(jvm: Any, name: str) -> Any:
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return jvm.java.lang.Class.forName(f"{name}$", True, loader).getField("MODULE$").get(None)

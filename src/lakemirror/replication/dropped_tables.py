@@ -1,0 +1,101 @@
+"""Tables whose folder is gone (contract section 7): they leave `Tables/` and rest in `Files/_DroppedTables/`.
+
+A folder counts as gone once it was missing in two passes of a landing zone that could be listed. The first miss is
+noted in `Files/Monitoring`; losing the note delays the drop by a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from lakemirror import failpoints
+from lakemirror.landing_zone.zone import Zone
+from lakemirror.replication.table_log import read_table_log
+from lakemirror.storage import Storage, seconds_since
+
+NOTE = "Files/Monitoring/missing.json"
+DROPPED = "Files/_DroppedTables"
+_RESTING = re.compile(r"-\d{8}T\d{15}$")
+_FOREIGN_AGAIN = 60.0  # seconds until a table that is not ours is looked at again
+
+
+@dataclass
+class DroppedTables:
+    """Finds mirrored tables without a folder and drops them. Keeps nothing but what saves time."""
+
+    storage: Storage
+    _foreign: dict[str, float] = field(default_factory=dict)
+
+    def look(self, zone: Zone, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
+        """Drops the tables missed for the second time; returns the targets that left. `zone` was listed without error.
+
+        `targets`: the Delta folders that a table folder stands for. `busy` tells that an apply is at work there.
+        """
+        missing = [t for t in self._tables_but(targets) if not busy(t)]
+        noted = self._noted()
+        if not missing:
+            if noted:
+                self.storage.delete(NOTE)
+            return []
+        gone = [t for t in missing if t in noted]
+        for target in gone:
+            failpoints.reach("drop.before-move")
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
+            resting = f"{DROPPED}/{target.removeprefix('Tables/')}-{stamp}"
+            try:
+                self.storage.move(target, resting)
+                self.storage.touch(resting)
+            except FileNotFoundError:
+                continue  # another engine was faster
+            failpoints.reach("drop.after-move")
+        rest = [t for t in missing if t not in gone]
+        if rest:
+            self.storage.write(NOTE, json.dumps({t: noted.get(t, time.time()) for t in rest}).encode())
+        elif noted:
+            self.storage.delete(NOTE)
+        return gone
+
+    def purge(self, days: float) -> None:
+        """Deletes dropped tables that have rested longer than `days`."""
+        for path in list(_folders(self.storage, DROPPED)):
+            names = [path] if _RESTING.search(path) else _folders(self.storage, path)
+            for name in names:
+                entry = self.storage.stat(name)
+                if entry is not None and seconds_since(entry.modified) > days * 86400:
+                    self.storage.delete(name)
+
+    def _tables_but(self, targets: set[str]) -> Iterator[str]:
+        for path in _folders(self.storage, "Tables"):
+            if path in targets:
+                continue
+            inner = [path] if self.storage.exists(f"{path}/_delta_log") else _folders(self.storage, path)
+            for table in inner:
+                if table not in targets and self._ours(table):
+                    yield table
+
+    def _ours(self, target: str) -> bool:
+        if time.monotonic() < self._foreign.get(target, 0.0):
+            return False
+        log = read_table_log(self.storage.uri(target))
+        if log is not None and log.position is not None:
+            return True
+        self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN
+        return False
+
+    def _noted(self) -> dict[str, float]:
+        try:
+            noted = json.loads(self.storage.read(NOTE))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return noted if isinstance(noted, dict) else {}
+
+
+def _folders(storage: Storage, path: str) -> list[str]:
+    try:
+        return storage.list(path, lambda _: False).folders
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,277 @@
+"""A mirrored table: where it is, and the one commit that an apply makes. Nothing else commits to it.
+
+position = the table's own `txn` action ─▶ apply(batch) ─▶ rows + columns + position + manifest, one commit
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
+from lakemirror.replication import changes
+from lakemirror.replication.batch import Batch, Range, next_batch
+from lakemirror.replication.change_feed import with_change_rows
+from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
+from lakemirror.replication.position import Manifest, Position, current_position
+from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, to_delta
+from lakemirror.replication.table_log import KEYS_PROPERTY
+
+IDENTITY_PROPERTY = "lakemirror.identity"
+
+_SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file
+_BROADCAST_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one apply starts from.
+
+    `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
+    `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
+    that its content replaces the table's.
+    """
+
+    expected: Position | None
+    identity: str
+    generation: int
+    key_columns: tuple[str, ...]
+    upsert_by_default: bool
+    properties: Mapping[str, str]
+    rows_before: int = 0
+    bytes_before: int = 0
+
+    @property
+    def replaces(self) -> bool:
+        return self.expected is not None and self.expected.identity != self.identity
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What one apply did: the batch, the position after it, the table's new version."""
+
+    batch: Batch
+    position: Position
+    manifest: Manifest
+    version: int
+
+
+class MirroredTable:
+    """One Delta table that mirrors one table folder."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+
+    def apply(
+        self,
+        work: Work,
+        files: Sequence[Any],
+        uri_of: Any,
+        *,
+        most_files: int,
+        most_bytes: int,
+        trust_statistics: bool = True,
+    ) -> tuple[Applied | None, TableError | None]:
+        """Applies the longest run of `files` that can be one commit.
+
+        Returns what was applied (None where the very first file is bad), and the error of the file behind it, if
+        that one is bad. Raises LakemirrorError `concurrent-commit` when the table is no longer where `work` says,
+        and TableError for a bad row or an unreadable page: then nothing was applied.
+        """
+        with transaction(self._spark, self._path) as txn:
+            self._check_expected(txn, work)
+            before = () if work.replaces or txn.version < 0 else from_delta(txn.metadata["schemaString"])
+            batch, error = next_batch(
+                files,
+                before,
+                work.key_columns,
+                upsert_by_default=work.upsert_by_default,
+                most_files=most_files,
+                most_bytes=most_bytes,
+                trust_statistics=trust_statistics,
+            )
+            if batch is None:
+                return None, error
+            try:
+                return self._commit(txn, work, batch, before, uri_of), error
+            except (Py4JJavaError, PySparkException) as failure:
+                raise _row_error(failure, batch) or failure from failure
+
+    def _check_expected(self, txn: DeltaTransaction, work: Work) -> None:
+        found = current_position(txn.transactions)
+        if found != work.expected:
+            raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
+        if found is None and txn.version >= 0:
+            raise TableError("target-foreign", f"{self._path} holds a Delta table that lakemirror did not make")
+
+    def _commit(
+        self, txn: DeltaTransaction, work: Work, batch: Batch, before: Sequence[Column], uri_of: Any
+    ) -> Applied:
+        metadata = _metadata(txn, work, batch)
+        if metadata != txn.metadata:
+            txn.set_metadata(metadata, replace=work.replaces)
+        if work.replaces:
+            txn.delete_all()
+        exists = txn.version >= 0 and not work.replaces
+        failpoints.reach("apply.before-write")
+        if batch.rows:
+            rows = self._changes(work, batch, uri_of)
+            if batch.append_only or not work.key_columns:
+                txn.write(_sized(changes.inserts(rows), batch))
+            else:
+                feed = exists and metadata["configuration"].get("delta.enableChangeDataFeed", "").lower() == "true"
+                self._write_net_effect(txn, rows, work.key_columns, batch, before if exists else (), feed)
+        position = Position(work.identity, work.generation, batch.files[-1].file.number)
+        manifest = _manifest(work, batch)
+        failpoints.reach("apply.before-commit")
+        version = txn.commit(
+            position.app_id,
+            position.number,
+            manifest=manifest.to_json(),
+            mode="Append" if batch.append_only and exists else "Overwrite",
+        )
+        failpoints.reach("apply.after-commit")
+        return Applied(batch, position, manifest, version)
+
+    def _changes(self, work: Work, batch: Batch, uri_of: Any) -> DataFrame:
+        shapes: dict[Any, list[Any]] = {}
+        for item in batch.files:
+            shapes.setdefault(item.shape, []).append(item)
+        scans = []
+        absent = []
+        for items in shapes.values():
+            names = {c.name.lower() for c in items[0].columns}
+            marker = ROW_MARKER if any(c.name == ROW_MARKER for c in items[0].columns) else None
+            scans.append(Scan(tuple(uri_of(i.file.entry.path) for i in items), items[0].columns, marker))
+            if any(key.lower() not in names for key in work.key_columns):
+                absent += [i.file.number for i in items]
+        table = [(c.name, c.type) for c in batch.columns]
+        default = changes.UPSERT if work.upsert_by_default else changes.INSERT
+        return changes.checked(read_changes(self._spark, scans, table), default, work.key_columns, absent)
+
+    def _write_net_effect(
+        self,
+        txn: DeltaTransaction,
+        rows: DataFrame,
+        key_columns: Sequence[str],
+        batch: Batch,
+        before: Sequence[Column],
+        feed: bool,
+    ) -> None:
+        """Deletes what the batch clears and writes what survives; `before` empty means there is nothing to clear."""
+        folded = changes.folded(rows, key_columns)
+        view = f"lakemirror_{uuid.uuid4().hex}"
+        if before:
+            folded = folded.persist()
+        try:
+            survivors = changes.survivors(folded)
+            if before:
+                cleared = changes.clears(folded, key_columns)
+                if batch.rows <= _BROADCAST_ROWS:
+                    cleared = F.broadcast(cleared)
+                cleared.createOrReplaceTempView(view)
+                touched = self._touched(view, key_columns, before, batch.ranges)
+                txn.delete(touched, without_change_rows=feed)
+                if feed:
+                    survivors = with_change_rows(survivors, touched, key_columns)
+            txn.write(_sized(survivors.drop(FILE, ROW, MARKER), batch))
+        finally:
+            if before:
+                self._spark.catalog.dropTempView(view)
+                folded.unpersist()
+
+    def _touched(
+        self, view: str, key_columns: Sequence[str], before: Sequence[Column], ranges: Sequence[Range]
+    ) -> DataFrame:
+        """The table's rows whose key is in the view, null-safe, found within the batch's key range."""
+        held = {c.name.lower() for c in before}
+        pairs = []
+        for key in key_columns:
+            # a key column that this batch adds is NULL in every row there is
+            old = f"t.{quoted(key)}" if key.lower() in held else f"cast(null as {_type_of(key, before)})"
+            pairs.append((old, quoted(key)))
+        old_key = ", ".join(f"'k{i}', {old}" for i, (old, _) in enumerate(pairs))
+        new_key = ", ".join(f"'k{i}', {new}" for i, (_, new) in enumerate(pairs))
+        condition = F.expr(f"named_struct({old_key}) in (select named_struct({new_key}) from {view})")
+        within = [_within(r) for r in ranges if r.column.lower() in held]
+        target = self._spark.read.format("delta").load(self._path).alias("t")
+        return target.where(reduce(lambda a, b: a & b, within, condition) if within else condition)
+
+
+def _metadata(txn: DeltaTransaction, work: Work, batch: Batch) -> dict[str, Any]:
+    """The table's `metaData` action after the batch."""
+    before = txn.metadata
+    if not before:
+        before = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "partitionColumns": [],
+            "configuration": {},
+            "createdTime": int(time.time() * 1000),
+        }
+    configuration = dict(before["configuration"])
+    if not txn.metadata:
+        configuration.update(work.properties)
+    if txn.metadata and not work.replaces and len(from_delta(before["schemaString"])) == len(batch.columns):
+        schema = before["schemaString"]
+    else:
+        schema = to_delta(batch.columns)
+    configuration[IDENTITY_PROPERTY] = work.identity
+    configuration[KEYS_PROPERTY] = json.dumps(list(work.key_columns))
+    return {**before, "schemaString": schema, "configuration": configuration}
+
+
+def _manifest(work: Work, batch: Batch) -> Manifest:
+    last = batch.files[-1].file
+    return Manifest(
+        identity=work.identity,
+        first=batch.files[0].file.number,
+        last=last.number,
+        file=last.entry.name,
+        size=last.entry.size,
+        modified=last.entry.modified,
+        key_columns=work.key_columns,
+        rows=work.rows_before + batch.rows,
+        bytes=work.bytes_before + batch.bytes,
+        committed=max(f.file.entry.modified for f in batch.files) / 1e9,
+    )
+
+
+def _sized(rows: DataFrame, batch: Batch) -> DataFrame:
+    return rows.coalesce(1) if batch.rows <= _SMALL_ROWS else rows
+
+
+def _within(bounds: Range) -> SparkColumn:
+    column = F.col(f"t.{quoted(bounds.column)}")
+    inside = column.between(_literal(bounds.low), _literal(bounds.high))
+    return inside | column.isNull() if bounds.nulls else inside
+
+
+def _literal(value: Any) -> SparkColumn:
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        value = value.replace(tzinfo=datetime.timezone.utc)
+    return F.lit(value)
+
+
+def _type_of(key: str, columns: Sequence[Column]) -> str:
+    return next((c.type for c in columns if c.name.lower() == key.lower()), "string")
+
+
+def _row_error(failure: Exception, batch: Batch) -> TableError | None:
+    paths = {f.file.number: f.file.entry.path for f in batch.files}
+    return changes.refused_row(str(failure), paths)

@@ -1,0 +1,80 @@
+"""How far a mirrored table is, as the table itself says: its `txn` action, and the manifest beside it.
+
+A Delta `txn` action holds an application id and a number. The application id names the identity of the table folder
+and its generation, which grows with every recreation: the highest generation is the current one, whatever clocks say.
+The number is the last applied file's (contract section 9).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PREFIX = "lakemirror"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The last applied file of one table folder; `number` 0 where none is applied."""
+
+    identity: str
+    generation: int
+    number: int
+
+    @property
+    def app_id(self) -> str:
+        return f"{_PREFIX}:{self.generation}:{self.identity}"
+
+
+def current_position(transactions: Mapping[str, int]) -> Position | None:
+    """The table's position from its `txn` actions (number by application id); None where none is ours."""
+    found: Position | None = None
+    for app_id, number in transactions.items():
+        position = parse_app_id(app_id, number)
+        if position is not None and (found is None or position.generation > found.generation):
+            found = position
+    return found
+
+
+def parse_app_id(app_id: str, number: int) -> Position | None:
+    """The position that a `txn` action means; None for an application that is not ours."""
+    prefix, _, rest = app_id.partition(":")
+    generation, _, identity = rest.partition(":")
+    if prefix != _PREFIX or not generation.isdigit() or not identity:
+        return None
+    return Position(identity, int(generation), number)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What one apply covered, as its commit records it (`userMetadata`).
+
+    `first` and `last` are the numbers of the batch's files. `file`, `size` and `modified` (nanoseconds) describe the
+    last one, to know it again. `key_columns` as declared. `rows` and `bytes` count all applies of this identity.
+    """
+
+    identity: str
+    first: int
+    last: int
+    file: str
+    size: int
+    modified: int
+    key_columns: tuple[str, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    committed: float = 0.0  # of the newest change file: seconds since the epoch, 0 unknown
+
+    def to_json(self) -> str:
+        content = {**self.__dict__, "key_columns": list(self.key_columns)}
+        return json.dumps({_PREFIX: content}, separators=(",", ":"))
+
+
+def parse_manifest(text: Any) -> Manifest | None:
+    """The manifest in a commit's `userMetadata`; None where there is none of ours."""
+    try:
+        content = json.loads(text)[_PREFIX]
+        return Manifest(**{**content, "key_columns": tuple(content["key_columns"])})
+    except (TypeError, ValueError, KeyError):
+        return None

@@ -1,0 +1,286 @@
+"""One table: the loop that is the whole exactly-once argument.
+
+    position = the table's own `txn` action            look (no JVM)
+    files    = complete, contiguous files after it     look (no JVM)
+    batch    = a run of them                           apply
+    apply(net effect of batch, position)               apply: one Delta commit
+    retire(batch)                                      retire: may fail or repeat without harm
+
+Nothing is remembered from one turn to the next but what only saves time: footers, and what failed and when.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone import cleanup
+from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, change_files, pending
+from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
+from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
+from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.replication.changes import UntrueStatistics
+from lakemirror.replication.mirrored_table import Applied, MirroredTable, Work
+from lakemirror.replication.position import Manifest, Position
+from lakemirror.replication.table_log import TableLog, read_table_log
+from lakemirror.settings import Settings
+from lakemirror.storage import Entry, Storage
+
+log = logging.getLogger("lakemirror")
+
+_TURNS_AT_ONE_TRY = 5  # times that a lost race is tried again at once
+
+
+@dataclass
+class Look:
+    """What one look at a table folder and its table found, without a JVM and without changing anything but a marker.
+
+    `work` is what an apply starts from, None where nothing can be applied: no file, or an error before all files.
+    """
+
+    folder: TableFolder
+    metadata: TableMetadata
+    table_log: TableLog | None = None
+    pending: Pending = field(default_factory=Pending)
+    work: Work | None = None
+    identity: str = ""
+    reseeding: bool = False
+    waiting: Waiting | None = None
+    error: LakemirrorError | None = None
+    warnings: list[Warned] = field(default_factory=list)
+
+    @property
+    def position(self) -> int:
+        """The number of the last applied file; 0 where none is, or where the folder was made again."""
+        if self.table_log is None or self.table_log.position is None or self.reseeding:
+            return 0
+        return self.table_log.position.number
+
+    @property
+    def leftovers(self) -> bool:
+        """True where applied files but the newest still lie in the table folder."""
+        return any(number < self.position for number, _ in change_files(self.folder, self.metadata))
+
+    def after(self, applied: Applied, work: Work) -> Look:
+        """The same look once a batch of it is applied: what is left of its files."""
+        left = self.pending.files[len(applied.batch.files) :]
+        return replace(
+            self,
+            table_log=TableLog(applied.position, applied.manifest, applied.manifest.key_columns),
+            pending=replace(self.pending, files=left),
+            work=replace(
+                work, expected=applied.position, rows_before=applied.manifest.rows, bytes_before=applied.manifest.bytes
+            ),
+            reseeding=False,
+        )
+
+
+class Replicator:
+    """Brings one table folder's changes into its Delta table."""
+
+    def __init__(self, storage: Storage, name: TableName, settings: Settings) -> None:
+        self.name = name
+        self.target = name.target(settings.default_schema)
+        self._storage = storage
+        self._settings = settings
+        self._footers: dict[str, tuple[str, pq.FileMetaData]] = {}
+        self._metadata: tuple[str, TableMetadata] | None = None
+
+    def look(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> Look:
+        """What there is to do. With `mark` the folder gets its identity marker where it has none.
+
+        Every error that concerns this table alone is in the result, not raised.
+        """
+        found = Look(folder, TableMetadata())
+        try:
+            self._look(found, time.time() if now is None else now, mark)
+        except LakemirrorError as error:
+            found.error = error
+        return found
+
+    def _look(self, found: Look, now: float, mark: bool) -> None:
+        folder = found.folder
+        found.table_log = read_table_log(self._storage.uri(self.target))
+        found.metadata = self._read_metadata(folder)
+        found.warnings += found.metadata.warnings
+        at = found.table_log.position if found.table_log else None
+        if found.table_log is not None and at is None:
+            raise TableError(
+                "target-foreign", f"{self.target} holds a Delta table that lakemirror did not make", file=self.target
+            )
+        found.identity = known = self._identify(found, at, mark)
+        found.reseeding = at is not None and known != at.identity
+        if not found.reseeding:
+            self._check_keys(found)
+        found.pending = pending(
+            folder,
+            found.metadata,
+            found.position,
+            now=now,
+            settle=self._settings.settle,
+            read_footer=self._footer,
+            limit=self._settings.batch_files,
+            applied=self._last_applied(found),
+        )
+        found.warnings += found.pending.warnings
+        found.waiting = found.waiting or found.pending.waiting
+        if found.pending.files:
+            found.work = self._work(found, at, known)
+        else:
+            found.error = found.pending.error
+
+    def apply(self, spark: SparkSession, found: Look) -> tuple[Applied | None, LakemirrorError | None]:
+        """One commit from what a look found: what was applied, and the error of the file behind it, if any.
+
+        An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
+        what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
+        """
+        assert found.work is not None
+        files: list[ChangeFile] = list(found.pending.files)
+        table = MirroredTable(spark, self._storage.uri(self.target))
+        trust = True
+        error: LakemirrorError | None = found.pending.error
+        while files:
+            try:
+                applied, bad = table.apply(
+                    found.work,
+                    files,
+                    self._storage.uri,
+                    most_files=self._settings.batch_files,
+                    most_bytes=self._settings.batch_bytes,
+                    trust_statistics=trust,
+                )
+            except UntrueStatistics:
+                trust = False
+                continue
+            except TableError as refused:
+                if refused.file is None or refused.code == "target-foreign":
+                    raise
+                error = refused
+                files = files[: _index(files, refused.file)]
+                continue
+            except (Py4JError, PySparkException) as failure:
+                self._check_still_there(files)
+                if len(files) > 1:
+                    # which file it was is not always said: halve until one is left
+                    files = files[: len(files) // 2]
+                    continue
+                raise _unknown(failure, files[0]) from failure
+            if bad is not None:
+                error = bad
+            return applied, error
+        return None, error
+
+    def retire(self, found: Look, position: int) -> int:
+        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
+        try:
+            failpoints.reach("retire.before-move")
+            return len(cleanup.retire(self._storage, found.folder, found.metadata, position))
+        except (OSError, LakemirrorError) as error:
+            log.warning("%s: applied files could not be moved yet: %s", self.name, error)
+            return 0
+
+    def _read_metadata(self, folder: TableFolder) -> TableMetadata:
+        entry = folder.metadata
+        if entry is None:
+            return TableMetadata()
+        if self._metadata is None or self._metadata[0] != entry.etag:
+            try:
+                data = self._storage.read(entry.path)
+            except FileNotFoundError:
+                return TableMetadata()
+            self._metadata = (entry.etag, parse_metadata(data, entry.path))
+        return self._metadata[1]
+
+    def _footer(self, entry: Entry) -> pq.FileMetaData:
+        cached = self._footers.get(entry.path)
+        if cached is not None and cached[0] == entry.etag:
+            return cached[1]
+        with self._storage.open(entry.path) as file:
+            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+        self._footers[entry.path] = (entry.etag, footer)
+        return footer
+
+    def _identify(self, found: Look, at: Position | None, mark: bool) -> str:
+        """The id of the table folder; another one than the table's means that the folder was made again."""
+        so_far = None
+        if at is not None:
+            manifest = found.table_log.manifest if found.table_log else None
+            last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
+            so_far = AppliedSoFar(at.identity, at.number, last)
+        failpoints.reach("identity.before-marker")
+        decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
+        if decided.warning is not None:
+            found.warnings.append(decided.warning)
+        return decided.id
+
+    def _check_keys(self, found: Look) -> None:
+        before = found.table_log.key_columns if found.table_log else ()
+        now = found.metadata.key_columns
+        if before and {k.lower() for k in before} != {k.lower() for k in now}:
+            raise TableError(
+                "key-columns-changed",
+                f"{self.name}: key columns were {_listed(before)} and are now {_listed(now)}",
+                table=str(self.name),
+                file=found.folder.metadata.path if found.folder.metadata else None,
+            )
+
+    def _last_applied(self, found: Look) -> dict[int, str]:
+        """The etag of the newest applied file, which stays in the folder, by its number."""
+        manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
+        return {manifest.last: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+
+    def _work(self, found: Look, at: Position | None, known: str) -> Work:
+        manifest: Manifest | None = None if found.reseeding or not found.table_log else found.table_log.manifest
+        return Work(
+            expected=at,
+            identity=known,
+            generation=1 if at is None else at.generation + (1 if found.reseeding else 0),
+            key_columns=found.metadata.key_columns,
+            upsert_by_default=found.metadata.upsert_by_default,
+            properties=table_properties(self._settings),
+            rows_before=manifest.rows if manifest else 0,
+            bytes_before=manifest.bytes if manifest else 0,
+        )
+
+    def _check_still_there(self, files: list[ChangeFile]) -> None:
+        """A publisher may delete at any time; then there is nothing wrong with the file, and another look is due."""
+        for file in files:
+            entry = self._storage.stat(file.entry.path)
+            if entry is None or entry.etag != file.entry.etag:
+                raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
+
+
+def table_properties(settings: Settings) -> Mapping[str, str]:
+    """The Delta properties of a new mirrored table."""
+    properties = {"delta.deletedFileRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours"}
+    if settings.deletion_vectors:
+        properties["delta.enableDeletionVectors"] = "true"
+    if settings.change_data_feed:
+        properties["delta.enableChangeDataFeed"] = "true"
+    return properties
+
+
+def _unknown(failure: Exception, file: ChangeFile) -> LakemirrorError:
+    text = str(failure)
+    code = "file-unreadable" if "FAILED_READ_FILE" in text or "ParquetDecodingException" in text else "internal"
+    sentence = text.strip().splitlines()[0][:300]
+    return TableError(code, f"{file.entry.path}: {sentence}", file=file.entry.path)
+
+
+def _index(files: list[ChangeFile], path: str) -> int:
+    return next((i for i, f in enumerate(files) if f.entry.path == path), 0)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return "[" + ", ".join(names) + "]"

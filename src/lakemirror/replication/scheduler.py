@@ -1,0 +1,289 @@
+"""Many tables: one look at all of them per tick, fair turns, bounded parallelism, back-off, a clean stop.
+
+tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone import cleanup
+from lakemirror.landing_zone.formats import READ_SETTINGS
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
+from lakemirror.replication import table_state
+from lakemirror.replication.dropped_tables import DroppedTables
+from lakemirror.replication.mirrored_table import Applied
+from lakemirror.replication.replicator import Look, Replicator
+from lakemirror.replication.table_state import TableState
+from lakemirror.settings import Settings
+from lakemirror.storage import Storage
+
+log = logging.getLogger("lakemirror")
+
+_RACES = 5  # lost races in a row after which a table takes its turn behind the others
+
+
+class Observer(Protocol):
+    """Who is told what happens; called from several threads."""
+
+    def applied(self, name: TableName, applied: Applied) -> None: ...
+    def failed(self, name: TableName, error: LakemirrorError) -> None: ...
+    def dropped(self, target: str) -> None: ...
+
+
+class Scheduler:
+    """Runs the tables of one mirrored database."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: Settings,
+        start_spark: Callable[[int], SparkSession],
+        observer: Observer | None = None,
+    ) -> None:
+        """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending."""
+        self.states: dict[TableName, TableState] = {}
+        self.zone = Zone({}, [])
+        self._storage = storage
+        self._settings = settings
+        self._start_spark = start_spark
+        self._observer = observer
+        self._spark: SparkSession | None = None
+        self._replicators: dict[TableName, Replicator] = {}
+        self._running: dict[TableName, Future[None]] = {}
+        self._dropped = DroppedTables(storage)
+        self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
+        self._sessions = threading.local()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def tick(self, now: float | None = None) -> int:
+        """Looks at everything once and starts what there is to do; returns how many tables got work.
+
+        Does not wait for them. FileNotFoundError where the landing zone is missing, LakemirrorError
+        `storage-unavailable` where it cannot be listed: then nothing was concluded from what was not seen.
+        """
+        now = time.time() if now is None else now
+        self.zone = zone = scan(self._storage)
+        ambiguous = collisions(zone, self._settings.default_schema)
+        looks: list[tuple[TableName, Look]] = []
+        for name, folder in zone.tables.items():
+            if self._busy(name):
+                continue
+            replicator = self._replicators.get(name)
+            if replicator is None:
+                replicator = self._replicators[name] = Replicator(self._storage, name, self._settings)
+            look = replicator.look(folder, now=now)
+            if name in ambiguous:
+                look.work = None
+                look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
+            self._note(name, look)
+            if look.work is not None and self._due(name, look, now):
+                looks.append((name, look))
+            else:
+                self._tidy(replicator, look, now)
+        self._forget(set(zone.tables))
+        self._drop(zone)
+        if looks:
+            self._ensure_spark(sum(f.entry.size for _, look in looks for f in look.pending.files))
+            for name, look in looks:
+                self._submit(name, look)
+        return len(looks)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until no table is at work; False when the time was too short."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                running = list(self._running.values())
+            if not running:
+                return True
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if left == 0.0:
+                return False
+            wait(running, timeout=left)
+
+    @property
+    def at_work(self) -> int:
+        """How many tables are at work now."""
+        with self._lock:
+            return len(self._running)
+
+    @property
+    def spark(self) -> SparkSession | None:
+        """The session, once a table needed one."""
+        return self._spark
+
+    def stop(self) -> None:
+        """Lets every table finish the commit it is at, and no more."""
+        self._stopping.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            self._running.clear()
+
+    def _busy(self, name: TableName) -> bool:
+        with self._lock:
+            return name in self._running
+
+    def _note(self, name: TableName, look: Look) -> None:
+        state = self.states.get(name, TableState())
+        manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
+        if manifest is not None:
+            state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
+        before = state.error
+        state = table_state.looked(
+            state,
+            identity=look.identity,
+            position=look.position,
+            pending=look.pending.count,
+            waiting=look.waiting,
+            warnings=look.warnings,
+            reseeding=look.reseeding,
+            error=look.error,
+            fingerprint=_fingerprint(look, look.error or state.error),
+        )
+        self.states[name] = state
+        if state.error is not None and (before is None or str(before) != str(state.error)):
+            self._report(name, state.error)
+
+    def _due(self, name: TableName, look: Look, now: float) -> bool:
+        state = self.states[name]
+        return state.due(_fingerprint(look, state.error), now)
+
+    def _submit(self, name: TableName, look: Look) -> None:
+        with self._lock:
+            if not self._stopping.is_set():
+                self._running[name] = self._pool.submit(self._turn, name, look)
+
+    def _turn(self, name: TableName, look: Look, races: int = 0) -> None:
+        """One commit of one table, then the next turn if there is more."""
+        again: Look | None = None
+        try:
+            again = self._apply_once(name, look)
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and races < _RACES and not self._stopping.is_set():
+                again = self._look_again(name)
+                races += 1
+            else:
+                self._failed(name, look, error)
+        except Exception as error:
+            log.exception("%s: unexpected", name)
+            self._failed(name, look, LakemirrorError("internal", f"{type(error).__name__}: {error}"))
+        finally:
+            with self._lock:
+                if again is not None and again.work is not None and not self._stopping.is_set():
+                    self._running[name] = self._pool.submit(self._turn, name, again, races)
+                else:
+                    self._running.pop(name, None)
+
+    def _apply_once(self, name: TableName, look: Look) -> Look | None:
+        """Applies one batch; the look to go on with, None where the table is through."""
+        replicator = self._replicators[name]
+        applied, error = replicator.apply(self._session(), look)
+        if applied is not None:
+            taken = len(applied.batch.files)
+            self.states[name] = table_state.applied(
+                self.states[name],
+                position=applied.position.number,
+                files=taken,
+                rows=applied.manifest.rows,
+                bytes=applied.manifest.bytes,
+                commit_time=applied.manifest.committed,
+            )
+            if self._observer is not None:
+                self._observer.applied(name, applied)
+            replicator.retire(look, applied.position.number)
+            if taken < len(look.pending.files) and error is None:
+                assert look.work is not None
+                return look.after(applied, look.work)
+        if error is not None:
+            self._failed(name, look, error)
+            return None
+        return self._look_again(name) if look.pending.behind and look.waiting is None else None
+
+    def _look_again(self, name: TableName) -> Look | None:
+        folder = scan(self._storage).tables.get(name)
+        if folder is None:
+            return None
+        look = self._replicators[name].look(folder)
+        self._note(name, look)
+        return look
+
+    def _failed(self, name: TableName, look: Look, error: LakemirrorError) -> None:
+        before = self.states[name].error
+        self.states[name] = table_state.failed(
+            self.states[name],
+            error,
+            _fingerprint(look, error),
+            now=time.time(),
+            longest=self._settings.retry_limit,
+        )
+        if before is None or str(before) != str(error):
+            self._report(name, error)
+
+    def _report(self, name: TableName, error: LakemirrorError) -> None:
+        log.debug("%s: %s", name, error)
+        if self._observer is not None:
+            self._observer.failed(name, error)
+
+    def _tidy(self, replicator: Replicator, look: Look, now: float) -> None:
+        """What needs no commit: moves that failed before, and files whose time is over."""
+        if look.leftovers:
+            replicator.retire(look, look.position)
+        if look.folder.processed:
+            cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
+
+    def _forget(self, present: set[TableName]) -> None:
+        for name in set(self.states) - present:
+            if not self._busy(name):
+                self.states.pop(name)
+                self._replicators.pop(name, None)
+
+    def _drop(self, zone: Zone) -> None:
+        targets = {name.target(self._settings.default_schema) for name in zone.tables}
+        with self._lock:
+            busy = {name.target(self._settings.default_schema) for name in self._running}
+        for target in self._dropped.look(zone, targets, busy.__contains__):
+            log.info("%s left Tables/: its folder is gone", target)
+            if self._observer is not None:
+                self._observer.dropped(target)
+        self._dropped.purge(self._settings.dropped_retention)
+
+    def _ensure_spark(self, pending_bytes: int) -> None:
+        if self._spark is None:
+            self._spark = self._start_spark(pending_bytes)
+
+    def _session(self) -> SparkSession:
+        """This thread's own session: its settings are ours, a user's session is left alone."""
+        session: SparkSession | None = getattr(self._sessions, "session", None)
+        if session is None:
+            assert self._spark is not None
+            session = self._spark.newSession()
+            for key, value in READ_SETTINGS.items():
+                session.conf.set(key, value)
+            self._sessions.session = session
+        return session
+
+
+def skipped_warnings(zone: Zone) -> list[Warned]:
+    """One warning per folder that is no table because of its name (contract section 1)."""
+    return [
+        Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped
+    ]
+
+
+def _fingerprint(look: Look, error: LakemirrorError | None) -> str:
+    """Changes when what an apply failed on may have changed: that file, the metadata, or the folder as a whole."""
+    file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
+    metadata = look.folder.metadata.etag if look.folder.metadata else ""
+    return f"{file}|{metadata}|{look.identity}"

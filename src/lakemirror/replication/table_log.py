@@ -1,0 +1,55 @@
+"""Where a mirrored table stands, read from its Delta log without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemirror.delta_log import Action, latest_commits, read_snapshot
+from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest
+
+KEYS_PROPERTY = "lakemirror.keyColumns"
+
+
+@dataclass(frozen=True)
+class TableLog:
+    """What the log says. `position` None: the table is not ours. `manifest` None: its commit is gone from the log.
+
+    `key_columns` as last declared; empty where none were.
+    """
+
+    position: Position | None
+    manifest: Manifest | None
+    key_columns: tuple[str, ...] = ()
+
+
+def read_table_log(table: str) -> TableLog | None:
+    """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
+
+    Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
+    in between are passed over.
+    """
+    if not (Path(table) / "_delta_log").is_dir():
+        return None
+    found_any = False
+    for _, actions in latest_commits(table):
+        found_any = True
+        position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
+        if position is not None:
+            manifest = _manifest(actions)
+            return TableLog(position, manifest, manifest.key_columns if manifest else ())
+    snapshot = read_snapshot(table)
+    if snapshot is None:
+        return TableLog(None, None) if found_any else None
+    position = current_position({app: t.version for app, t in snapshot.transactions.items()})
+    keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
+    return TableLog(position, None, tuple(keys))
+
+
+def _manifest(actions: Sequence[Action]) -> Manifest | None:
+    for action in actions:
+        if "commitInfo" in action:
+            return parse_manifest(action["commitInfo"].get("userMetadata"))
+    return None

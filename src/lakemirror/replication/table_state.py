@@ -1,0 +1,113 @@
+"""A table's state, and what each event does to it; pure (contract sections 5 and 11).
+
+Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
+  no file yet    first apply      ▲ │
+                                  │ ▼
+                               Reseeding   the folder was made again
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import Waiting
+from lakemirror.landing_zone.metadata import Warned
+
+INITIALIZED = "Initialized"
+SNAPSHOTTING = "Snapshotting"
+REPLICATING = "Replicating"
+RESEEDING = "Reseeding"
+STOPPED = "Stopped"
+FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What is known of one table.
+
+    `position`: number of the last applied file. `pending`: change files not applied. `rows` and `bytes` count changes
+    applied since the folder was made. `failures` counts tries in a row that failed; `next_try` is when the next one
+    is due (seconds since the epoch); `failed_on` tells what must change before a permanent failure is tried again.
+    """
+
+    identity: str = ""
+    status: str = INITIALIZED
+    position: int = 0
+    pending: int = 0
+    waiting: Waiting | None = None
+    error: LakemirrorError | None = None
+    warnings: tuple[Warned, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    last_commit: float = 0.0
+    last_sync: float = 0.0
+    failures: int = 0
+    next_try: float = 0.0
+    failed_on: str = ""
+
+    def due(self, fingerprint: str, now: float) -> bool:
+        """True where an apply should be tried: nothing failed, its time has come, or what failed has changed."""
+        if self.error is None:
+            return True
+        if self.error.retry:
+            return now >= self.next_try
+        return fingerprint != self.failed_on
+
+
+def looked(
+    state: TableState,
+    *,
+    identity: str,
+    position: int,
+    pending: int,
+    waiting: Waiting | None,
+    warnings: Sequence[Warned],
+    reseeding: bool,
+    error: LakemirrorError | None,
+    fingerprint: str,
+) -> TableState:
+    """The state after a look at the folder. An error that an apply met stays until what it failed on changes."""
+    if error is None and state.error is not None and (state.error.retry or fingerprint == state.failed_on):
+        error = state.error
+        failed_on = state.failed_on
+    else:
+        failed_on = fingerprint if error is not None else ""
+    if error is not None and not error.retry:
+        status = FAILED
+    elif reseeding:
+        status = RESEEDING
+    elif position:
+        status = REPLICATING
+    elif pending and waiting is None:
+        status = SNAPSHOTTING
+    else:
+        status = INITIALIZED
+    return replace(
+        state, identity=identity, status=status, position=position, pending=pending, waiting=waiting,
+        warnings=tuple(dict.fromkeys(warnings)), error=error, failed_on=failed_on,
+        failures=state.failures if error is not None else 0,
+    )  # fmt: skip
+
+
+def applied(
+    state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float, now: float | None = None
+) -> TableState:
+    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made."""
+    return replace(
+        state, status=REPLICATING, position=position, pending=max(0, state.pending - files), rows=rows, bytes=bytes,
+        last_commit=commit_time, last_sync=time.time() if now is None else now, error=None, failures=0, failed_on="",
+        next_try=0.0,
+    )  # fmt: skip
+
+
+def failed(state: TableState, error: LakemirrorError, fingerprint: str, *, now: float, longest: float) -> TableState:
+    """The state after an apply that failed. What may pass is tried again after 1, 2, 4 … `longest` seconds."""
+    failures = state.failures + 1
+    pause = min(longest, 2.0 ** min(failures - 1, 30))
+    return replace(
+        state, status=state.status if error.retry and failures < 5 else FAILED, error=error, failures=failures,
+        next_try=now + pause if error.retry else 0.0, failed_on=fingerprint,
+    )  # fmt: skip
