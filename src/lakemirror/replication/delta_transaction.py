@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.replication.deletion_vectors import mark_deleted
 
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
@@ -54,14 +55,6 @@ class DeltaTransaction:
         self.version: int = self._snapshot.version()
 
     @property
-    def transactions(self) -> Mapping[str, int]:
-        """The snapshot's `txn` actions: version by application id."""
-        if self.version < 0:
-            return {}
-        return {t.appId(): t.version() for t in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(
-            self._snapshot.setTransactions())}  # fmt: skip
-
-    @property
     def metadata(self) -> dict[str, Any]:
         """The snapshot's `metaData` action as in the log; empty for a new table."""
         if self.version < 0:
@@ -82,6 +75,10 @@ class DeltaTransaction:
 
         By deletion vectors where the table has them. `without_change_rows`: the caller writes the change data feed.
         """
+        actions = mark_deleted(self._spark, self._log, self._snapshot, matching)
+        if actions is not None:
+            self._actions += actions
+            return
         plan = matching._jdf.queryExecution().analyzed()
         command = self._delta.commands.DeleteCommand(self._log, self._none, plan.child(), self._some(plan.condition()))
         found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()

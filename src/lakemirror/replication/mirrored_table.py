@@ -28,9 +28,9 @@ from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.batch import Batch, Range, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
-from lakemirror.replication.position import Manifest, Position, current_position
+from lakemirror.replication.position import Manifest, Position
 from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, to_delta
-from lakemirror.replication.table_log import KEYS_PROPERTY
+from lakemirror.replication.table_log import KEYS_PROPERTY, read_table_log
 
 IDENTITY_PROPERTY = "lakemirror.identity"
 
@@ -84,7 +84,9 @@ class MirroredTable:
     def _expected(self, work: Work) -> Iterator[DeltaTransaction]:
         """A transaction on a snapshot that is where `work` says."""
         with transaction(self._spark, self._path, fresh=work.expected is None) as txn:
-            found = current_position(txn.transactions)
+            # from the log, not from Delta's snapshot: asking that costs a Spark job or three
+            at = read_table_log(self._path, txn.version) if txn.version >= 0 else None
+            found = at.position if at else None
             if found != work.expected:
                 txn.forget()
                 raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
@@ -103,6 +105,7 @@ class MirroredTable:
         exists = txn.version >= 0 and not work.replaces
         failpoints.reach("apply.before-write")
         if batch.rows:
+            self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions(batch)))
             rows = self._changes(work, batch, uri_of)
             if batch.append_only or not work.key_columns:
                 txn.write(_sized(changes.inserts(rows), batch))
@@ -120,6 +123,11 @@ class MirroredTable:
         )
         failpoints.reach("apply.after-commit")
         return Applied(batch, position, manifest, version)
+
+    def _partitions(self, batch: Batch) -> int:
+        """As many as the cores can work at for a batch of some size, more where each would be too large."""
+        cores = self._spark.sparkContext.defaultParallelism
+        return max(min(cores, 1 + batch.rows // 20_000), batch.rows // 2_000_000)
 
     def _changes(self, work: Work, batch: Batch, uri_of: Any) -> DataFrame:
         shapes: dict[Any, list[Any]] = {}
