@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.column_types import place
@@ -52,7 +53,7 @@ def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
     raise LakemirrorError("input-invalid", f"rows of type {type(rows).__name__} cannot be published")
 
 
-def from_mappings(rows: list[Mapping[str, Any]], columns: Types, before: Types) -> pa.Table:
+def from_mappings(rows: Sequence[Mapping[str, Any]], columns: Types, before: Types) -> pa.Table:
     """The table of all columns that any of the rows has, in the order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not rows:
@@ -72,6 +73,27 @@ def from_mappings(rows: list[Mapping[str, Any]], columns: Types, before: Types) 
     return pa.Table.from_arrays(arrays, names=names)
 
 
+def cast_column(values: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    """The values in another type, none of them changed; text as times is in UTC unless it names a zone."""
+    try:
+        if values.type == kind:
+            return values
+        if pa.types.is_timestamp(kind) and values.type in (pa.string(), pa.large_string()):
+            return _with_zone(values).cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
+        return values.cast(kind)
+    except pa.ArrowException as error:
+        raise _does_not_fit(error, column) from error
+
+
+def _with_zone(text: pa.Array) -> pa.Array:
+    """`2026-01-02`, `2026-01-02 03:04:05` and `2026-01-02T03:04:05+01:00` as times with a zone."""
+    text = pc.utf8_trim_whitespace(text)
+    is_day = pc.equal(pc.utf8_length(text), 10)
+    text = pc.if_else(is_day, pc.binary_join_element_wise(text, "00:00:00", "T"), text)
+    has_zone = pc.match_substring_regex(text, r":\d\d(\.\d+)? ?(Z|z|[+-]\d\d(:?\d\d)?)$")
+    return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
+
+
 def _as_before(values: pa.Array, before: pa.DataType | None, column: str) -> pa.Array:
     """Guessed values in the type that the column was published in; `type-changed` where they are of another kind."""
     if before is None or values.type == before:
@@ -84,6 +106,8 @@ def _as_before(values: pa.Array, before: pa.DataType | None, column: str) -> pa.
     times = t.is_timestamp(values.type) and t.is_timestamp(before) and bool(values.type.tz) == bool(before.tz)
     if numbers or times or t.is_null(values.type):
         return values.cast(before)
+    if t.is_string(values.type) and (t.is_timestamp(before) or t.is_date(before)):
+        return cast_column(values, before, column)
     texts = (pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())
     if any(values.type in kinds and before in kinds for kinds in texts):
         return values.cast(before)
@@ -105,10 +129,7 @@ def _cast(reader: pa.RecordBatchReader, columns: Types) -> pa.RecordBatchReader:
         for batch in reader:
             arrays = []
             for field, array in zip(schema, batch.columns, strict=True):
-                try:
-                    arrays.append(array if array.type == field.type else array.cast(field.type))
-                except pa.ArrowException as error:
-                    raise _does_not_fit(error, field.name) from error
+                arrays.append(cast_column(array, field.type, field.name))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

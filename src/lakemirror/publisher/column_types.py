@@ -114,6 +114,32 @@ def place(kind: pa.DataType) -> tuple[pa.DataType, Convert | None, str] | None:
     return None
 
 
+def named_type(text: str) -> pa.DataType:
+    """The type a user names: `string`, `int64`, `double`, `date`, `timestamp`, `decimal(10,2)`, …; `input-invalid`."""
+    named = {
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "smallint": pa.int16(),
+        "boolean": pa.bool_(),
+    }
+    word = text.strip().lower()
+    if word in named:
+        return named[word]
+    try:
+        if word.startswith("decimal(") and word.endswith(")"):
+            precision, _, scale = word[len("decimal(") : -1].partition(",")
+            return pa.decimal128(int(precision), int(scale or 0))
+        return pa.type_for_alias(word)
+    except (ValueError, pa.ArrowException) as error:
+        raise LakemirrorError(
+            "input-invalid",
+            f"{text!r} is no type",
+            hint="Types: string, boolean, int16, int32, int64, float, double, decimal(p,s), date, timestamp, binary.",
+        ) from error
+
+
 def _through(inner: pa.DataType, decode: Convert) -> tuple[pa.DataType, Convert | None, str] | None:
     placed = place(inner)
     if placed is None:

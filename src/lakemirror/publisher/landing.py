@@ -91,7 +91,7 @@ class LandingTable:
         self.name = name
         self.folder = db / name.folder
         self._given_keys = None if keys is None else tuple(keys)
-        self._columns = None if columns is None else {field.name: field.type for field in columns}
+        self.columns: dict[str, pa.DataType] = {field.name: field.type for field in columns or ()}
         self._swept = False
         self._before: dict[str, pa.DataType] | None = None
         self._compression = compression
@@ -186,6 +186,16 @@ class LandingTable:
     ) -> None:
         self.flush()
 
+    def types_before(self) -> dict[str, pa.DataType]:
+        """Types of columns as they were published before, as far as the newest file tells."""
+        if self._before is None:
+            self._before = {}
+            numbers = sequence.Sequence(self.folder, read_declaration(self.folder).extension)
+            path = numbers.find(numbers.newest())
+            with suppress(OSError, pa.ArrowException):
+                self._remember(pq.read_schema(path) if path else pa.schema([]))
+        return self._before
+
     def opened(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
         """The folder's numbers and its key columns, after making the folder and declaring the keys where needed."""
         self._make_folder()
@@ -220,6 +230,8 @@ class LandingTable:
             reach("publish.done")
         except FileNotFoundError as error:
             raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
+        except OSError as error:
+            raise LakemirrorError("storage-unavailable", f"{self.name}: {error}", table=str(self.name)) from error
         finally:
             temporary.unlink(missing_ok=True)
         self._remember(reader.schema)
@@ -239,7 +251,7 @@ class LandingTable:
 
     def take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
         """The rows in the contract's types, with every key column."""
-        reader = read_rows(rows, self._columns, self._types_before())
+        reader = read_rows(rows, self.columns, self.types_before())
         if marker is None and MARKER_COLUMN in reader.schema.names:
             raise LakemirrorError(
                 "input-invalid",
@@ -269,16 +281,6 @@ class LandingTable:
             self._gathered.add(changes)
             self._remember(changes.schema)
         return None
-
-    def _types_before(self) -> dict[str, pa.DataType]:
-        """Types of columns as they were published before, as far as the newest file tells."""
-        if self._before is None:
-            self._before = {}
-            numbers = sequence.Sequence(self.folder, read_declaration(self.folder).extension)
-            path = numbers.find(numbers.newest())
-            with suppress(OSError, pa.ArrowException):
-                self._remember(pq.read_schema(path) if path else pa.schema([]))
-        return self._before
 
     def _remember(self, schema: pa.Schema) -> None:
         types = {field.name: field.type for field in schema if field.name != MARKER_COLUMN}

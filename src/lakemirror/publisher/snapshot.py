@@ -47,7 +47,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         content = _with_keys_spelled(given, keys)
         newest = numbers.newest()
         state, touched = _known(numbers, newest, content, keys)
-        content = _in_types_of(state.whole.schema, content, numbers.folder.name)
+        content = in_types_of(state.whole.schema, content, numbers.folder.name)
         difference = _all_new(content, keys) if newest == 0 else compare(state, content, touched, keys)
         if difference.repeated:
             raise LakemirrorError(
@@ -90,14 +90,14 @@ def compare(state: State, content: pa.Table, touched: pa.Table | None, keys: Seq
     strange = content.filter(pc.invert(found))
     repeated = _trues(found) - _trues(hit) + strange.num_rows - distinct(strange, keys)
 
-    same = pc.and_(found, _same_rows(content, state.whole, at, keys))
+    same = pc.and_(found, same_rows(content, state.whole, at, keys))
     current = snapshot_state.current_rows(state)
     known = found if current is None else pc.fill_null(current.take(at), False)
     rest_at = pc.indices_nonzero(pc.invert(pc.and_(same, known)))
     rest = content.take(rest_at)
     in_added = positions(rest, state.added, keys)
     known = pc.or_(known.take(rest_at), pc.is_valid(in_added))
-    differs = pc.invert(pc.and_(pc.is_valid(in_added), _same_rows(rest, state.added, in_added, keys)))
+    differs = pc.invert(pc.and_(pc.is_valid(in_added), same_rows(rest, state.added, in_added, keys)))
     changed = _marked(rest, pc.if_else(known, pa.scalar(UPDATE, pa.int32()), pa.scalar(INSERT, pa.int32())))
     changed = changed.filter(differs)
 
@@ -183,7 +183,7 @@ def _write_state(
         snapshot_state.write_whole_state(numbers.folder, content, number, fingerprint)
 
 
-def _same_rows(left: pa.Table, right: pa.Table, at: pa.Array, keys: Sequence[str]) -> pa.ChunkedArray | pa.Array:
+def same_rows(left: pa.Table, right: pa.Table, at: pa.Array, keys: Sequence[str]) -> pa.ChunkedArray | pa.Array:
     """For each row of `left` whether all its columns but the keys equal those of `right` at the given row.
 
     A column that one side lacks holds NULL there. Floating point numbers are the same where their bits are.
@@ -257,13 +257,17 @@ def _with_keys_spelled(content: pa.Table, keys: Sequence[str]) -> pa.Table:
     return content.rename_columns([declared.get(name.lower(), name) for name in content.column_names])
 
 
-def _in_types_of(schema: pa.Schema, content: pa.Table, table: str) -> pa.Table:
+def in_types_of(schema: pa.Schema, content: pa.Table, table: str) -> pa.Table:
     """The content in the types it was published in before, where each value has its place there; `type-changed`."""
     for position, field in enumerate(content.schema):
         before = schema.field(field.name).type if field.name in schema.names else field.type
         if before == field.type:
             continue
         try:
+            if content[position].null_count == content.num_rows:
+                nothing = pa.nulls(content.num_rows, before)
+                content = content.set_column(position, pa.field(field.name, before), nothing)
+                continue
             if not _kin(field.type, before):
                 raise pa.ArrowInvalid("no value of the one is a value of the other")
             content = content.set_column(position, pa.field(field.name, before), content[position].cast(before))
