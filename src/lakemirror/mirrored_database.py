@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakemirror import failpoints, monitoring
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
 from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.maintenance import Maintenance
@@ -160,6 +160,8 @@ class MirroredDatabase:
         return replace(stored, tables=tuple(tables), warnings=tuple(skipped_warnings(zone)))
 
     def _tick(self, scheduler: Scheduler) -> int:
+        if scheduler.broken:
+            raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
         try:
             return scheduler.tick()
         except FileNotFoundError as error:

@@ -32,6 +32,8 @@ READ_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # a batch's plans are small and known: one job each, not one per stage (half a second an apply)
+    "spark.sql.adaptive.enabled": "false",
 }
 
 

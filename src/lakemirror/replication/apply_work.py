@@ -26,6 +26,7 @@ class Work:
     properties: Mapping[str, str]
     rows_before: int = 0
     bytes_before: int = 0
+    notes_before: tuple[str, ...] = ()
 
     @property
     def replaces(self) -> bool:

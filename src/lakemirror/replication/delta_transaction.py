@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.replication.deletion_vectors import mark_deleted
 
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
@@ -32,7 +33,7 @@ class DeltaTransaction:
     Every method may raise LakemirrorError `concurrent-commit`, or what Spark raises for a failing job.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, *, fresh: bool) -> None:
         self._spark = spark
         self._path = path
         jvm: Any = spark._jvm
@@ -41,6 +42,9 @@ class DeltaTransaction:
         self._none = _scala_object(self._jvm, "scala.None")
         self._actions: list[Any] = []
         try:
+            type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+            if fresh:
+                self.forget()
             self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)
             self._snapshot = self._log.update(False, self._none, self._none)
             self._txn = self._log.startTransaction(self._none, self._some(self._snapshot))
@@ -49,14 +53,6 @@ class DeltaTransaction:
                 raise
             raise SetupError("spark-unsupported", f"this Spark has no usable Delta Lake 4.4: {error}") from error
         self.version: int = self._snapshot.version()
-
-    @property
-    def transactions(self) -> Mapping[str, int]:
-        """The snapshot's `txn` actions: version by application id."""
-        if self.version < 0:
-            return {}
-        return {t.appId(): t.version() for t in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(
-            self._snapshot.setTransactions())}  # fmt: skip
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -79,6 +75,10 @@ class DeltaTransaction:
 
         By deletion vectors where the table has them. `without_change_rows`: the caller writes the change data feed.
         """
+        actions = mark_deleted(self._spark, self._log, self._snapshot, matching)
+        if actions is not None:
+            self._actions += actions
+            return
         plan = matching._jdf.queryExecution().analyzed()
         command = self._delta.commands.DeleteCommand(self._log, self._none, plan.child(), self._some(plan.condition()))
         found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
@@ -110,6 +110,12 @@ class DeltaTransaction:
         )
         return committed
 
+    def forget(self) -> None:
+        """Makes the next transaction of this process read the table's log from its beginning."""
+        self._delta.DeltaLog.invalidateCache(
+            self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
+        )
+
     def _add(self, actions: Any, but: str = "") -> None:
         for action in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions):
             if not but or action.getClass().getSimpleName() != but:
@@ -123,13 +129,14 @@ class DeltaTransaction:
 
 
 @contextmanager
-def transaction(spark: SparkSession, path: str) -> Iterator[DeltaTransaction]:
+def transaction(spark: SparkSession, path: str, *, fresh: bool = False) -> Iterator[DeltaTransaction]:
     """A transaction on the newest snapshot of the table at `path`, which need not exist yet.
 
+    `fresh` forgets what this process knows of the table: one that left its place may have been another one.
     Not to be nested within one thread. Leaving the block without `commit` leaves the table as it was; data files that
     were written stay behind until VACUUM. LakemirrorError `concurrent-commit` when another commit was in the way.
     """
-    opened = DeltaTransaction(spark, path)
+    opened = DeltaTransaction(spark, path, fresh=fresh)
     active = _scala_object(opened._jvm, "org.apache.spark.sql.delta.OptimisticTransaction")
     active.setActive(opened._txn)
     try:

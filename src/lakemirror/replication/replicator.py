@@ -77,7 +77,11 @@ class Look:
             table_log=TableLog(applied.position, applied.manifest, applied.manifest.key_columns),
             pending=replace(self.pending, files=left),
             work=replace(
-                work, expected=applied.position, rows_before=applied.manifest.rows, bytes_before=applied.manifest.bytes
+                work,
+                expected=applied.position,
+                rows_before=applied.manifest.rows,
+                bytes_before=applied.manifest.bytes,
+                notes_before=applied.manifest.notes,
             ),
             reseeding=False,
         )
@@ -132,6 +136,8 @@ class Replicator:
         )
         found.warnings += found.pending.warnings
         found.waiting = found.waiting or found.pending.waiting
+        if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
+            found.warnings += [Warned("value-converted", note) for note in found.table_log.manifest.notes]
         if found.pending.files:
             found.work = self._work(found, at, known)
         else:
@@ -143,7 +149,7 @@ class Replicator:
         An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
         what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
         """
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         from lakemirror.replication.changes import UntrueStatistics
@@ -173,7 +179,7 @@ class Replicator:
                 error = refused
                 files = files[: _index(files, refused.file)]
                 continue
-            except (Py4JError, PySparkException) as failure:
+            except (Py4JJavaError, PySparkException) as failure:
                 self._check_still_there(files)
                 if len(files) > 1:
                     # which file it was is not always said: halve until one is left
@@ -255,6 +261,7 @@ class Replicator:
             properties=table_properties(self._settings),
             rows_before=manifest.rows if manifest else 0,
             bytes_before=manifest.bytes if manifest else 0,
+            notes_before=manifest.notes if manifest else (),
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:

@@ -54,6 +54,7 @@ class Scheduler:
         """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending."""
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
+        self.broken = False  # the JVM has died: this process can apply nothing any more
         self._storage = storage
         self._settings = settings
         self._start_spark = start_spark
@@ -178,6 +179,7 @@ class Scheduler:
                 self._failed(name, look, error)
         except Exception as error:
             log.exception("%s: unexpected", name)
+            self.broken = self.broken or _jvm_is_gone(error)
             self._failed(name, look, LakemirrorError("internal", f"{type(error).__name__}: {error}"))
         finally:
             with self._lock:
@@ -275,6 +277,12 @@ class Scheduler:
                 session.conf.set(key, value)
             self._sessions.session = session
         return session
+
+
+def _jvm_is_gone(error: Exception) -> bool:
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError)
 
 
 def skipped_warnings(zone: Zone) -> list[Warned]:

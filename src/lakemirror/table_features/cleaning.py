@@ -20,7 +20,7 @@ from lakemirror.delta_log import Action, Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since
-from lakemirror.table_features.log_commit import Commit, metadata_action
+from lakemirror.table_features.log_commit import Commit, metadata_action, newest_commit
 from lakemirror.table_features.protocol import features_of, pure, without
 from lakemirror.table_features.usage import (
     action_trace,
@@ -316,10 +316,8 @@ def _drop(
 
 
 def _brought_back(snapshot: Snapshot, name: str) -> LakemirrorError:
-    info = snapshot.commit_infos.get(snapshot.version, {})
     return LakemirrorError(
         "concurrent-commit",
-        f"commit {snapshot.version} of {snapshot.table} ({info.get('operation', 'unknown')} by "
-        f"{info.get('engineInfo', 'unknown')}) came between the steps of dropping {name}",
+        f"{newest_commit(snapshot)} of {snapshot.table} came between the steps of dropping {name}",
         table=str(snapshot.table),
     )

@@ -18,7 +18,7 @@ from lakemirror.table_features import cleaning
 from lakemirror.table_features.checkpoint import write_checkpoint
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
-from lakemirror.table_features.log_commit import commit, existing
+from lakemirror.table_features.log_commit import commit, existing, newest_commit
 from lakemirror.table_features.plan import Obstacle, Plan, Step, Wish, make_plan
 from lakemirror.table_features.protocol import shown
 from lakemirror.table_features.read_back import check_unchanged
@@ -115,7 +115,7 @@ def drop(
         raise LakemirrorError(
             "concurrent-commit",
             f"{STEPS} steps were not enough to drop {', '.join(sorted(wanted))} from {folder}: "
-            f"somebody brings them back ({_last_commit(existing(folder))})",
+            f"somebody brings them back ({newest_commit(existing(folder))})",
             table=str(folder),
         )
     after = existing(folder)
@@ -229,8 +229,3 @@ def _result(before: Snapshot, after: Snapshot, wanted: set[str], done: list[str]
         steps=tuple(done),
         waiting=waiting,
     )
-
-
-def _last_commit(snapshot: Snapshot) -> str:
-    info = snapshot.commit_infos.get(snapshot.version, {})
-    return f"commit {snapshot.version}: {info.get('operation')} by {info.get('engineInfo')}"

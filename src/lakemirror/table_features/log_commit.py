@@ -99,6 +99,12 @@ def check_writable(snapshot: Snapshot) -> None:
         )
 
 
+def newest_commit(snapshot: Snapshot) -> str:
+    """The newest commit as a person looks for it: `commit 12 (WRITE by Apache-Spark/4.2.0 Delta-Lake/4.4.0)`."""
+    info = _newest_info(snapshot)
+    return f"commit {snapshot.version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')})"
+
+
 def metadata_action(metadata: Metadata, *, configuration: Mapping[str, str], schema: Mapping[str, Any]) -> Action:
     """The `metaData` action with another configuration and schema, everything else as it is."""
     text = metadata.value.get("schemaString")
@@ -155,11 +161,16 @@ def _on(snapshot: Snapshot, key: str) -> bool:
 
 
 def _last_time(snapshot: Snapshot) -> int:
-    """The in-commit timestamp of the newest commit, which lies in its file."""
+    """The in-commit timestamp of the newest commit."""
+    return int(_newest_info(snapshot).get("inCommitTimestamp", 0))
+
+
+def _newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
+    """The `commitInfo` of the newest commit, out of its file where a checkpoint covers it."""
     info = snapshot.commit_infos.get(snapshot.version)
     if info is None and (path := snapshot.log.commits.get(snapshot.version)):
         info = next((a["commitInfo"] for a in read_commit(path) if "commitInfo" in a), None)
-    return int((info or {}).get("inCommitTimestamp", 0))
+    return info or {}
 
 
 def _write_checksum(before: Snapshot, after: Snapshot) -> None:

@@ -227,8 +227,9 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
 def _truncating_steps(snapshot: Snapshot, history: tuple[str, ...], wish: Wish, now: datetime) -> Iterable[Step]:
     wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
     title = f"cut the history and drop {', '.join(history)}"
-    dirty = any(cleaning.is_dirty(name, snapshot) for name in history)
-    if dirty:
+    if history == ("checkpointProtection",) and final_checkpoint_missing(snapshot):
+        yield Step("checkpoint", "write the checkpoint of the drop", commits=0)
+    if any(cleaning.is_dirty(name, snapshot) for name in history if BY_NAME[name].reads):
         yield Step("clean-checkpoint", f"set {CLEAN_ONCE}", history)
         yield Step("truncate-drop", title, history, earliest=_next_minute(now + wait))
         return
