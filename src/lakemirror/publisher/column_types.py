@@ -82,7 +82,7 @@ def place(kind: pa.DataType) -> tuple[pa.DataType, Convert | None, str] | None:
     if isinstance(kind, pa.BaseExtensionType):
         return _place_extension(kind)
     if t.is_dictionary(kind):
-        return _through(kind.value_type, lambda array: array.dictionary_decode())
+        return _place_dictionary(kind)
     if t.is_run_end_encoded(kind):
         return _through(kind.value_type, pc.run_end_decode)
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_float32(kind) or t.is_float64(kind) or t.is_date32(kind):
@@ -106,9 +106,9 @@ def place(kind: pa.DataType) -> tuple[pa.DataType, Convert | None, str] | None:
     if t.is_fixed_size_binary(kind):
         return _cast(pa.binary(), "")
     if t.is_string_view(kind):
-        return _cast(pa.string(), "")
+        return pa.string(), lambda array: _without_views(array, pa.string()), ""
     if t.is_binary_view(kind):
-        return _cast(pa.binary(), "")
+        return pa.binary(), lambda array: _without_views(array, pa.binary()), ""
     if t.is_nested(kind) and not t.is_union(kind):
         return pa.string(), _json_text, "a JSON string"
     return None
@@ -148,6 +148,19 @@ def _through(inner: pa.DataType, decode: Convert) -> tuple[pa.DataType, Convert 
     return target, decode if convert is None else lambda array: convert(decode(array)), reason
 
 
+def _place_dictionary(kind: Any) -> tuple[pa.DataType, Convert | None, str] | None:
+    placed = place(kind.value_type)
+    if placed is None:
+        return None
+    target, convert, reason = placed
+    # the values first: there are fewer of them, and Arrow cannot decode views
+    return (
+        target,
+        lambda array: (convert(array.dictionary) if convert else array.dictionary).take(array.indices),
+        reason,
+    )
+
+
 def _place_extension(kind: Any) -> tuple[pa.DataType, Convert | None, str] | None:
     if kind.extension_name == "arrow.uuid":
         return pa.string(), lambda array: _uuid_text(array.storage), ""
@@ -168,6 +181,13 @@ def _place_decimal(kind: Any) -> tuple[pa.DataType, Convert | None, str] | None:
 
 def _cast(target: pa.DataType, reason: str) -> tuple[pa.DataType, Convert | None, str]:
     return target, lambda array: array.cast(target, safe=False), reason
+
+
+def _without_views(array: pa.Array, target: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowNotImplementedError:  # before pyarrow 18
+        return pa.array(array.to_pylist(), target)
 
 
 def _time_text(array: pa.Array) -> pa.Array:

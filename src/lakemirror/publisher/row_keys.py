@@ -36,6 +36,16 @@ def distinct(table: pa.Table, keys: Sequence[str]) -> int:
     return int(pc.count_distinct(codes, mode="all").as_py())
 
 
+def named(at: pa.Array, rows: int) -> pa.Array:
+    """For each of so many rows whether a position names it."""
+    if rows == 0:
+        return pa.array([], pa.bool_())
+    if hasattr(pc, "InversePermutationOptions"):  # not in every pyarrow
+        options = pc.InversePermutationOptions(max_index=rows - 1)
+        return pc.is_valid(pc.call_function("inverse_permutation", [at], options))
+    return pc.is_in(arange(rows), value_set=at.drop_null())
+
+
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one piece."""
     if isinstance(column, pa.Array):

@@ -24,7 +24,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher import sequence, snapshot_state
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE
-from lakemirror.publisher.row_keys import arange, distinct, positions, whole
+from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def compare(state: State, content: pa.Table, touched: pa.Table | None, keys: Seq
     """
     at = positions(content, state.whole, keys)
     found = pc.is_valid(at)
-    hit = _hit(at, state.whole.num_rows)
+    hit = named(at, state.whole.num_rows)
     strange = content.filter(pc.invert(found))
     repeated = _trues(found) - _trues(hit) + strange.num_rows - distinct(strange, keys)
 
@@ -113,7 +113,7 @@ def compare(state: State, content: pa.Table, touched: pa.Table | None, keys: Seq
         deleted = pa.concat_tables([_outside(deleted, touched, keys), _outside(touched, content, keys)])
     changes = pa.concat_tables([changed, _marked(deleted, DELETE)], promote_options="default")
 
-    gone = pc.indices_nonzero(pc.invert(_hit(pc.if_else(same, at, None), state.whole.num_rows)))
+    gone = pc.indices_nonzero(pc.invert(named(pc.if_else(same, at, None), state.whole.num_rows)))
     return Difference(changes, content.filter(pc.invert(same)), gone, repeated)
 
 
@@ -222,13 +222,6 @@ def _different(one: Any, other: Any) -> Any:
 def _bits(column: Any) -> Any:
     bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
     return whole(column).view(bits)
-
-
-def _hit(at: pa.Array, rows: int) -> pa.Array:
-    """For each of so many rows whether a position names it."""
-    if rows == 0:
-        return pa.array([], pa.bool_())
-    return pc.is_valid(pc.inverse_permutation(at, max_index=rows - 1))
 
 
 def _outside(table: pa.Table, other: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.failpoints import reach
+from lakemirror.publisher.row_keys import named
 from lakemirror.publisher.sequence import TEMPORARY_PREFIX, sync_folder
 
 WHOLE = "_snapshot.arrow"
@@ -134,8 +135,7 @@ def current_rows(state: State) -> pa.Array | None:
     """For each row of the whole content whether it still holds; None where all do."""
     if len(state.gone) == 0:
         return None
-    everything = pc.inverse_permutation(state.gone, max_index=state.whole.num_rows - 1)
-    return pc.is_null(everything)
+    return pc.invert(named(state.gone, state.whole.num_rows))
 
 
 @dataclass(frozen=True)
