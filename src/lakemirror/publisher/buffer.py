@@ -32,6 +32,7 @@ class Gathered:
         self._publish = publish
         self._lock = threading.RLock()
         self._tables: list[pa.Table] = []
+        self._rows = self._bytes = 0
         self._timer: threading.Timer | None = None
         self._failed: BaseException | None = None
 
@@ -40,9 +41,8 @@ class Gathered:
         with self._lock:
             self._raise_failure()
             self._tables.append(changes)
-            rows = sum(table.num_rows for table in self._tables)
-            size = sum(table.nbytes for table in self._tables)
-            if rows >= self._limits.rows or size >= self._limits.bytes:
+            self._count(changes, 1)
+            if self._rows >= self._limits.rows or self._bytes >= self._limits.bytes:
                 self.flush()
             elif self._timer is None:
                 self._timer = threading.Timer(self._limits.seconds, self._flush_late)
@@ -57,6 +57,8 @@ class Gathered:
             while self._tables:
                 taken, table = _joined(self._tables)
                 self._publish(table)
+                for each in self._tables[:taken]:
+                    self._count(each, -1)
                 del self._tables[:taken]
 
     def discard(self) -> None:
@@ -64,6 +66,11 @@ class Gathered:
         with self._lock:
             self._stop_timer()
             self._tables.clear()
+            self._rows = self._bytes = 0
+
+    def _count(self, changes: pa.Table, sign: int) -> None:
+        self._rows += sign * changes.num_rows
+        self._bytes += sign * changes.nbytes
 
     def _flush_late(self) -> None:
         with self._lock:
@@ -85,13 +92,13 @@ class Gathered:
 
 def _joined(tables: list[pa.Table]) -> tuple[int, pa.Table]:
     """As many tables from the front as have compatible columns, and their rows as one table, the marker last."""
-    taken, joined = 1, tables[0]
-    for count in range(len(tables), 1, -1):
+    schema, taken = tables[0].schema, 1
+    for table in tables[1:]:
         try:
-            joined = pa.concat_tables(tables[:count], promote_options="default")
-            taken = count
-            break
+            schema = schema if table.schema.equals(schema) else pa.unify_schemas([schema, table.schema])
         except pa.ArrowException:
-            continue
+            break
+        taken += 1
+    joined = pa.concat_tables(tables[:taken], promote_options="default")
     names = [name for name in joined.column_names if name != MARKER_COLUMN]
     return taken, joined.select([*names, MARKER_COLUMN])

@@ -186,7 +186,7 @@ def _cast(target: pa.DataType, reason: str) -> tuple[pa.DataType, Convert | None
 def _without_views(array: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return array.cast(target)
-    except pa.ArrowNotImplementedError:  # before pyarrow 18
+    except pa.ArrowNotImplementedError:  # an older pyarrow
         return pa.array(array.to_pylist(), target)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.landing_zone.zone import METADATA
 from lakemirror.publisher.sequence import write_whole
 
@@ -23,24 +24,18 @@ class Declaration:
 
 def read_declaration(folder: Path) -> Declaration:
     """What is declared; the defaults where nothing is. `metadata-invalid`; `not-supported` for text and partitions."""
-    found = {name.lower(): value for name, value in _read(folder).items()}
-    file_format = str(found.get("fileformat", "parquet"))
-    if file_format.lower() != "parquet" or "fileformattypeproperties" in found:
-        raise LakemirrorError(
-            "not-supported",
-            f"{folder.name}: {METADATA} declares delimited text; this publisher writes Parquet",
-            hint="Publish to a table folder of its own, or delete this one and publish it anew.",
-        )
-    if str(found.get("ispartitionenabled", "")).lower() == "true":
-        raise LakemirrorError(
-            "not-supported",
-            f"{folder.name}: {METADATA} declares partitions; this publisher writes one sequence of files",
-            hint="Publish to a table folder of its own, or delete this one and publish it anew.",
-        )
-    keys = found.get("keycolumns") or ()
-    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
-        raise LakemirrorError("metadata-invalid", f"{folder.name}: keyColumns in {METADATA} is not a list of names")
-    return Declaration(tuple(keys), str(found.get("fileextension", "parquet")).lstrip("."))
+    data = _read(folder)
+    if data is None:
+        return Declaration()
+    metadata = parse_metadata(data, f"{folder.name}/{METADATA}")
+    for declared, what in ((metadata.delimited is not None, "delimited text"), (metadata.partitioned, "partitions")):
+        if declared:
+            raise LakemirrorError(
+                "not-supported",
+                f"{folder.name}: {METADATA} declares {what}; this publisher writes one sequence of Parquet files",
+                hint="Publish to a table folder of its own, or delete this one and publish it anew.",
+            )
+    return Declaration(metadata.key_columns, metadata.file_extension)
 
 
 def declare(folder: Path, keys: Sequence[str] | None) -> Declaration:
@@ -62,20 +57,27 @@ def declare(folder: Path, keys: Sequence[str] | None) -> Declaration:
         return declared
     if not keys:
         return declared
-    content = {name: value for name, value in _read(folder).items() if name.lower() != "keycolumns"}
+    content = {name: value for name, value in _strictly(folder).items() if name.lower() != "keycolumns"}
     write_whole(folder / METADATA, json.dumps({"keyColumns": list(keys), **content}, indent=2).encode() + b"\n")
     return Declaration(tuple(keys), declared.extension)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _strictly(folder: Path) -> dict[str, Any]:
+    """All that the file says, so that it can be written again with more."""
+    data = _read(folder)
     try:
-        parsed = json.loads((folder / METADATA).read_bytes().decode("utf-8-sig"))
-    except FileNotFoundError:
-        return {}
+        content: dict[str, Any] = json.loads(data.decode("utf-8-sig")) if data else {}
     except ValueError as error:
         raise LakemirrorError(
             "metadata-invalid", f"{folder.name}: {METADATA} is not valid JSON: {error}", table=folder.name
         ) from error
-    if not isinstance(parsed, dict):
-        raise LakemirrorError("metadata-invalid", f"{folder.name}: {METADATA} does not hold a JSON object")
-    return parsed
+    return content
+
+
+def _read(folder: Path) -> bytes | None:
+    try:
+        return (folder / METADATA).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LakemirrorError("storage-unavailable", f"{folder.name}: {error}", table=folder.name) from error

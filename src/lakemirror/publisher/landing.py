@@ -144,7 +144,8 @@ class LandingTable:
         Needs key columns, unique in the content. How it knows what was published: `snapshot`.
         """
         self.flush()
-        return snapshot.publish_snapshot(self, rows)
+        with self._storage():
+            return snapshot.publish_snapshot(self, rows)
 
     def flush(self) -> None:
         """Publishes what the buffer has gathered."""
@@ -161,8 +162,8 @@ class LandingTable:
             self._gathered.discard()
         if not self.folder.is_dir():
             return
-        with sequence.Sequence(self.folder).locked():
-            leaving = self.folder.with_name(f"{sequence.TEMPORARY_PREFIX}dropped-{uuid.uuid4().hex}")
+        with self._storage(), sequence.Sequence(self.folder).locked():
+            leaving = self.folder.with_name(f"{sequence.DROPPED_PREFIX}{uuid.uuid4().hex}")
             self.folder.rename(leaving)
         sequence.sync_folder(self.folder.parent)
         reach("publish.dropped")
@@ -198,9 +199,10 @@ class LandingTable:
 
     def opened(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
         """The folder's numbers and its key columns, after making the folder and declaring the keys where needed."""
-        self._make_folder()
-        with self._declared() as (numbers, declared):
-            return numbers, declared.keys
+        with self._storage():
+            self._make_folder()
+            with self._declared() as (numbers, declared):
+                return numbers, declared.keys
 
     @contextmanager
     def _declared(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
@@ -217,9 +219,9 @@ class LandingTable:
         footer: Mapping[str, str] | None = None,
     ) -> Published | None:
         """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows."""
-        self._make_folder()
         temporary = sequence.Sequence(self.folder).temporary()
-        try:
+        with self._storage(), _removed(temporary):
+            self._make_folder()
             rows = change_writer.write_parquet(reader, temporary, self._compression, footer)
             reach("publish.file-written")
             if rows == 0 and not empty:
@@ -228,18 +230,22 @@ class LandingTable:
                 reach("publish.before-link")
                 taken = numbers.take(temporary, number)
             reach("publish.done")
-        except FileNotFoundError as error:
-            raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
-        except OSError as error:
-            raise LakemirrorError("storage-unavailable", f"{self.name}: {error}", table=str(self.name)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
         self._remember(reader.schema)
         return Published(taken, self.folder / numbers.name(taken), rows)
 
     def conform(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """The rows in types that the contract knows (section 6)."""
         return self._types.conform(reader)
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """What the file system says, as errors of ours."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
+        except OSError as error:
+            raise LakemirrorError("storage-unavailable", f"{self.name}: {error}", table=str(self.name)) from error
 
     def _change(self, rows: Any, marker: int, number: int | None) -> Published | None:
         reader = self.take(rows)
@@ -319,6 +325,15 @@ def _checked(name: str, what: str) -> str:
             hint="A name is one folder's: without / and not beginning with _ or a dot.",
         )
     return name
+
+
+@contextmanager
+def _removed(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _only(reader: pa.RecordBatchReader, columns: Sequence[str]) -> pa.RecordBatchReader:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from lakemirror.landing_zone.zone import MARKER, PROCESSED
 
 SEQUENCE = "_sequence"
 TEMPORARY_PREFIX = "_publishing-"
+DROPPED_PREFIX = f"{TEMPORARY_PREFIX}dropped-"
 ABANDONED_SECONDS = 86_400.0
 RESTING = (PROCESSED, "_FilesReadyToDelete", "_QuarantinedFiles")
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -113,7 +115,9 @@ class Sequence:
         return self.folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.{suffix}"
 
     def sweep(self) -> None:
-        """Deletes what publishers that crashed more than a day ago left half written."""
+        """Deletes what publishers that crashed left: dropped folders, and what is half written for more than a day."""
+        for path in self.folder.parent.glob(f"{DROPPED_PREFIX}*"):
+            shutil.rmtree(path, ignore_errors=True)
         for path in self.folder.glob(f"{TEMPORARY_PREFIX}*"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:

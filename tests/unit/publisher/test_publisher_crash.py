@@ -72,8 +72,9 @@ def test_a_publisher_ends_inside_a_drop(tmp_path: Path) -> None:
     end_at("publish.dropped", table.drop)
     assert not table.folder.exists()
     assert all(path.name.startswith("_") for path in table.folder.parent.iterdir())
-    table.insert([{"id": 2}])
+    Landing(tmp_path).table("t", ["id"]).insert([{"id": 2}])
     assert changes(table.folder) == [(0, {"id": 2})]
+    assert list(table.folder.parent.iterdir()) == [table.folder]  # the rest of the dropped one is swept
 
 
 CONTENTS = [

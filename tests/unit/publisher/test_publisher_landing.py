@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import operator
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from published_contents import MARKER, change_files, changes, fold, others
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published_contents import MARKER, change_files, changes, fold, others, retire
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher import Buffer, Landing, LandingTable
 
 
 @pytest.fixture
@@ -248,6 +252,16 @@ def test_keys_declared_late_keep_the_rest_of_the_metadata(tmp_path: Path) -> Non
     assert written == {"keyColumns": ["id"], "IsUpsertDefaultRowMarker": True}
 
 
+def test_metadata_that_only_the_engine_forgives(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("t")
+    table.folder.mkdir(parents=True)
+    (table.folder / "_metadata.json").write_text('{"keyColumns": ["id"],}')  # as in the vendor's own sample
+    table.upsert([{"id": 1}])
+    assert table.keys == ("id",)
+    (table.folder / "_metadata.json").write_text('{"keyColumns": [],}')
+    assert code_of(Landing(tmp_path).table("t", ["id"]).insert, [{"id": 1}]) == "metadata-invalid"
+
+
 @pytest.mark.parametrize(
     ("metadata", "code"),
     [
@@ -313,6 +327,59 @@ def test_fold_of_a_life(orders: LandingTable) -> None:
     orders.delete([{"id": 2}])
     orders.upsert([{"id": 3, "v": "d"}])
     assert fold(changes(orders.folder), ["id"]) == [{"id": 1, "v": "c"}, {"id": 3, "v": "d"}]
+
+
+def test_where_no_folder_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    table = Landing(tmp_path / "file").table("t", ["id"])
+    for method in (table.insert, table.load, table.publish_snapshot):
+        assert code_of(method, [{"id": 1}]) == "storage-unavailable"
+    table.drop()  # there is none
+
+
+METHODS = {"insert": 0, "update": 1, "upsert": 4, "delete": 2}
+CALLS = st.lists(
+    st.tuples(
+        st.sampled_from([*METHODS, "changes"]),
+        st.lists(
+            st.fixed_dictionaries(
+                {"k": st.sampled_from([None, 1, 2, 3]), "v": st.sampled_from([None, "x", "y"])},
+                optional={MARKER: st.sampled_from([0, 1, 2, 4])},
+            ),
+            max_size=4,
+        ),
+        st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@given(CALLS, st.sampled_from([None, 1, 3, 100]))
+@settings(max_examples=60, deadline=None)
+def test_any_calls_fold_to_what_was_asked_for(
+    calls: list[tuple[str, list[dict[str, Any]], bool]], gather: int | None
+) -> None:
+    """Whatever is gathered into one file and whatever has been moved aside, the changes come in their order."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    wanted: list[tuple[int | None, dict[str, Any]]] = []
+    buffer = None if gather is None else Buffer(rows=gather, seconds=3600)
+    with tempfile.TemporaryDirectory() as db, Landing(db).table("t", ["k"], columns=schema, buffer=buffer) as table:
+        for method, rows, applied in calls:
+            plain = [{"k": row["k"], "v": row["v"]} for row in rows]
+            markers = [row.get(MARKER, 0) for row in rows] if method == "changes" else [METHODS[method]] * len(rows)
+            if method == "changes":
+                given_rows = pa.Table.from_pylist(plain, schema).append_column(MARKER, pa.array(markers, pa.int64()))
+                table.changes(given_rows)
+            else:
+                getattr(table, method)(pa.Table.from_pylist(plain, schema))
+            wanted.extend(zip(markers, plain, strict=True))
+            if applied and table.folder.is_dir():
+                retire(table.folder)
+        table.flush()
+        found = changes(table.folder) if table.folder.is_dir() else []
+        assert [marker for marker, _ in found] == [marker for marker, _ in wanted]
+        by_key = operator.itemgetter("k", "v")
+        assert sorted(map(str, map(by_key, fold(found, ["k"])))) == sorted(map(str, map(by_key, fold(wanted, ["k"]))))
 
 
 def test_nothing_but_pyarrow_is_imported() -> None:

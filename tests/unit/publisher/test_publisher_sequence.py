@@ -106,7 +106,7 @@ def test_a_bad_file_deleted_by_hand_leaves_its_number(tmp_path: Path, folder: Pa
 
 def test_another_extension(tmp_path: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
-    (folder / "_metadata.json").write_text('{"keyColumns": ["id"], "fileExtension": "parq"}')
+    (folder / "_metadata.json").write_text('{"keyColumns": ["id"], "fileFormat": "parquet", "fileExtension": "parq"}')
     assert next_number(tmp_path) == 1
     assert (folder / f"{1:020d}.parq").exists()
 
