@@ -57,4 +57,7 @@ def table_bag(spark: Any, database: Path, table: str, columns: list[str] | None 
     """A mirrored table's rows, order-free."""
     frame = spark.read.format("delta").load(str(database / "Tables" / table.replace(".", "/")))
     names = columns or frame.columns
-    return Counter(tuple(canonical(v) for v in row) for row in frame.select(*["`" + n.replace("`", "``") + "`" for n in names]).collect())
+    return Counter(
+        tuple(canonical(v) for v in row)
+        for row in frame.select(*["`" + n.replace("`", "``") + "`" for n in names]).collect()
+    )

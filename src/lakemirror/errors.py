@@ -34,9 +34,6 @@ CODES: dict[str, Kind] = {
     "key-columns-changed": Kind(
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it anew."
     ),
-    "detection-strategy-changed": Kind(
-        False, 3, 409, "Put LastUpdateTimeFileDetection back, or delete the table folder and publish it anew."
-    ),
     "not-supported": Kind(False, 3, 501, "This part of the contract is not built yet; publish Parquet in sequence."),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
@@ -93,7 +90,6 @@ CODES: dict[str, Kind] = {
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),
-    "feature-absent": Kind(False, 3, 404, "Nothing to drop; `lakemirror features list PATH` shows what is there."),
     "feature-not-droppable": Kind(False, 3, 409, "Copy the rows into a new table: CREATE TABLE … AS SELECT."),
     "feature-in-use": Kind(False, 3, 409, "Run the named statements, then the same command again."),
     "feature-needed": Kind(False, 3, 409, "Drop the features that stand on it in the same command."),
@@ -101,11 +97,7 @@ CODES: dict[str, Kind] = {
     "features-unsafe": Kind(False, 3, 409, "Use the program that made the table, or copy its rows into a new one."),
     "confirmation-needed": Kind(False, 3, 409, "Read the plan, then run the same command with --yes."),
     "column-names-invalid": Kind(False, 3, 409, "Rename the columns first: ALTER TABLE … RENAME COLUMN … TO …"),
-    "not-yet": Kind(True, 4, 425, "Run the same command again at that time."),
     "drop-unproven": Kind(False, 3, 500, "The table differs from the plan: look at its history before going on."),
-    "client-unknown": Kind(False, 2, 404, "See docs/reference/clients.md for the names and versions."),
-    "statement-invalid": Kind(False, 2, 400, "Write: ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]"),
-    "target-unreachable": Kind(False, 3, 409, "Copy the rows into a new table, or name another client."),
 }
 
 

@@ -62,6 +62,14 @@ class DeltaTransaction:
         found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
         return found
 
+    def depend_on(self, app_id: str) -> None:
+        """Makes the commit fail where another one has moved this application's `txn` action since the snapshot.
+
+        Delta checks that for applications whose version was asked of the transaction. Asking reconstructs the
+        table's state in Spark, so the name alone is put where the asking would put it.
+        """
+        self._txn.readTxn().addOne(app_id)
+
     def set_metadata(self, metadata: Mapping[str, Any], *, replace: bool = False) -> None:
         """Sets columns and properties; `replace` also where columns go or change. Before anything is written."""
         action = self._action({"metaData": dict(metadata)})

@@ -92,6 +92,9 @@ class MirroredTable:
                 raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
             if found is None and txn.version >= 0:
                 raise TableError("target-foreign", f"{self._path} holds a Delta table that lakemirror did not make")
+            for position in (found, Position(work.identity, work.generation, 0)):
+                if position is not None:
+                    txn.depend_on(position.app_id)
             yield txn
 
     def _commit(
