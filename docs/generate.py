@@ -79,9 +79,8 @@ def _errors() -> str:
         "|---|---|---|---|",
     ]
     for code, kind in CODES.items():
-        lines.append(
-            f"| `{code}` | {'yes' if kind.retry else 'no'} | {kind.exit_code} | {kind.hint.replace('|', chr(92) + '|')} |"
-        )
+        retry = "yes" if kind.retry else "no"
+        lines.append(f"| `{code}` | {retry} | {kind.exit_code} | {_cell(kind.hint)} |")
     return "\n".join([*lines, ""])
 
 
