@@ -152,6 +152,7 @@ class Scheduler:
             reseeding=look.reseeding,
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
+            work=look.work is not None,
         )
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):

@@ -68,9 +68,14 @@ def looked(
     reseeding: bool,
     error: LakemirrorError | None,
     fingerprint: str,
+    work: bool,
 ) -> TableState:
-    """The state after a look at the folder. An error that an apply met stays until what it failed on changes."""
-    if error is None and state.error is not None and (state.error.retry or fingerprint == state.failed_on):
+    """The state after a look at the folder; `work` tells that there is something to apply.
+
+    An error that an apply met stays until what it failed on changes, or is gone.
+    """
+    unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
+    if error is None and work and unchanged:
         error = state.error
         failed_on = state.failed_on
     else:

@@ -54,6 +54,7 @@ def status_now(name: TableName, look: Look, last: TableStatus | None) -> TableSt
         reseeding=look.reseeding,
         error=look.error or look.pending.error,
         fingerprint="",
+        work=False,
     )
     found = table_status(name, state)
     if found.error_code or last is None or not last.error_code or last.id != found.id:

@@ -75,7 +75,7 @@ def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
 def look(state: TableState, **facts: Any) -> TableState:
     given: dict[str, Any] = {
         "identity": "i", "position": 0, "pending": 0, "waiting": None, "warnings": [], "reseeding": False,
-        "error": None, "fingerprint": "1",
+        "error": None, "fingerprint": "1", "work": True,
     }  # fmt: skip
     return table_state.looked(state, **{**given, **facts})
 
@@ -103,6 +103,13 @@ def test_a_permanent_failure_stays_until_what_it_failed_on_changes() -> None:
     assert (state.status, state.due("file-a", 10.0**9), state.due("file-b", 0.0)) == ("Failed", False, True)
     assert look(state, position=1, fingerprint="file-a").error is error
     assert look(state, position=1, fingerprint="file-b").error is None
+
+
+def test_an_error_goes_with_what_it_was_about() -> None:
+    for code in ("concurrent-commit", "row-marker-invalid"):
+        state = table_state.failed(TableState(position=1), LakemirrorError(code, "m"), "f", now=0.0, longest=60.0)
+        assert look(state, position=1, fingerprint="f").error is not None
+        assert look(state, position=1, fingerprint="f", work=False).error is None
 
 
 def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
