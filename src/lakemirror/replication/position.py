@@ -79,5 +79,5 @@ def parse_manifest(text: Any) -> Manifest | None:
         content = json.loads(text)[_PREFIX]
         lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes")}
         return Manifest(**{**content, **lists})
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, AttributeError):
         return None
