@@ -239,6 +239,29 @@ def test_a_folder_dropped_while_a_writer_waits(tmp_path: Path, folder: Path) -> 
     assert change_files(folder) == {}
 
 
+def test_a_lock_of_a_folder_that_was_replaced_is_none(tmp_path: Path, folder: Path) -> None:
+    """Whoever waited for the old folder's lock must then wait for the new one's."""
+    folder.mkdir(parents=True)
+    inside = threading.Event()
+
+    def enter() -> None:
+        with Sequence(folder).locked():
+            inside.set()
+
+    waiter = threading.Thread(target=enter, daemon=True)
+    with Sequence(folder).locked():
+        waiter.start()
+        time.sleep(0.2)  # it waits
+        shutil.rmtree(folder)
+        folder.mkdir()
+        new = Sequence(folder).locked()
+        new.__enter__()
+    assert not inside.wait(0.3)
+    new.__exit__(None, None, None)
+    assert inside.wait(10)
+    waiter.join(10)
+
+
 def test_a_folder_dropped_before_the_lock(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(LakemirrorError, match="publish-conflict"), Sequence(folder).locked():
         pass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from published_contents import MARKER, change_files, changes, comparable, fold, retire
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher import Landing, LandingTable, row_keys
 from lakemirror.publisher.row_keys import distinct, positions
 
 
@@ -235,6 +236,16 @@ def test_a_small_change_of_a_large_table_writes_little(stock: LandingTable) -> N
     assert not (stock.folder / "_snapshot_patch.arrow").exists()
 
 
+@contextlib.contextmanager
+def ways_for_many_rows() -> Iterator[None]:
+    """What is done for many rows, done for few as well."""
+    many, row_keys.MANY = row_keys.MANY, 0
+    try:
+        yield
+    finally:
+        row_keys.MANY = many
+
+
 KEY_VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int64(), [None, 0, 1, 2, -1, (1 << 63) - 1, -(1 << 63)]),
     "narrow": (pa.int16(), [0, 1, 2, 300]),
@@ -273,7 +284,7 @@ def key_of(row: dict[str, Any], keys: list[str]) -> tuple[Any, ...]:
 @settings(max_examples=60, deadline=None)
 def test_any_contents(drawn: tuple[list[str], pa.Schema, list[list[dict[str, Any]]]], lose_state: bool) -> None:
     keys, schema, many = drawn
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ways_for_many_rows():
         table = Landing(folder).table("t", keys)
         for rows in many:
             before = {key_of(row, keys): row for row in _published(table, keys)}
@@ -304,8 +315,32 @@ def test_positions_agree_with_python(drawn: tuple[list[str], pa.Schema, list[lis
     wanted, known = many[0] + many[1], many[-1]
     place = {key_of(row, keys): at for at, row in enumerate(known)}
     tables = [pa.Table.from_pylist(rows, schema) for rows in (wanted, known)]
-    assert positions(tables[0], tables[1], keys).to_pylist() == [place.get(key_of(row, keys)) for row in wanted]
+    expected = [place.get(key_of(row, keys)) for row in wanted]
+    assert positions(tables[0], tables[1], keys).to_pylist() == expected
     assert distinct(tables[0], keys) == len({key_of(row, keys) for row in wanted})
+    with ways_for_many_rows():
+        assert positions(tables[0], tables[1], keys).to_pylist() == expected
+
+
+NUMBERS = [None, -1, 0, 1, 2, 3, 40, (1 << 63) - 1, -(1 << 63)]
+OTHERS = [None, float("nan"), 0.0, -0.0, 1.0]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(OTHERS)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(OTHERS)), unique_by=lambda row: row[0], max_size=12),
+)
+@settings(max_examples=200, deadline=None)
+def test_positions_by_a_dense_column(wanted: list[tuple[Any, Any]], known: list[tuple[Any, Any]]) -> None:
+    """One column whose values are close together finds the row; the other decides whether it is the one."""
+    schema = pa.schema([("other", pa.float64()), ("number", pa.int64())])
+    rows = [[{"number": number, "other": other} for number, other in table] for table in (wanted, known)]
+    tables = [pa.Table.from_pylist(table, schema) for table in rows]
+    for keys in (["number"], ["other", "number"]):
+        place = {key_of(row, keys): at for at, row in enumerate(rows[1])}
+        with ways_for_many_rows():
+            found = positions(tables[0], tables[1], keys).to_pylist()
+        assert found == [place.get(key_of(row, keys)) for row in rows[0]]
 
 
 def test_positions_of_many_rows_with_wide_keys() -> None:
