@@ -25,9 +25,11 @@ def read_deltalake_datafusion(path):
 
     batches = QueryBuilder().register("t", DeltaTable(path)).execute("select id from t")
     batches = batches.read_all() if hasattr(batches, "read_all") else batches
-    return pa.table(batches).column("id").to_pylist() if not isinstance(batches, list) else [
-        value for batch in batches for value in batch.column("id").to_pylist()
-    ]
+    return (
+        pa.table(batches).column("id").to_pylist()
+        if not isinstance(batches, list)
+        else [value for batch in batches for value in batch.column("id").to_pylist()]
+    )
 
 
 def write_deltalake_pyarrow(path):
