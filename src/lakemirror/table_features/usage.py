@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta_log import Action, Metadata, Snapshot, table_folder
+from lakemirror.delta_log import Action, Metadata, Protocol, Snapshot, read_commit, table_folder
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.protocol import features_of
 
@@ -50,6 +50,26 @@ def usage(snapshot: Snapshot) -> list[Use]:
         Use(name, name in listed, tuple(evidence(name, snapshot)), tuple(dependents(name, names)))
         for name in sorted(names)
     ]
+
+
+def usage_with_origin(snapshot: Snapshot) -> list[Use]:
+    """The same, with the commit that brought each feature where the log still holds one without it before."""
+    origins: dict[str, tuple[int, str]] = {}
+    known: frozenset[str] | None = None
+    for version in sorted(v for v in snapshot.log.commits if v <= snapshot.version):
+        actions = read_commit(snapshot.log.commits[version])
+        info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        for action in actions:
+            if "protocol" not in action:
+                continue
+            names = features_of(Protocol.from_action(action["protocol"]))
+            for name in names - (known or frozenset()) if known is not None or version == 0 else ():
+                by = f"{info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')}"
+                origins[name] = (version, by)
+            known = names
+    none: tuple[None, None] = (None, None)
+    found = [(use, origins.get(use.feature, none)) for use in usage(snapshot)]
+    return [replace(use, since=since, by=by) for use, (since, by) in found]
 
 
 def evidence(name: str, snapshot: Snapshot) -> Iterator[str]:
