@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror import cli_features
 from lakemirror.cli_check import check
+from lakemirror.cli_publish import publish
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -176,6 +178,10 @@ def doctor(
 
 
 app.command()(check)
+app.command()(publish)
+app.add_typer(cli_features.app, name="features")
+app.command()(cli_features.compat)
+app.command()(cli_features.sql)
 
 
 def main() -> None:

@@ -90,6 +90,10 @@ CODES: dict[str, Kind] = {
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),
+    "feature-absent": Kind(False, 3, 404, "Nothing to drop; `lakemirror features list PATH` shows what is there."),
+    "client-unknown": Kind(False, 2, 404, "See docs/reference/clients.md for the names and versions."),
+    "statement-invalid": Kind(False, 2, 400, "Write: ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]"),
+    "target-unreachable": Kind(False, 3, 409, "Copy the rows into a new table, or name another client."),
     "feature-not-droppable": Kind(False, 3, 409, "Copy the rows into a new table: CREATE TABLE … AS SELECT."),
     "feature-in-use": Kind(False, 3, 409, "Run the named statements, then the same command again."),
     "feature-needed": Kind(False, 3, 409, "Drop the features that stand on it in the same command."),

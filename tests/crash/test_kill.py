@@ -92,9 +92,10 @@ def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> 
         "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
     }
     for name in failpoints.NAMES:
-        for table in list(publisher.models):
-            publisher.publish(table)
-            publisher.publish(table)
+        if name.startswith(("apply.", "retire.")):  # the others are reached without Spark, which saves its start
+            for table in list(publisher.models):
+                publisher.publish(table)
+                publisher.publish(table)
         prepare.get(name, lambda: None)()
         died = command(tmp_path, "sync", failpoint=name)
         out, err = died.communicate(timeout=120)

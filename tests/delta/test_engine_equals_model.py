@@ -110,19 +110,19 @@ SLOW: dict[str, Any] = {
 }
 
 
-@settings(max_examples=4, **SLOW)
+@settings(max_examples=3, **SLOW)
 @given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
 def test_tables_equal_the_model(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
     play(spark, tables, batch_files)
 
 
-@settings(max_examples=3, **SLOW)
+@settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=2, max_size=2))
 def test_tables_equal_the_model_without_deletion_vectors(spark: Any, tables: list[dict[str, Any]]) -> None:
     play(spark, tables, 2, deletion_vectors=False)
 
 
-@settings(max_examples=3, **SLOW)
+@settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=2, max_size=2))
 def test_tables_equal_the_model_by_deltas_own_delete(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]

@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parents[1]
 LATER = {
     "feature-unknown", "feature-not-droppable", "feature-in-use", "feature-needed", "feature-history",
     "features-unsafe", "confirmation-needed", "column-names-invalid", "drop-unproven",
+    "feature-absent", "client-unknown", "statement-invalid", "target-unreachable",
 }  # fmt: skip
 
 
