@@ -56,7 +56,7 @@ def others_read(table: Path) -> None:
         (Protocol(1, 3), "checkConstraints", "(1, 2)"),
         (Protocol(1, 4), "checkConstraints", "(1, 7) [appendOnly, changeDataFeed, generatedColumns, invariants]"),
         (Protocol(2, 5), "columnMapping", "(1, 4)"),
-        (Protocol(3, 7, frozenset({"deletionVectors"}), frozenset({"deletionVectors", *BASE})), "deletionVectors", "(1, 2)"),
+        (Protocol(3, 7, frozenset({"x"}), frozenset({"x", *BASE})), "x", "(1, 2)"),
         (Protocol(2, 7, None, frozenset({"columnMapping", "clustering"})), "clustering", "(2, 7) [columnMapping]"),
         (Protocol(1, 7, None, frozenset({"clustering"})), "clustering", "(1, 1)"),
     ],
@@ -82,6 +82,18 @@ def test_a_writers_feature_goes_in_one_commit(tmp_path: Path) -> None:
     assert after.checkpoint is not None and after.checkpoint.version == 1
     others_read(table)
     assert drop(table, Wish(("clustering",))).commits == 0
+
+
+def test_clustering_comes_back_after_its_rest(tmp_path: Path) -> None:
+    resting = {"lakemirror.clusteringColumns": '[["id"]]'}
+    table = listed(tmp_path / "t", set(), {"clustering", "domainMetadata", "changeDataFeed"}, **resting)
+    log = table / "_delta_log" / f"{0:020}.json"
+    log.write_text(log.read_text().replace('[[\\"id\\"]]', "[]", 1))
+    assert drop(table, Wish(("changeDataFeed",))).steps == ("writer-features", "cluster-again", "checkpoint")
+    after = snapshot(table)
+    assert after.checkpoint is not None and after.checkpoint.version == after.version, "domains are kept in it"
+    assert json.loads(after.domains["delta.clustering"]["configuration"])["clusteringColumns"] == [["id"]]
+    assert after.metadata.configuration == {}
 
 
 def test_a_readers_feature_goes_behind_protected_checkpoints(tmp_path: Path) -> None:
