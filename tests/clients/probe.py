@@ -1,3 +1,4 @@
+# ruff: noqa
 """Run inside another client's Python: reads and appends to the tables of a folder, prints what happened as JSON.
 
     python probe.py CLIENT FOLDER      CLIENT: deltalake-pyarrow, deltalake-datafusion, duckdb, polars, daft, chdb

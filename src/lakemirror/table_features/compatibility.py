@@ -130,7 +130,7 @@ def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), acti
     if client.writer == 0:
         write, stopping = "never", frozenset[str]()
     else:
-        stopping = _write_blocks(client, protocol, features) | blocked
+        stopping = _write_blocks(client, protocol, features) | (features & used & client.refused_in_use)
         unsafe = features & client.unsafe_writes if protocol.writer >= 7 else frozenset()
         write = "no" if stopping or unparsed else "unsafe" if unsafe else "yes"
         stopping = stopping or frozenset(unsafe)
