@@ -1,1 +1,29 @@
-"""lakemirror: any program that can write a file gets live Delta tables."""
+"""lakemirror: any program that can write a file gets live Delta tables.
+
+    from lakemirror import MirroredDatabase
+
+    MirroredDatabase("shop").sync()
+
+The names below are the public interface; everything else may change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.errors import LakemirrorError, SetupError, TableError
+
+if TYPE_CHECKING:
+    from lakemirror.mirrored_database import MirroredDatabase, SyncResult, TableResult
+
+__version__ = "0.1.0"
+__all__ = ["LakemirrorError", "MirroredDatabase", "SetupError", "SyncResult", "TableError", "TableResult"]
+
+
+def __getattr__(name: str) -> Any:
+    # the publisher must not need Spark: what does is imported when it is asked for
+    if name in __all__:
+        from lakemirror import mirrored_database
+
+        return getattr(mirrored_database, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

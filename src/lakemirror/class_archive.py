@@ -3,7 +3,8 @@
 Made once into the cache, under a name that holds everything it depends on: Java, Spark, the jars, their places and
 times. So a changed installation finds none, and none is never an error, only slower.
 
-    python -m lakemirror.class_archive        makes it, or says that it is there; 193 MB, half a minute
+    python -m lakemirror.class_archive                  makes it, or says that it is there; 200 MB, half a minute
+    python -m lakemirror.class_archive --background     comes back at once
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,12 +74,19 @@ def make(settings: Settings) -> Path | None:
 
 
 def make_in_background(settings: Settings) -> None:
-    """Starts `make` in a process of its own, of low priority, that outlives this one."""
+    """Starts `make` in a process of its own, of low priority, that outlives this one; nothing where it is made."""
+    delta_jars = jars.find(settings)
+    if delta_jars and find(settings, java.find(), delta_jars):
+        return
     environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": settings.cache_dir, "LAKEMIRROR_JARS": settings.jars}
-    command = [sys.executable, "-m", "lakemirror.class_archive"]
     quiet = subprocess.DEVNULL
     subprocess.Popen(
-        ["nice", *command], env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+        [sys.executable, "-m", "lakemirror.class_archive"],
+        env=environment,
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
     )
 
 
@@ -130,15 +139,23 @@ def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
 
 
 def _prune(folder: Path, *, keep: Path) -> None:
+    """Removes the oldest archives, and what a maker that was killed left behind; the caller holds the lock."""
     others = [path for path in folder.glob("*.jsa") if path != keep]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         path.unlink(missing_ok=True)
+    for place in folder.glob(".making-*"):
+        shutil.rmtree(place, ignore_errors=True)
 
 
-def _main() -> int:
+def _main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    settings = Settings().with_environment()
     try:
-        path = make(Settings().with_environment())
+        if "--background" in arguments:
+            make_in_background(settings)
+            return os.EX_OK
+        os.nice(10)  # whoever starts this does something more urgent meanwhile
+        path = make(settings)
     except LakemirrorError as error:
         print(f"{error}\n{error.hint}", file=sys.stderr)
         return error.exit_code
@@ -147,4 +164,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(_main(sys.argv[1:]))

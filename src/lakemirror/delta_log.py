@@ -375,7 +375,7 @@ def _plain(name: str, value: Action) -> Action:
         value["stats"] = json.dumps(_json_value(value["stats_parsed"]), separators=(",", ":"))
     value = {k: v for k, v in value.items() if v is not None and not k.endswith("_parsed")}
     for key in ("partitionValues", "tags", "configuration"):
-        if key in value:
+        if isinstance(value.get(key), list):  # a domain's configuration is text
             value[key] = dict(value[key])
     if name == "metaData":
         value["format"] = {**value.get("format", {}), "options": dict(value.get("format", {}).get("options") or [])}

@@ -34,9 +34,6 @@ CODES: dict[str, Kind] = {
     "key-columns-changed": Kind(
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it anew."
     ),
-    "detection-strategy-changed": Kind(
-        False, 3, 409, "Put LastUpdateTimeFileDetection back, or delete the table folder and publish it anew."
-    ),
     "not-supported": Kind(False, 3, 501, "This part of the contract is not built yet; publish Parquet in sequence."),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
@@ -79,6 +76,32 @@ CODES: dict[str, Kind] = {
     "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
     "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
     "internal": Kind(True, 1, 500, "Report it with the log; nothing of the failing batch was applied."),
+    # publishing
+    "input-invalid": Kind(
+        False, 2, 422, "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, JSON lines or Arrow IPC."
+    ),
+    "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
+    "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),
+    "snapshot-state-lost": Kind(
+        False, 1, 409, "Recreate the table and publish the snapshot anew: `table.recreate()`, or --recreate."
+    ),
+    "sql-driver-missing": Kind(False, 1, 500, "Install the drivers: pip install 'lakemirror[sql]'"),
+    "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
+    "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
+    # table features
+    "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),
+    "feature-absent": Kind(False, 3, 404, "Nothing to drop; `lakemirror features list PATH` shows what is there."),
+    "client-unknown": Kind(False, 2, 404, "See docs/reference/clients.md for the names and versions."),
+    "statement-invalid": Kind(False, 2, 400, "Write: ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]"),
+    "target-unreachable": Kind(False, 3, 409, "Copy the rows into a new table, or name another client."),
+    "feature-not-droppable": Kind(False, 3, 409, "Copy the rows into a new table: CREATE TABLE … AS SELECT."),
+    "feature-in-use": Kind(False, 3, 409, "Run the named statements, then the same command again."),
+    "feature-needed": Kind(False, 3, 409, "Drop the features that stand on it in the same command."),
+    "feature-history": Kind(False, 3, 409, "Only readers' features and checkpointProtection cut the history."),
+    "features-unsafe": Kind(False, 3, 409, "Use the program that made the table, or copy its rows into a new one."),
+    "confirmation-needed": Kind(False, 3, 409, "Read the plan, then run the same command with --yes."),
+    "column-names-invalid": Kind(False, 3, 409, "Rename the columns first: ALTER TABLE … RENAME COLUMN … TO …"),
+    "drop-unproven": Kind(False, 3, 500, "The table differs from the plan: look at its history before going on."),
 }
 
 

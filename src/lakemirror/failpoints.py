@@ -22,6 +22,19 @@ NAMES = (
     "status.before-write",
 )
 
+# and those that a publisher meets
+PUBLISHER_NAMES = (
+    "publish.metadata-written",
+    "publish.file-written",
+    "publish.before-link",
+    "publish.after-link",
+    "publish.done",
+    "snapshot.before-state",
+    "snapshot.between-states",
+    "watermark.before-state",
+    "publish.dropped",
+)
+
 _reached: dict[str, int] = {}
 
 

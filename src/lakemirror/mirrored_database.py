@@ -1,31 +1,32 @@
 """A mirrored database: what `import lakemirror` and the command line both offer.
 
-    MirroredDatabase("shop").sync()     one pass: everything that is there is applied
-    MirroredDatabase("shop").run()      until stopped
-    MirroredDatabase("shop").status()   without a JVM
+MirroredDatabase("shop").sync()     one pass: everything that is there is applied
+MirroredDatabase("shop").run()      until stopped
+MirroredDatabase("shop").status()   without a JVM
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any
-
-from pyspark.sql import SparkSession
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from lakemirror import failpoints, monitoring
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
-from lakemirror.replication import table_state
+from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.maintenance import Maintenance
-from lakemirror.replication.mirrored_table import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, skipped_warnings
-from lakemirror.replication.table_state import TableState
+from lakemirror.replication.table_status import status_now, table_status
 from lakemirror.settings import Settings, parse_definition, resolve
 from lakemirror.storage import LocalStorage, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEFINITION = "mirroring.json"
 
@@ -72,7 +73,7 @@ class MirroredDatabase:
         """
         self.storage: Storage = storage or LocalStorage(path)
         self._given = spark
-        self._flags = settings
+        self.flags = settings
         self.settings: Settings = self._resolve()
 
     def sync(self, observer: Observer | None = None) -> SyncResult:
@@ -94,10 +95,10 @@ class MirroredDatabase:
                 time.sleep(pause)
                 self._tick(scheduler)
                 scheduler.wait()
-            self._write_status(scheduler, "Stopped")
+            _StatusWriter(self.storage, scheduler).write("Stopped")
         finally:
             scheduler.stop()
-        result = SyncResult(collected.tables, collected.dropped, time.monotonic() - begun, scheduler.spark is not None)
+        result = SyncResult(collected.tables, collected.gone, time.monotonic() - begun, scheduler.spark is not None)
         for name, state in scheduler.states.items():
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
@@ -110,8 +111,8 @@ class MirroredDatabase:
         """
         stop = stop or threading.Event()
         scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer)
-        maintenance = Maintenance(self.storage, self.settings)
-        writer = _StatusWriter(self, scheduler)
+        maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
+        writer = _StatusWriter(self.storage, scheduler)
         idle_since = time.monotonic()
         trouble = 0
         try:
@@ -133,25 +134,34 @@ class MirroredDatabase:
                 if worked or scheduler.at_work:
                     idle_since = now
                 elif self.settings.maintenance and scheduler.spark is not None:
-                    maintenance.step(scheduler.spark, scheduler.zone, stop)
+                    maintenance.step(scheduler.spark, self._targets(scheduler))
                 quiet = now - idle_since > 10
                 pause = self.settings.poll_idle if quiet else self.settings.poll
                 pause = max(pause, 5 * (now - begun) if quiet else 0.0, min(30.0, 2.0**trouble) if trouble else 0.0)
                 stop.wait(pause)
         finally:
+            maintenance.stop()
             scheduler.stop()
-            writer.write("Stopped", force=True)
+            writer.write("Stopped")
 
-    def status(self) -> list[monitoring.TableStatus]:
+    def status(self) -> monitoring.DatabaseStatus:
         """Every table's state as the landing zone, the tables and the last pass show it; no JVM, nothing changed.
 
         LakemirrorError `database-missing`.
         """
         self._require_zone()
-        stored = monitoring.read_status(self.storage)
-        return [_fresh(self.storage, self.settings, name, folder, stored) for name, folder in _tables(self.storage)]
+        zone = scan(self.storage)
+        stored = monitoring.read_status(self.storage) or monitoring.DatabaseStatus("Stopped")
+        last = {table.name: table for table in stored.tables}
+        tables = []
+        for name, folder in zone.tables.items():
+            look = Replicator(self.storage, name, self.settings).look(folder, mark=False)
+            tables.append(status_now(name, look, last.get(str(name))))
+        return replace(stored, tables=tuple(tables), warnings=tuple(skipped_warnings(zone)))
 
     def _tick(self, scheduler: Scheduler) -> int:
+        if scheduler.broken:
+            raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
         try:
             return scheduler.tick()
         except FileNotFoundError as error:
@@ -169,7 +179,7 @@ class MirroredDatabase:
             definition = parse_definition(self.storage.read(DEFINITION))
         except FileNotFoundError:
             definition = {}
-        return resolve(definition, **self._flags)
+        return resolve(definition, **self.flags)
 
     def _start_spark(self, pending_bytes: int) -> SparkSession:
         if self._given is not None:
@@ -178,5 +188,61 @@ class MirroredDatabase:
 
         return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES)
 
-    def _write_status(self, scheduler: Scheduler, status: str, error: LakemirrorError | None = None) -> None:
-        raise NotImplementedError
+    def _targets(self, scheduler: Scheduler) -> list[str]:
+        return [name.target(self.settings.default_schema) for name, s in scheduler.states.items() if s.position]
+
+
+class _Collector:
+    """Adds up what a pass did, and passes it on."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.tables: dict[str, TableResult] = {}
+        self.gone: list[str] = []
+        self._observer = observer
+        self._lock = threading.Lock()
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        with self._lock:
+            result = self.tables.setdefault(str(name), TableResult())
+            result.commits += 1
+            result.files += len(applied.batch.files)
+            result.rows += applied.batch.rows
+            result.bytes += applied.batch.bytes
+        if self._observer is not None:
+            self._observer.applied(name, applied)
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        if self._observer is not None:
+            self._observer.failed(name, error)
+
+    def dropped(self, target: str) -> None:
+        self.gone.append(target)
+        if self._observer is not None:
+            self._observer.dropped(target)
+
+
+class _StatusWriter:
+    """Writes the status files when something changed, and now and then when nothing did."""
+
+    def __init__(self, storage: Storage, scheduler: Scheduler) -> None:
+        self.error: LakemirrorError | None = None
+        self._storage = storage
+        self._scheduler = scheduler
+        self._written: monitoring.DatabaseStatus | None = None
+        self._when = 0.0
+
+    def write(self, status: str) -> None:
+        """A store that does not take it now gets it next time: the status is nobody's truth."""
+        now = monitoring.DatabaseStatus(
+            status,
+            self.error.code if self.error else "",
+            self.error.message if self.error else "",
+            tuple(table_status(name, state) for name, state in list(self._scheduler.states.items())),
+            tuple(skipped_warnings(self._scheduler.zone)),
+        )
+        if now == self._written and time.monotonic() - self._when < _REFRESH:
+            return
+        failpoints.reach("status.before-write")
+        with contextlib.suppress(LakemirrorError, OSError):
+            monitoring.write_status(self._storage, now)
+            self._written, self._when = now, time.monotonic()

@@ -77,17 +77,18 @@ def start(settings: Settings, *, short: bool = False, verbose: bool = False) -> 
 def stop(session: SparkSession | None = None) -> None:
     """Ends a session that `start` made, with its JVM, and waits until that is gone; leaves any other alone."""
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
     if gateway is None or gateway is not _own.get("gateway"):
         return
     _own.clear()
-    session = session or _active()
-    if session is not None:
-        with contextlib.suppress(Exception):  # the JVM may be gone already
+    session = session or SparkSession._instantiatedSession
+    with contextlib.suppress(Exception):  # the JVM may be gone already, and pyspark's own end with it
+        if session is not None:
             session.stop()
     jvm.end(gateway)
-    SparkContext._gateway = SparkContext._jvm = None
+    _forget()
 
 
 def options(
@@ -180,10 +181,19 @@ def _new(settings: Settings, *, short: bool, verbose: bool) -> SparkSession:
             session = SparkSession.builder.getOrCreate()
     except Exception as error:
         jvm.end(gateway)
-        SparkContext._gateway = SparkContext._jvm = None
+        _forget()
         raise SetupError("spark-failed", f"Spark did not start: {_first_line(error)}") from error
     _own["gateway"] = context._gateway
     return session
+
+
+def _forget() -> None:
+    """Lets pyspark start anew: it would go on asking the JVM that is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _active() -> SparkSession | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import change_files
 from lakemirror.landing_zone.metadata import TableMetadata
@@ -22,8 +23,9 @@ def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, posit
     for number, entry in sorted(change_files(folder, metadata), key=lambda each: each[0]):
         if number < position:
             target = _free_place(storage, folder, entry)
-            if _move(storage, entry.path, target):
+            if _move(storage, entry, target):
                 moved.append(entry.path)
+                failpoints.reach("retire.between-moves")
     return moved
 
 
@@ -51,13 +53,23 @@ def _free_place(storage: Storage, folder: TableFolder, entry: Entry) -> str:
     return place
 
 
-def _move(storage: Storage, source: str, target: str) -> bool:
-    """True once the file has been moved. It is touched first: what rests in `_ProcessedFiles` then always has the
-    time of its move, whenever the engine is killed; a file of another owner may refuse, and keeps its own time."""
+def _move(storage: Storage, entry: Entry, target: str) -> bool:
+    """True once the applied file has been moved and given the time of its move.
+
+    The folder may have been deleted and made again since it was listed, with another file under the same name, which
+    nobody has applied. So what was moved is looked at again, and goes back if it is not the one that was listed.
+    """
     try:
-        with contextlib.suppress(PermissionError):
-            storage.touch(source)
-        storage.move(source, target)
+        now = storage.stat(entry.path)
+        if now is None or now.etag != entry.etag:
+            return False
+        storage.move(entry.path, target)
+        moved = storage.stat(target)
+        if moved is not None and moved.etag != entry.etag:
+            storage.move(target, entry.path)
+            return False
+        with contextlib.suppress(PermissionError):  # a file of another owner keeps its own time
+            storage.touch(target)
     except (OSError, LakemirrorError):
         return False
     return True

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.column_types import FileColumn, table_type
 
 FILE, ROW, MARKER = "__file__", "__row__", "__marker__"
 
@@ -32,6 +32,8 @@ READ_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    # a batch's plans are small and known: one job each, not one per stage (half a second an apply)
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
@@ -60,20 +62,18 @@ def read_changes(spark: SparkSession, scans: Sequence[Scan], table: Sequence[tup
 def _read(spark: SparkSession, scan: Scan, table: Sequence[tuple[str, str]]) -> DataFrame:
     # options: paths are names, not patterns
     reader = spark.read.option("__globPaths__", "false")
-    nested = [c for c in scan.columns if c.arrow_type is not None and _nested(c.arrow_type)]
-    inferred = {f.name: f.dataType for f in reader.parquet(*scan.uris).schema} if nested else {}
     fields = []
     values: dict[str, SparkColumn] = {}
     marker: SparkColumn = F.lit(None)
     for column in scan.columns:
-        spark_type = inferred.get(column.name) or _spark_type(column)
+        spark_type = _spark_type(column)
         if spark_type is None:
             continue
         fields.append(T.StructField(column.name, spark_type, True))
         if column.name == scan.marker:
             marker = F.col(quoted(column.name))
         else:
-            values[column.name.lower()] = _value(column, spark_type)
+            values[column.name.lower()] = _value(column)
     frame = reader.schema(T.StructType(fields)).parquet(*scan.uris)
     selected = [
         values.get(name.lower(), F.lit(None)).cast(type_).alias(name)  # lossless: `fits` has been asked
@@ -85,7 +85,7 @@ def _read(spark: SparkSession, scan: Scan, table: Sequence[tuple[str, str]]) -> 
     )
 
 
-def _value(column: FileColumn, spark_type: T.DataType) -> SparkColumn:
+def _value(column: FileColumn) -> SparkColumn:
     value = F.col(quoted(column.name))
     kind = _plain(column.arrow_type)
     if _nested(column.arrow_type):
@@ -125,13 +125,18 @@ def _time_text(name: str, unit: str) -> SparkColumn:
 
 def _spark_type(column: FileColumn) -> T.DataType | None:
     """How Spark's reader is asked for a column; None leaves it out."""
-    kind = _plain(column.arrow_type)
     if column.encoding == "enum":
         return T.StringType()
     if column.encoding == "uuid":
         return T.BinaryType()
     if column.encoding == "int96":
         return T.TimestampType()
+    return _read_as(column.arrow_type)
+
+
+def _read_as(arrow_type: Any) -> T.DataType | None:
+    """The same for a type, also inside of nested ones; what Spark has no type for is read as the number it is."""
+    kind = _plain(arrow_type)
     if pa.types.is_null(kind):
         return None
     if pa.types.is_int8(kind):
@@ -142,11 +147,18 @@ def _spark_type(column: FileColumn) -> T.DataType | None:
         return T.TimestampType() if kind.tz else T.TimestampNTZType()
     if pa.types.is_time32(kind):
         return T.IntegerType()
-    if pa.types.is_time64(kind) or pa.types.is_duration(kind):
+    if pa.types.is_time64(kind):
         return T.LongType()
-    if column.table_type is None:
-        return None
-    return _SPARK_TYPES.get(column.table_type) or _decimal(column.table_type)
+    if pa.types.is_map(kind):
+        key, item = _read_as(kind.key_type), _read_as(kind.item_type)
+        return T.MapType(key or T.StringType(), item or T.IntegerType())
+    if pa.types.is_struct(kind):
+        inner = [kind.field(i) for i in range(kind.num_fields)]
+        return T.StructType([T.StructField(f.name, _read_as(f.type) or T.IntegerType()) for f in inner])
+    if pa.types.is_nested(kind):
+        return T.ArrayType(_read_as(kind.value_type) or T.IntegerType())
+    table = table_type(kind)
+    return None if table is None else _SPARK_TYPES.get(table) or _decimal(table)
 
 
 _SPARK_TYPES: dict[str, T.DataType] = {

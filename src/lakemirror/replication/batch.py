@@ -91,7 +91,7 @@ def next_batch(
     after = tuple(columns)
     append_only = True
     size = 0
-    shapes = set()
+    shapes: set[object] = set()
     error: TableError | None = None
     for file in files:
         if taken and (len(taken) >= most_files or size + file.entry.size > most_bytes):

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.replication.deletion_vectors import mark_deleted
 
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
@@ -32,15 +33,19 @@ class DeltaTransaction:
     Every method may raise LakemirrorError `concurrent-commit`, or what Spark raises for a failing job.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, *, fresh: bool) -> None:
         self._spark = spark
         self._path = path
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._delta = self._jvm.org.apache.spark.sql.delta
         self._none = _scala_object(self._jvm, "scala.None")
         self._actions: list[Any] = []
         try:
-            self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)  # type: ignore[attr-defined]
+            type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+            if fresh:
+                self.forget()
+            self._log = self._delta.DeltaLog.forTable(spark._jsparkSession, path)
             self._snapshot = self._log.update(False, self._none, self._none)
             self._txn = self._log.startTransaction(self._none, self._some(self._snapshot))
         except (Py4JError, TypeError, AttributeError) as error:
@@ -50,20 +55,20 @@ class DeltaTransaction:
         self.version: int = self._snapshot.version()
 
     @property
-    def transactions(self) -> Mapping[str, int]:
-        """The snapshot's `txn` actions: version by application id."""
-        if self.version < 0:
-            return {}
-        return {t.appId(): t.version() for t in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(
-            self._snapshot.setTransactions())}  # fmt: skip
-
-    @property
     def metadata(self) -> dict[str, Any]:
         """The snapshot's `metaData` action as in the log; empty for a new table."""
         if self.version < 0:
             return {}
         found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
         return found
+
+    def depend_on(self, app_id: str) -> None:
+        """Makes the commit fail where another one has moved this application's `txn` action since the snapshot.
+
+        Delta checks that for applications whose version was asked of the transaction. Asking reconstructs the
+        table's state in Spark, so the name alone is put where the asking would put it.
+        """
+        self._txn.readTxn().addOne(app_id)
 
     def set_metadata(self, metadata: Mapping[str, Any], *, replace: bool = False) -> None:
         """Sets columns and properties; `replace` also where columns go or change. Before anything is written."""
@@ -78,9 +83,13 @@ class DeltaTransaction:
 
         By deletion vectors where the table has them. `without_change_rows`: the caller writes the change data feed.
         """
-        plan = matching._jdf.queryExecution().analyzed()  # type: ignore[operator]
+        actions = mark_deleted(self._spark, self._log, self._snapshot, matching)
+        if actions is not None:
+            self._actions += actions
+            return
+        plan = matching._jdf.queryExecution().analyzed()
         command = self._delta.commands.DeleteCommand(self._log, self._none, plan.child(), self._some(plan.condition()))
-        found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()  # type: ignore[attr-defined]
+        found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
         self._add(found, but="AddCDCFile" if without_change_rows else "")
 
     def delete_all(self) -> None:
@@ -109,6 +118,12 @@ class DeltaTransaction:
         )
         return committed
 
+    def forget(self) -> None:
+        """Makes the next transaction of this process read the table's log from its beginning."""
+        self._delta.DeltaLog.invalidateCache(
+            self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
+        )
+
     def _add(self, actions: Any, but: str = "") -> None:
         for action in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions):
             if not but or action.getClass().getSimpleName() != but:
@@ -122,13 +137,14 @@ class DeltaTransaction:
 
 
 @contextmanager
-def transaction(spark: SparkSession, path: str) -> Iterator[DeltaTransaction]:
+def transaction(spark: SparkSession, path: str, *, fresh: bool = False) -> Iterator[DeltaTransaction]:
     """A transaction on the newest snapshot of the table at `path`, which need not exist yet.
 
+    `fresh` forgets what this process knows of the table: one that left its place may have been another one.
     Not to be nested within one thread. Leaving the block without `commit` leaves the table as it was; data files that
     were written stay behind until VACUUM. LakemirrorError `concurrent-commit` when another commit was in the way.
     """
-    opened = DeltaTransaction(spark, path)
+    opened = DeltaTransaction(spark, path, fresh=fresh)
     active = _scala_object(opened._jvm, "org.apache.spark.sql.delta.OptimisticTransaction")
     active.setActive(opened._txn)
     try:

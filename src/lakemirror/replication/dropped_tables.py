@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import Zone
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage, seconds_since
@@ -80,7 +81,10 @@ class DroppedTables:
     def _ours(self, target: str) -> bool:
         if time.monotonic() < self._foreign.get(target, 0.0):
             return False
-        log = read_table_log(self.storage.uri(target))
+        try:
+            log = read_table_log(self.storage.uri(target))
+        except LakemirrorError:
+            log = None  # whoever it belongs to: nothing is concluded from what cannot be read
         if log is not None and log.position is not None:
             return True
         self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN

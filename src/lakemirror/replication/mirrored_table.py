@@ -9,8 +9,8 @@ import datetime
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -24,50 +24,19 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
 from lakemirror.replication import changes
+from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.batch import Batch, Range, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
-from lakemirror.replication.position import Manifest, Position, current_position
+from lakemirror.replication.position import Manifest, Position
 from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, to_delta
-from lakemirror.replication.table_log import KEYS_PROPERTY
+from lakemirror.replication.table_log import KEYS_PROPERTY, read_table_log
 
 IDENTITY_PROPERTY = "lakemirror.identity"
 
 _SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file
 _BROADCAST_ROWS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one apply starts from.
-
-    `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
-    `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
-    that its content replaces the table's.
-    """
-
-    expected: Position | None
-    identity: str
-    generation: int
-    key_columns: tuple[str, ...]
-    upsert_by_default: bool
-    properties: Mapping[str, str]
-    rows_before: int = 0
-    bytes_before: int = 0
-
-    @property
-    def replaces(self) -> bool:
-        return self.expected is not None and self.expected.identity != self.identity
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What one apply did: the batch, the position after it, the table's new version."""
-
-    batch: Batch
-    position: Position
-    manifest: Manifest
-    version: int
+_MOST_NOTES = 50
 
 
 class MirroredTable:
@@ -93,8 +62,7 @@ class MirroredTable:
         that one is bad. Raises LakemirrorError `concurrent-commit` when the table is no longer where `work` says,
         and TableError for a bad row or an unreadable page: then nothing was applied.
         """
-        with transaction(self._spark, self._path) as txn:
-            self._check_expected(txn, work)
+        with self._expected(work) as txn:
             before = () if work.replaces or txn.version < 0 else from_delta(txn.metadata["schemaString"])
             batch, error = next_batch(
                 files,
@@ -112,12 +80,22 @@ class MirroredTable:
             except (Py4JJavaError, PySparkException) as failure:
                 raise _row_error(failure, batch) or failure from failure
 
-    def _check_expected(self, txn: DeltaTransaction, work: Work) -> None:
-        found = current_position(txn.transactions)
-        if found != work.expected:
-            raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
-        if found is None and txn.version >= 0:
-            raise TableError("target-foreign", f"{self._path} holds a Delta table that lakemirror did not make")
+    @contextmanager
+    def _expected(self, work: Work) -> Iterator[DeltaTransaction]:
+        """A transaction on a snapshot that is where `work` says."""
+        with transaction(self._spark, self._path, fresh=work.expected is None) as txn:
+            # from the log, not from Delta's snapshot: asking that costs a Spark job or three
+            at = read_table_log(self._path, txn.version) if txn.version >= 0 else None
+            found = at.position if at else None
+            if found != work.expected:
+                txn.forget()
+                raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
+            if found is None and txn.version >= 0:
+                raise TableError("target-foreign", f"{self._path} holds a Delta table that lakemirror did not make")
+            for position in (found, Position(work.identity, work.generation, 0)):
+                if position is not None:
+                    txn.depend_on(position.app_id)
+            yield txn
 
     def _commit(
         self, txn: DeltaTransaction, work: Work, batch: Batch, before: Sequence[Column], uri_of: Any
@@ -130,6 +108,7 @@ class MirroredTable:
         exists = txn.version >= 0 and not work.replaces
         failpoints.reach("apply.before-write")
         if batch.rows:
+            self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions(batch)))
             rows = self._changes(work, batch, uri_of)
             if batch.append_only or not work.key_columns:
                 txn.write(_sized(changes.inserts(rows), batch))
@@ -147,6 +126,11 @@ class MirroredTable:
         )
         failpoints.reach("apply.after-commit")
         return Applied(batch, position, manifest, version)
+
+    def _partitions(self, batch: Batch) -> int:
+        """As many as the cores can work at for a batch of some size, more where each would be too large."""
+        cores = self._spark.sparkContext.defaultParallelism
+        return max(min(cores, 1 + batch.rows // 20_000), batch.rows // 2_000_000)
 
     def _changes(self, work: Work, batch: Batch, uri_of: Any) -> DataFrame:
         shapes: dict[Any, list[Any]] = {}
@@ -249,6 +233,7 @@ def _manifest(work: Work, batch: Batch) -> Manifest:
         rows=work.rows_before + batch.rows,
         bytes=work.bytes_before + batch.bytes,
         committed=max(f.file.entry.modified for f in batch.files) / 1e9,
+        notes=tuple(dict.fromkeys([*work.notes_before, *(w.message for w in batch.warnings)]))[:_MOST_NOTES],
     )
 
 

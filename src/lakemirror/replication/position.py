@@ -52,7 +52,8 @@ class Manifest:
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file`, `size` and `modified` (nanoseconds) describe the
-    last one, to know it again. `key_columns` as declared. `rows` and `bytes` count all applies of this identity.
+    last one, to know it again. `key_columns` as declared. `rows` and `bytes` count all applies of this identity,
+    `notes` say what of its files the table could not keep as it was.
     """
 
     identity: str
@@ -65,9 +66,10 @@ class Manifest:
     rows: int = 0
     bytes: int = 0
     committed: float = 0.0  # of the newest change file: seconds since the epoch, 0 unknown
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        content = {**self.__dict__, "key_columns": list(self.key_columns)}
+        content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 
@@ -75,6 +77,7 @@ def parse_manifest(text: Any) -> Manifest | None:
     """The manifest in a commit's `userMetadata`; None where there is none of ours."""
     try:
         content = json.loads(text)[_PREFIX]
-        return Manifest(**{**content, "key_columns": tuple(content["key_columns"])})
-    except (TypeError, ValueError, KeyError):
+        lists = {name: tuple(content.get(name, ())) for name in ("key_columns", "notes")}
+        return Manifest(**{**content, **lists})
+    except (TypeError, ValueError, KeyError, AttributeError):
         return None

@@ -15,12 +15,10 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
@@ -29,16 +27,16 @@ from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, ch
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.replication.changes import UntrueStatistics
-from lakemirror.replication.mirrored_table import Applied, MirroredTable, Work
+from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.position import Manifest, Position
 from lakemirror.replication.table_log import TableLog, read_table_log
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
 
-log = logging.getLogger("lakemirror")
+if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than most looks
+    from pyspark.sql import SparkSession
 
-_TURNS_AT_ONE_TRY = 5  # times that a lost race is tried again at once
+log = logging.getLogger("lakemirror")
 
 
 @dataclass
@@ -79,7 +77,11 @@ class Look:
             table_log=TableLog(applied.position, applied.manifest, applied.manifest.key_columns),
             pending=replace(self.pending, files=left),
             work=replace(
-                work, expected=applied.position, rows_before=applied.manifest.rows, bytes_before=applied.manifest.bytes
+                work,
+                expected=applied.position,
+                rows_before=applied.manifest.rows,
+                bytes_before=applied.manifest.bytes,
+                notes_before=applied.manifest.notes,
             ),
             reseeding=False,
         )
@@ -134,6 +136,8 @@ class Replicator:
         )
         found.warnings += found.pending.warnings
         found.waiting = found.waiting or found.pending.waiting
+        if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
+            found.warnings += [Warned("value-converted", note) for note in found.table_log.manifest.notes]
         if found.pending.files:
             found.work = self._work(found, at, known)
         else:
@@ -145,6 +149,12 @@ class Replicator:
         An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
         what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
         """
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        from lakemirror.replication.changes import UntrueStatistics
+        from lakemirror.replication.mirrored_table import MirroredTable
+
         assert found.work is not None
         files: list[ChangeFile] = list(found.pending.files)
         table = MirroredTable(spark, self._storage.uri(self.target))
@@ -167,9 +177,9 @@ class Replicator:
                 if refused.file is None or refused.code == "target-foreign":
                     raise
                 error = refused
-                files = [f for f in files[: _index(files, refused.file)]]
+                files = files[: _index(files, refused.file)]
                 continue
-            except (Py4JError, PySparkException) as failure:
+            except (Py4JJavaError, PySparkException) as failure:
                 self._check_still_there(files)
                 if len(files) > 1:
                     # which file it was is not always said: halve until one is left
@@ -251,6 +261,7 @@ class Replicator:
             properties=table_properties(self._settings),
             rows_before=manifest.rows if manifest else 0,
             bytes_before=manifest.bytes if manifest else 0,
+            notes_before=manifest.notes if manifest else (),
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:

@@ -1,6 +1,6 @@
 """Many tables: one look at all of them per tick, fair turns, bounded parallelism, back-off, a clean stop.
 
-    tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
+tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup
-from lakemirror.landing_zone.formats import READ_SETTINGS
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
+from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
-from lakemirror.replication.mirrored_table import Applied
 from lakemirror.replication.replicator import Look, Replicator
 from lakemirror.replication.table_state import TableState
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("lakemirror")
 
@@ -54,6 +54,7 @@ class Scheduler:
         """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending."""
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
+        self.broken = False  # the JVM has died: this process can apply nothing any more
         self._storage = storage
         self._settings = settings
         self._start_spark = start_spark
@@ -151,6 +152,7 @@ class Scheduler:
             reseeding=look.reseeding,
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
+            work=look.work is not None,
         )
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
@@ -178,6 +180,7 @@ class Scheduler:
                 self._failed(name, look, error)
         except Exception as error:
             log.exception("%s: unexpected", name)
+            self.broken = self.broken or _jvm_is_gone(error)
             self._failed(name, look, LakemirrorError("internal", f"{type(error).__name__}: {error}"))
         finally:
             with self._lock:
@@ -267,6 +270,8 @@ class Scheduler:
         """This thread's own session: its settings are ours, a user's session is left alone."""
         session: SparkSession | None = getattr(self._sessions, "session", None)
         if session is None:
+            from lakemirror.landing_zone.formats import READ_SETTINGS
+
             assert self._spark is not None
             session = self._spark.newSession()
             for key, value in READ_SETTINGS.items():
@@ -275,9 +280,17 @@ class Scheduler:
         return session
 
 
+def _jvm_is_gone(error: Exception) -> bool:
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
 def skipped_warnings(zone: Zone) -> list[Warned]:
     """One warning per folder that is no table because of its name (contract section 1)."""
-    return [Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped]
+    return [
+        Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped
+    ]
 
 
 def _fingerprint(look: Look, error: LakemirrorError | None) -> str:

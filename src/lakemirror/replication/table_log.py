@@ -25,8 +25,10 @@ class TableLog:
     key_columns: tuple[str, ...] = ()
 
 
-def read_table_log(table: str) -> TableLog | None:
+def read_table_log(table: str, version: int | None = None) -> TableLog | None:
     """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
+
+    With `version` as it was at that version of the table, else the newest.
 
     Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
     in between are passed over.
@@ -34,13 +36,15 @@ def read_table_log(table: str) -> TableLog | None:
     if not (Path(table) / "_delta_log").is_dir():
         return None
     found_any = False
-    for _, actions in latest_commits(table):
+    for number, actions in latest_commits(table):
         found_any = True
+        if version is not None and number > version:
+            continue
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         if position is not None:
             manifest = _manifest(actions)
             return TableLog(position, manifest, manifest.key_columns if manifest else ())
-    snapshot = read_snapshot(table)
+    snapshot = read_snapshot(table, version)
     if snapshot is None:
         return TableLog(None, None) if found_any else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})

@@ -1,9 +1,9 @@
 """A table's state, and what each event does to it; pure (contract sections 5 and 11).
 
-    Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
-      no file yet    first apply      ▲ │
-                                      │ ▼
-                                   Reseeding   the folder was made again
+Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
+  no file yet    first apply      ▲ │
+                                  │ ▼
+                               Reseeding   the folder was made again
 """
 
 from __future__ import annotations
@@ -68,9 +68,14 @@ def looked(
     reseeding: bool,
     error: LakemirrorError | None,
     fingerprint: str,
+    work: bool,
 ) -> TableState:
-    """The state after a look at the folder. An error that an apply met stays until what it failed on changes."""
-    if error is None and state.error is not None and (state.error.retry or fingerprint == state.failed_on):
+    """The state after a look at the folder; `work` tells that there is something to apply.
+
+    An error that an apply met stays until what it failed on changes, or is gone.
+    """
+    unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
+    if error is None and work and unchanged:
         error = state.error
         failed_on = state.failed_on
     else:
@@ -104,7 +109,7 @@ def applied(
 
 
 def failed(state: TableState, error: LakemirrorError, fingerprint: str, *, now: float, longest: float) -> TableState:
-    """The state after an apply that failed. What may pass by itself is tried again after 1, 2, 4 … `longest` seconds."""
+    """The state after an apply that failed. What may pass is tried again after 1, 2, 4 … `longest` seconds."""
     failures = state.failures + 1
     pause = min(longest, 2.0 ** min(failures - 1, 30))
     return replace(

@@ -1,0 +1,40 @@
+# Everything runs in .venv, which every target makes first; when it is there, that takes a moment.
+
+BIN := .venv/bin
+
+.PHONY: install demo test test-unit test-full lint format types bench docs clean
+
+install: ## .venv/bin/lakemirror and all it needs
+	@scripts/install.sh
+
+demo: install ## a year of flights through a landing zone into Delta tables
+	@$(BIN)/lakemirror demo
+
+test: install ## all tests but the slow matrices
+	@$(BIN)/python -m pytest -m "not full"
+
+test-unit: install ## the tests that start no JVM: seconds
+	@$(BIN)/python -m pytest tests/unit
+
+test-full: install ## every test
+	@$(BIN)/python -m pytest
+
+lint: install types ## style, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: install
+	@$(BIN)/mypy
+
+format: install
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: install ## the engine against plain Delta MERGE, in one run
+	@$(BIN)/python -m benchmarks
+
+docs: install ## the reference pages, from the code
+	@$(BIN)/python docs/generate.py
+
+clean: ## .venv and whatever tools left; the jars stay in ~/.cache/lakemirror
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

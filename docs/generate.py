@@ -1,0 +1,107 @@
+"""Writes the reference pages from the code: `make docs`. With `--check`, only says which are out of date."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from lakemirror.cli import app
+from lakemirror.errors import CODES
+from lakemirror.settings import Settings
+
+FOLDER = Path(__file__).parent / "reference"
+_MADE = "<!-- made by docs/generate.py: edit the code, then `make docs` -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {"commands.md": _commands(), "settings.md": _settings(), "errors.md": _errors()}
+
+
+def _commands() -> str:
+    lines = ["# Commands", "", _MADE]
+    root = typer.main.get_command(app)
+    _group(root, "lakemirror", lines)
+    return "\n".join(lines)
+
+
+def _group(group: Any, name: str, lines: list[str]) -> None:
+    for command_name in sorted(group.commands):
+        command = group.commands[command_name]
+        full = f"{name} {command_name}"
+        if hasattr(command, "commands"):
+            _group(command, full, lines)
+            continue
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])
+        lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
+        options = [p for p in command.params if p.param_type_name == "option"]
+        if options:
+            lines += ["| option | meaning |", "|---|---|"]
+            lines += [f"| `{'`, `'.join([*p.opts, *p.secondary_opts])}` | {p.help or ''} |" for p in options]
+            lines.append("")
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [
+        f"    {line.strip()[9:]}" if line.strip().startswith("Example: ") else line.strip()
+        for line in text.splitlines()
+    ]
+
+
+def _settings() -> str:
+    lines = ["# Settings", "", _MADE]
+    lines += [
+        "A flag wins over an environment variable, that over `mirroring.json`, that over the default.",
+        "In `mirroring.json` settings stand under `lakemirror`; `retention` there is `processed_retention`.",
+        "The vendor's own properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where",
+        "the vendor puts them.",
+        "",
+        "| setting | environment | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for field in dataclasses.fields(Settings):
+        default = "" if field.default in ("", ()) else f"`{field.default}`"
+        lines.append(f"| `{field.name}` | `LAKEMIRROR_{field.name.upper()}` | {default} | {field.metadata['help']} |")
+    return "\n".join([*lines, ""])
+
+
+def _errors() -> str:
+    lines = ["# Errors", "", _MADE]
+    lines += [
+        "Every error has a stable code. *Retry*: it may pass by itself and is tried again. *Exit*: the exit code.",
+        "",
+        "| code | retry | exit | what to do |",
+        "|---|---|---|---|",
+    ]
+    for code, kind in CODES.items():
+        retry = "yes" if kind.retry else "no"
+        lines.append(f"| `{code}` | {retry} | {kind.exit_code} | {_cell(kind.hint)} |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> int:
+    stale = [name for name, text in pages().items() if not _same(FOLDER / name, text)]
+    if "--check" not in sys.argv:
+        for name in stale:
+            (FOLDER / name).write_text(pages()[name], encoding="utf-8")
+        return 0
+    for name in stale:
+        print(f"docs/reference/{name} is out of date: make docs", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Makes .venv with everything in it: pinned and hash-checked packages, lakemirror itself, Java, the Delta jars.
+# Debian or Ubuntu with Python 3.10 or later. Run again at any time: what is done already takes a moment.
+#
+#   scripts/install.sh              PYTHON=python3.12 scripts/install.sh   picks the Python
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "install: $*"; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo -n "$@"
+    else return 1
+    fi
+}
+
+apt_updated=
+apt_install() {
+    command -v apt-get >/dev/null || return 1
+    as_root true || return 1
+    if [ -z "$apt_updated" ]; then
+        as_root apt-get update -qq >&2 || return 1
+        apt_updated=yes
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; }
+
+find_python() {
+    for name in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+        if command -v "$name" >/dev/null && fits "$name"; then
+            command -v "$name"
+            return
+        fi
+    done
+    fail "no Python 3.10 to 3.13 found${PYTHON:+ under the name $PYTHON}; name one: PYTHON=python3.12 make install"
+}
+
+make_venv() {
+    python=$(find_python)
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+        apt_install "python$version-venv" ||
+            fail "$python cannot make virtual environments; as root: apt-get install python$version-venv"
+    fi
+    say "install: .venv with $("$python" --version)"
+    "$python" -m venv .venv
+    pwd >.venv/.made-in
+}
+
+# What the packages in .venv follow from. A folder that was moved has scripts that point to its old place.
+wanted() { cat requirements/*.txt pyproject.toml | cksum; pwd; }
+
+install_packages() {
+    if [ -f .venv/.made-in ] && [ "$(cat .venv/.made-in)" != "$(pwd)" ]; then
+        rm -rf .venv
+    fi
+    if [ "$(cat .venv/.installed 2>/dev/null)" = "$(wanted)" ] && .venv/bin/python -c '' 2>/dev/null; then
+        return
+    fi
+    if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+        rm -rf .venv
+        make_venv
+    fi
+    rm -f .venv/.installed
+    say "install: packages (the first time Spark alone is some 450 MB)"
+    pip="$PWD/.venv/bin/python -m pip --disable-pip-version-check"
+    $pip install -q --require-hashes -r requirements/build.txt
+    # without build isolation, so that nothing that is not locked comes in to build what has no wheel
+    $pip install -q --require-hashes --no-build-isolation -r requirements/dev.txt
+    $pip install -q --no-deps --no-build-isolation --editable .
+    wanted >.venv/.installed
+}
+
+has_java() { .venv/bin/python -c 'from lakemirror import java; java.find()' 2>/dev/null; }
+
+install_java() {
+    has_java && return
+    say "install: Java"
+    apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless || true
+    has_java || fail "Spark needs Java 17 (or 21); as root: apt-get install openjdk-17-jre-headless"
+}
+
+install_packages
+install_java
+.venv/bin/python -m lakemirror.jars >/dev/null
+.venv/bin/python -m lakemirror.class_archive --background

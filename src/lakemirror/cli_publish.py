@@ -1,0 +1,151 @@
+"""`lakemirror publish DB TABLE`: files, standard input or a query become change files. Starts no JVM."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.publisher import LandingTable, Published
+
+
+def publish(
+    db: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
+    table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
+    source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
+    from_sql: str = typer.Option("", help="A database to query: sqlite:///FILE or postgresql://USER@HOST/DATABASE."),
+    query: str = typer.Option("", help="The query, with --from-sql."),
+    keys: str = typer.Option("", help="Key columns, comma separated; empty: as the table folder declares them."),
+    mode: str = typer.Option(
+        "",
+        help="load, insert, update, upsert, delete, snapshot; empty: upsert (a query: snapshot); without keys insert.",
+    ),
+    marker_column: str = typer.Option("", help="The column with each row's marker (0, 1, 2, 4), instead of a mode."),
+    format: str = typer.Option("", help="parquet, csv, jsonl or arrow; empty: by name, then by the first bytes."),
+    delimiter: str = typer.Option("", help="Column separator of CSV; empty: a comma, a tab for .tsv."),
+    column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
+    watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
+    every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
+    recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table begins anew."),
+) -> None:
+    """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
+
+    Example: lakemirror publish shop orders --from orders.csv --keys id
+
+    Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
+    """
+    try:
+        with _warnings_on_stderr():
+            _publish(
+                _table(db, table, keys, column), source, from_sql, query, mode or None, marker_column or None,
+                format or None, delimiter or None, watermark or None, every, recreate,
+            )  # fmt: skip
+    except LakemirrorError as error:
+        typer.echo(f"{error}\n{error.hint}", err=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _publish(
+    table: LandingTable,
+    sources: list[str],
+    url: str,
+    query: str,
+    mode: str | None,
+    marker: str | None,
+    format: str | None,
+    delimiter: str | None,
+    watermark: str | None,
+    every: str,
+    recreate: bool,
+) -> None:
+    from lakemirror.publisher.files import publish_files
+    from lakemirror.publisher.sql import publish_sql
+
+    if bool(sources) == bool(url) or bool(url) != bool(query):
+        raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
+    if (watermark or every) and not url:
+        raise typer.BadParameter("--watermark and --every belong to --from-sql")
+    if (mode and marker) or (watermark and (mode or marker)):
+        raise typer.BadParameter("--mode, --marker-column and --watermark exclude one another")
+    if url and (marker or format or delimiter):
+        raise typer.BadParameter("--marker-column, --format and --delimiter belong to --from")
+    for path in sources:
+        if path != "-" and not Path(path).is_file():
+            raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
+    pause = _seconds(every) if every else None
+    if recreate:
+        table.recreate()
+    if sources:
+        _say(table, publish_files(table, sources, mode, format=format, marker=marker, delimiter=delimiter))
+        return
+    stop = threading.Event()
+    if pause is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    while True:
+        try:
+            published = publish_sql(table, url, query, mode, watermark=watermark)
+            _say(table, [published] if published else [], silent=pause is not None)
+        except LakemirrorError as error:
+            if pause is None or not error.retry:
+                raise
+            typer.echo(f"{error}; tried again in {every}", err=True)
+        if pause is None or stop.wait(pause):
+            return
+
+
+def _table(db: Path, name: str, keys: str, columns: list[str]) -> LandingTable:
+    import pyarrow as pa
+
+    from lakemirror.publisher import Landing
+    from lakemirror.publisher.column_types import named_type
+
+    fields = []
+    for each in columns:
+        column, equals, kind = each.rpartition("=")
+        if not equals or not column:
+            raise typer.BadParameter(f"{each!r} is not NAME=TYPE")
+        fields.append((column, named_type(kind)))
+    schema, _, table = name.rpartition(".")
+    listed = [key.strip() for key in keys.split(",") if key.strip()]
+    return Landing(db).table(table, listed or None, schema or None, columns=pa.schema(fields))
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
+    if not found:
+        raise typer.BadParameter(f"{text!r} is no time, such as 10s, 5m or 1h")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2] or "s"]
+
+
+def _say(table: LandingTable, published: list[Published], silent: bool = False) -> None:
+    for each in published:
+        typer.echo(f"{table.name}: {each.path.name}, {each.rows:,} row{'' if each.rows == 1 else 's'}")
+    if not published and not silent:
+        typer.echo(f"{table.name}: nothing new", err=True)
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """What is warned of, as one line each."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        typer.echo(f"warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+__all__ = ["publish"]

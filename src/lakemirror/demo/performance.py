@@ -1,0 +1,219 @@
+"""The demo: a year of flights is published while the mirror runs, and the tables are checked against the source."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lakemirror import spark as spark_session
+from lakemirror.demo import figures, show
+from lakemirror.demo.source import TABLES, FlightsSource, Step
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
+from lakemirror.mirrored_database import MirroredDatabase
+from lakemirror.replication.apply_work import Applied
+
+_MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own
+_PACE = 0.03  # seconds between two files: a year in about fifteen, so that the mirror sees them arrive
+_PATIENCE = 600.0  # seconds without any progress after which the demo gives up
+
+
+class _Watch:
+    """What the mirror has done so far, told by the engine's threads."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, int] = defaultdict(int)
+        self.changes: dict[str, int] = defaultdict(int)
+        self.commits: dict[str, int] = defaultdict(int)
+        self.first: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+        self.error: LakemirrorError | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        return sum(self.files.values())
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        with self._lock:
+            table = name.table
+            self.files[table] += len(applied.batch.files)
+            self.changes[table] += applied.batch.rows
+            self.commits[table] += 1
+            self.last[table] = time.monotonic()
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        if not error.retry:
+            self.error = error
+
+    def dropped(self, target: str) -> None:
+        pass
+
+
+def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
+    """Publishes and mirrors the flights into `folder`, prints what came of it; True where all figures are right.
+
+    A folder that an earlier demo made is made anew. LakemirrorError `setting-invalid` for a folder of somebody's own,
+    SetupError where data or Spark are missing.
+    """
+    console = Console(highlight=False)
+    source = FlightsSource(days)
+    _clear(folder)
+    (folder / LANDING_ZONE).mkdir(parents=True)
+    (folder / _MINE).touch()
+    console.print(
+        f"Publishing a year of flights into {folder}/{LANDING_ZONE}, mirroring it into {folder}/Tables", style="bold"
+    )
+    steps = list(source.steps())
+    database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, **settings})
+    begun = time.monotonic()
+    session = spark_session.start(database.settings)
+    console.print(f"Spark started in {time.monotonic() - begun:.1f} s")
+    watch = _mirror(database, session, source, steps, folder)
+    seconds = time.monotonic() - begun
+    right = _compare(console, session, folder, source, days, watch, sum(len(s.rows) for s in steps))
+    done = (
+        f"{watch.total} change files",
+        f"{sum(watch.changes.values()):,} changes",
+        f"{sum(watch.commits.values())} commits",
+    )
+    console.print(f"{', '.join(done)} in {seconds:.1f} s, Spark's start included")
+    _what_next(console, folder)
+    spark_session.stop(session)
+    return right
+
+
+def _mirror(
+    database: MirroredDatabase, session: SparkSession, source: FlightsSource, steps: list[Step], folder: Path
+) -> _Watch:
+    watch = _Watch()
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def guarded(work: Any) -> Any:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failures.append(error)
+
+        return run
+
+    def publish() -> None:
+        for step in steps:
+            if stop.is_set():
+                return
+            watch.first.setdefault(step.table, time.monotonic())
+            source.publish(folder, step)
+            stop.wait(_PACE)
+
+    mirror = MirroredDatabase(database.storage.uri(), spark=session, **database.flags)
+    threads = [
+        threading.Thread(target=guarded(publish), name="publisher"),
+        threading.Thread(target=guarded(lambda: mirror.run(stop, watch)), name="mirror"),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        _follow(watch, len(steps), failures)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+    if watch.error is not None:
+        raise watch.error
+    return watch
+
+
+def _follow(watch: _Watch, total: int, failures: list[BaseException]) -> None:
+    """Waits until every file is applied, with a bar on a terminal."""
+    columns = (TextColumn("change files applied"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    seen, moved = 0, time.monotonic()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=total)
+        while watch.total < total and not failures and watch.error is None:
+            time.sleep(0.1)
+            if watch.total != seen:
+                seen, moved = watch.total, time.monotonic()
+            bar.update(task, completed=seen)
+            if time.monotonic() - moved > _PATIENCE:
+                raise LakemirrorError("internal", f"nothing was applied for {_PATIENCE:.0f} s")
+
+
+def _compare(
+    console: Console,
+    session: SparkSession,
+    folder: Path,
+    source: FlightsSource,
+    days: int | None,
+    watch: _Watch,
+    published: int,
+) -> bool:
+    wanted = figures.expected(source.data, days)
+    tables = {name: f"delta.`{folder.absolute() / 'Tables' / name}`" for name in TABLES}
+
+    def rows(sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in session.sql(sql).collect()]
+
+    counts = {name: rows(f"select count(*) from {table}")[0][0] for name, table in tables.items()}
+    carriers = rows(figures.query(tables["flights"], "carrier"))
+    months = rows(figures.query(tables["flights"], "month"))
+    wrong = figures.differences(wanted, counts, carriers, months)
+    console.print(
+        show.mirrored_tables(
+            show.MirroredTable(
+                name,
+                counts[name],
+                watch.files[name],
+                watch.changes[name],
+                watch.last[name] - watch.first[name],
+                ok=counts[name] == wanted.rows[name] and not (name == "flights" and wrong),
+            )
+            for name in TABLES
+        )
+    )
+    names = dict(rows(f"select carrier, name from {tables['airlines']}"))
+    console.print(show.delays(months))
+    console.print(show.delays(carriers, names))
+    console.print(f"{wanted.cancelled:,} cancelled flights were scheduled, then deleted; {published:,} changes in all")
+    for line in wrong:
+        console.print(f"WRONG: {line}", style="bold red")
+    if not wrong:
+        console.print("Every figure is as reckoned from the source.", style="green")
+    return not wrong
+
+
+def _what_next(console: Console, folder: Path) -> None:
+    console.print(
+        f"""
+What to try next
+  lakemirror status {folder}                  state and position of every table, without Spark
+  lakemirror run {folder}                     keep it running, and in another terminal:
+  python -c "from lakemirror.publisher import Landing; \\
+    Landing('{folder}').table('airlines', ['carrier']).upsert([{{'carrier': 'ZZ', 'name': 'Zeppelin'}}])"
+  echo broken > {folder}/{LANDING_ZONE}/planes/{2:020}.parquet
+                                       break a table; `status` tells after 30 s what is wrong and how to mend it
+""",
+        soft_wrap=True,
+    )
+
+
+def _clear(folder: Path) -> None:
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / _MINE).exists():
+        raise LakemirrorError(
+            "setting-invalid", f"{folder} is not empty and no demo made it", hint="Name another folder: --into FOLDER"
+        )
+    shutil.rmtree(folder)

@@ -1,0 +1,12 @@
+"""Publish change files into a landing zone, from Python and without a JVM.
+
+`Landing(db).table("orders", keys=["id"])` gives a table folder; its methods take rows in any Arrow form and leave one
+complete, numbered file. Nothing here reads the Delta tables: what was published is known from the landing zone alone.
+
+    rows ─▶ arrow_input ─▶ column_types ─▶ change_writer ─▶ sequence: one file, under the next number, or nothing
+"""
+
+from lakemirror.publisher.buffer import Buffer
+from lakemirror.publisher.landing import Landing, LandingTable, Published
+
+__all__ = ["Buffer", "Landing", "LandingTable", "Published"]

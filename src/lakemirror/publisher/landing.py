@@ -1,0 +1,346 @@
+"""A landing zone seen from its publisher's side: table folders to publish to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.failpoints import reach
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.publisher import change_writer, sequence, snapshot
+from lakemirror.publisher.arrow_input import read_rows
+from lakemirror.publisher.buffer import Buffer, Gathered
+from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
+from lakemirror.publisher.column_types import ColumnTypes
+from lakemirror.publisher.declaration import Declaration, declare, read_declaration
+
+
+@dataclass(frozen=True)
+class Published:
+    """One change file that is in the landing zone."""
+
+    number: int
+    path: Path
+    rows: int
+
+
+class Landing:
+    """The landing zone of one mirrored database, given by the folder that holds `Files/LandingZone`.
+
+    The folders are made with the first file.
+    """
+
+    def __init__(self, db: str | os.PathLike[str]) -> None:
+        if "://" in str(db):
+            raise LakemirrorError(
+                "not-supported", f"{db}: the publisher writes to local folders", hint="Give a local or mounted folder."
+            )
+        self.db = Path(db).absolute()
+
+    def table(
+        self,
+        name: str,
+        keys: Sequence[str] | None = None,
+        schema: str | None = None,
+        *,
+        columns: pa.Schema | None = None,
+        buffer: Buffer | None = None,
+        compression: str = "snappy",
+    ) -> LandingTable:
+        """A table folder, optionally in a schema folder.
+
+        `keys`: the key columns; None takes what the folder declares already. `columns`: types of the columns it
+        names, for rows that carry none of their own, such as dicts. `buffer`: gather changes into fewer files.
+        """
+        return LandingTable(
+            self.db, TableName(_checked(schema or "", "schema"), _checked(name, "table")), keys, columns, buffer,
+            compression,
+        )  # fmt: skip
+
+
+class LandingTable:
+    """One table folder. Every method that takes rows leaves one complete change file, or none where it raises.
+
+    Rows may be an Arrow table, batch or reader, anything with the Arrow PyCapsule interface, a pandas frame, a dict or
+    dicts (`arrow_input.read_rows`). Zero rows leave no file, except from `load`. With a buffer the methods return None
+    and the file follows; `flush` or leaving a `with` block writes what is gathered. Errors: `input-invalid`,
+    `value-invalid`, `key-columns-missing`, `key-column-absent`, `columns-ambiguous`, `type-unsupported`,
+    `key-columns-changed`, `metadata-invalid`, `publish-conflict`.
+    """
+
+    def __init__(
+        self,
+        db: Path,
+        name: TableName,
+        keys: Sequence[str] | None = None,
+        columns: pa.Schema | None = None,
+        buffer: Buffer | None = None,
+        compression: str = "snappy",
+    ) -> None:
+        self.name = name
+        self.folder = db / name.folder
+        self._given_keys = None if keys is None else tuple(keys)
+        self.columns: dict[str, pa.DataType] = {field.name: field.type for field in columns or ()}
+        self._swept = False
+        self._before: dict[str, pa.DataType] | None = None
+        self._compression = compression
+        self._types = ColumnTypes(str(name))
+        self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns, as given or as the folder declares them."""
+        return self._given_keys if self._given_keys is not None else declare(self.folder, None).keys
+
+    def load(self, rows: Any, *, number: int | None = None) -> Published:
+        """Publishes an initial load: a file without marker column. Zero rows make the table with its columns.
+
+        `number`, here and below: publish under this number and no other, for a source that numbers its own files;
+        files behind a missing number wait for it. `publish-conflict` where it is taken.
+        """
+        self.flush()
+        reader = self.take(rows)
+        if not reader.schema.names:
+            raise LakemirrorError("input-invalid", f"{self.name}: the rows have no typed column, so there is no table")
+        published = self.publish(reader, number, empty=True)
+        assert published is not None
+        return published
+
+    def insert(self, rows: Any, *, number: int | None = None) -> Published | None:
+        """Publishes new rows. That their keys are new is the publisher's promise; nobody checks it."""
+        return self._change(rows, INSERT, number)
+
+    def update(self, rows: Any, *, number: int | None = None) -> Published | None:
+        """Publishes rows that take the place of those with the same key. Each must be complete."""
+        return self._change(rows, UPDATE, number)
+
+    def upsert(self, rows: Any, *, number: int | None = None) -> Published | None:
+        """Publishes rows that take the place of those with the same key, or are new. Each must be complete."""
+        return self._change(rows, UPSERT, number)
+
+    def delete(self, rows: Any, *, number: int | None = None) -> Published | None:
+        """Publishes that the rows with these keys are gone. Columns other than the keys are not published."""
+        return self._change(rows, DELETE, number)
+
+    def changes(self, rows: Any, *, marker: str = MARKER_COLUMN, number: int | None = None) -> Published | None:
+        """Publishes rows that carry their own markers (0, 1, 2, 4), in order; `row-marker-invalid`."""
+        reader = self.take(rows, marker)
+        return self._send(change_writer.with_given_markers(reader, marker, str(self.name)), number)
+
+    def publish_snapshot(self, rows: Any) -> Published | None:
+        """Publishes the difference between this whole content and the one given last; None where there is none.
+
+        Needs key columns, unique in the content. How it knows what was published: `snapshot`.
+        """
+        self.flush()
+        with self._storage():
+            return snapshot.publish_snapshot(self, rows)
+
+    def flush(self) -> None:
+        """Publishes what the buffer has gathered."""
+        if self._gathered is not None:
+            self._gathered.flush()
+
+    def drop(self) -> None:
+        """Deletes the table folder, and with it, by the contract, the mirrored table; nothing where none is.
+
+        The folder leaves its place at once and whole: nobody sees a part of it.
+        """
+        self._before = {}
+        if self._gathered is not None:
+            self._gathered.discard()
+        if not self.folder.is_dir():
+            return
+        with self._storage(), sequence.Sequence(self.folder).locked():
+            leaving = self.folder.with_name(f"{sequence.DROPPED_PREFIX}{uuid.uuid4().hex}")
+            self.folder.rename(leaving)
+        sequence.sync_folder(self.folder.parent)
+        reach("publish.dropped")
+        shutil.rmtree(leaving, ignore_errors=True)
+
+    def recreate(self) -> None:
+        """Begins the table anew: the folder is deleted and made again, numbers start at 1, keys are declared again.
+
+        The mirrored table keeps its content until the first file of the new folder takes its place.
+        """
+        keys = self.keys
+        self.drop()
+        self._given_keys = keys or self._given_keys
+        self.opened()
+
+    def __enter__(self) -> LandingTable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.flush()
+
+    def types_before(self) -> dict[str, pa.DataType]:
+        """Types of columns as they were published before, as far as the newest file tells."""
+        if self._before is None:
+            self._before = {}
+            numbers = sequence.Sequence(self.folder, read_declaration(self.folder).extension)
+            path = numbers.find(numbers.newest())
+            with suppress(OSError, pa.ArrowException):
+                self._remember(pq.read_schema(path) if path else pa.schema([]))
+        return self._before
+
+    def opened(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
+        """The folder's numbers and its key columns, after making the folder and declaring the keys where needed."""
+        with self._storage():
+            self._make_folder()
+            with self._declared() as (numbers, declared):
+                return numbers, declared.keys
+
+    @contextmanager
+    def _declared(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
+        with sequence.Sequence(self.folder).locked():
+            declared = declare(self.folder, self._given_keys)
+            yield sequence.Sequence(self.folder, declared.extension), declared
+
+    def publish(
+        self,
+        reader: pa.RecordBatchReader,
+        number: int | None = None,
+        *,
+        empty: bool = False,
+        footer: Mapping[str, str] | None = None,
+    ) -> Published | None:
+        """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows."""
+        temporary = sequence.Sequence(self.folder).temporary()
+        with self._storage(), _removed(temporary):
+            self._make_folder()
+            rows = change_writer.write_parquet(reader, temporary, self._compression, footer)
+            reach("publish.file-written")
+            if rows == 0 and not empty:
+                return None
+            with self._declared() as (numbers, _):
+                reach("publish.before-link")
+                taken = numbers.take(temporary, number)
+            reach("publish.done")
+        self._remember(reader.schema)
+        return Published(taken, self.folder / numbers.name(taken), rows)
+
+    def conform(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The rows in types that the contract knows (section 6)."""
+        return self._types.conform(reader)
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """What the file system says, as errors of ours."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise LakemirrorError("publish-conflict", f"{self.name}: the table folder was deleted meanwhile") from error
+        except OSError as error:
+            raise LakemirrorError("storage-unavailable", f"{self.name}: {error}", table=str(self.name)) from error
+
+    def _change(self, rows: Any, marker: int, number: int | None) -> Published | None:
+        reader = self.take(rows)
+        if marker != INSERT:
+            self.require_keys()
+        if marker == DELETE:
+            reader = _only(reader, self.keys)
+        return self._send(change_writer.with_marker(reader, marker), number)
+
+    def take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
+        """The rows in the contract's types, with every key column."""
+        reader = read_rows(rows, self.columns, self.types_before())
+        if marker is None and MARKER_COLUMN in reader.schema.names:
+            raise LakemirrorError(
+                "input-invalid",
+                f"{self.name}: the rows carry markers of their own",
+                hint="Use changes(rows), or leave the column out.",
+            )
+        conformed = self.conform(reader)
+        present = {name.lower() for name in conformed.schema.names}
+        for key in self.keys:
+            if key.lower() not in present and reader.schema.names:
+                raise LakemirrorError(
+                    "key-column-absent",
+                    f"{self.name}: the rows have no typed column {key}, which is a key column",
+                    table=str(self.name),
+                    column=key,
+                    hint="Publish every key column with each row.",
+                )
+        return conformed
+
+    def _send(self, reader: pa.RecordBatchReader, number: int | None) -> Published | None:
+        if self._gathered is None:
+            return self.publish(reader, number)
+        if number is not None:
+            raise LakemirrorError("input-invalid", f"{self.name}: a number of its own cannot be given to gathered rows")
+        changes = reader.read_all()
+        if changes.num_rows:
+            self._gathered.add(changes)
+            self._remember(changes.schema)
+        return None
+
+    def _remember(self, schema: pa.Schema) -> None:
+        types = {field.name: field.type for field in schema if field.name != MARKER_COLUMN}
+        self._before = {**(self._before or {}), **types}
+
+    def _publish_gathered(self, changes: pa.Table) -> None:
+        self.publish(changes.to_reader())
+
+    def require_keys(self) -> None:
+        if not self.keys:
+            raise LakemirrorError(
+                "key-columns-missing",
+                f"{self.name}: updates, upserts and deletes need key columns",
+                table=str(self.name),
+                hint='Name them: landing.table(name, keys=["id"]).',
+            )
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.folder.parent, self.folder.parent.parent):
+                sequence.sync_folder(folder)
+        if not self._swept:
+            self._swept = True
+            sequence.Sequence(self.folder).sweep()
+
+
+def _checked(name: str, what: str) -> str:
+    """A name that makes one folder and that the engine looks at; `input-invalid`."""
+    if what == "schema" and not name:
+        return name
+    if not name or name[0] in "_." or "/" in name or "\\" in name or "\0" in name or name != name.strip():
+        raise LakemirrorError(
+            "input-invalid",
+            f"{name!r} cannot be a {what} name",
+            hint="A name is one folder's: without / and not beginning with _ or a dot.",
+        )
+    return name
+
+
+@contextmanager
+def _removed(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _only(reader: pa.RecordBatchReader, columns: Sequence[str]) -> pa.RecordBatchReader:
+    wanted = {column.lower() for column in columns}
+    names = [name for name in reader.schema.names if name.lower() in wanted]
+    schema = pa.schema([reader.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in reader))
+
+
+__all__ = ["Landing", "LandingTable", "Published"]

@@ -1,0 +1,190 @@
+"""Keys of rows as one comparable column, and where the rows of one table lie in another; vectorised.
+
+Keys compare as the contract says (section 3): NULL equals NULL, NaN equals NaN, -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LARGEST_CODE = 1 << 62
+MANY = 1000  # rows
+SPREAD = 8  # times as many values as rows
+
+
+def positions(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """For each row of `wanted` the row of `known` with the same key, as int32; NULL where there is none.
+
+    Both tables have the key columns in the same types. Where `known` repeats a key it is one of its rows.
+    """
+    # Contents mostly keep their order and grow at the end: what is in front need not be looked up.
+    front = _equal_front(wanted, known, keys)
+    at = _looked_up(wanted.slice(front), known.slice(front), keys)
+    if front == 0:
+        return at
+    strange = wanted.slice(front).filter(pc.is_null(at))
+    if strange.num_rows and _looked_up(known.slice(0, front), strange, keys).null_count < front:
+        return _looked_up(wanted, known, keys)  # a key of the front appears again
+    return pa.concat_arrays([arange(front), pc.add(at, pa.scalar(front, pa.int32()))])
+
+
+def distinct(table: pa.Table, keys: Sequence[str]) -> int:
+    """How many different keys the rows have."""
+    codes, _ = _codes(table, table, keys)
+    return int(pc.count_distinct(codes, mode="all").as_py())
+
+
+def named(at: pa.Array, rows: int) -> pa.Array:
+    """For each of so many rows whether a position names it."""
+    if rows == 0:
+        return pa.array([], pa.bool_())
+    if hasattr(pc, "InversePermutationOptions"):  # not in every pyarrow
+        options = pc.InversePermutationOptions(max_index=rows - 1)
+        return pc.is_valid(pc.call_function("inverse_permutation", [at], options))
+    return pc.is_in(arange(rows), value_set=at.drop_null())
+
+
+def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def arange(count: int) -> pa.Array:
+    """0 … count-1 as int32, without a Python loop."""
+    if count == 0:
+        return pa.array([], pa.int32())
+    one = pa.scalar(1, pa.int32())
+    return pc.subtract(pc.cumulative_sum(pa.repeat(one, count)), one)
+
+
+def _looked_up(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
+    at = _by_one_of(wanted, known, keys) if len(keys) > 1 else None
+    if at is None:
+        codes, known_codes = _codes(wanted, known, keys)
+        at = _by_place(codes, known_codes)
+        if at is None:
+            at = whole(pc.index_in(codes, value_set=known_codes))
+    return at
+
+
+def _by_one_of(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array | None:
+    """The same by one key column alone, where one is found whose values are close together and different in each row.
+
+    Then a row can only be the one that has this value, if the other key columns agree.
+    """
+    for key in keys:
+        at = _by_place(whole(wanted[key]), whole(known[key]), unique=True)
+        if at is None:
+            continue
+        for other in keys:
+            if other == key:
+                continue
+            one, another = _comparable(wanted[other]), _comparable(known[other]).take(at)
+            nan = pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(another, nan_is_null=True))
+            equal = pc.fill_null(pc.equal(one, another), False)
+            both = pc.and_(nan, pc.equal(pc.is_valid(one), pc.is_valid(another)))
+            at = pc.if_else(pc.or_(equal, both), at, None)
+        return at
+    return None
+
+
+def _by_place(wanted: pa.Array, known: pa.Array, unique: bool = False) -> pa.Array | None:
+    """The same as `index_in`, many times faster, where the known values are whole numbers that lie close together.
+
+    An array from value to row answers then, instead of a hash table. None where it would not, and, if `unique` is
+    asked for, where two rows have the same value.
+    """
+    kind = _whole_number_type(known.type)
+    if kind is None or known.null_count or len(known) < max(MANY, 1) or not hasattr(pc, "InversePermutationOptions"):
+        return None
+    wanted, known = (column if column.type == kind else column.view(kind) for column in (wanted, known))
+    lowest, highest = _bounds(known)
+    if highest - lowest > SPREAD * len(known):
+        return None
+    options = pc.InversePermutationOptions(max_index=highest - lowest, output_type=pa.int32())
+    rows = pc.call_function("inverse_permutation", [pc.subtract(known.cast(pa.int64()), lowest)], options)
+    if unique and len(rows) - rows.null_count < len(known):
+        return None
+    inside = pc.and_(pc.greater_equal(wanted, lowest), pc.less_equal(wanted, highest))
+    return rows.take(pc.if_else(inside, pc.subtract(wanted.cast(pa.int64()), lowest), None))
+
+
+def _equal_front(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> int:
+    """How many rows from the first on have the same keys in both tables, as far as that is cheap to tell."""
+    length: int = min(wanted.num_rows, known.num_rows)
+    for key in keys:
+        one, other = wanted[key].slice(0, length), known[key].slice(0, length)
+        if one.null_count or other.null_count or pa.types.is_floating(one.type):
+            return 0
+        differs: int = pc.index(pc.not_equal(one, other), True).as_py()
+        length = length if differs < 0 else differs
+    return length
+
+
+def _codes(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """One column for each table; two rows have the same key exactly where they hold the same value.
+
+    Of several key columns it is a whole number, NULL for a key that no row of `known` can have.
+    """
+    pairs = [(_comparable(wanted[key]), _comparable(known[key])) for key in keys]
+    if len(pairs) == 1:
+        return pairs[0]
+    codes, known_codes, size = _numbered(*pairs[0])
+    for pair in pairs[1:]:
+        more, known_more, count = _numbered(*pair)
+        if size * count >= LARGEST_CODE:
+            codes, known_codes, size = _listed(codes, known_codes)
+        codes = pc.add(pc.multiply(codes, count), more)
+        known_codes = pc.add(pc.multiply(known_codes, count), known_more)
+        size *= count
+    return codes, known_codes
+
+
+def _numbered(wanted: pa.Array, known: pa.Array) -> tuple[Any, Any, int]:
+    """The values of two columns as numbers from 0 below a limit, which is returned too."""
+    if wanted.null_count or known.null_count or not (len(wanted) and len(known)):
+        return _listed(wanted, known)
+    as_whole = _whole_number_type(known.type)
+    if as_whole is None:
+        return _listed(wanted, known)
+    if as_whole != known.type:
+        wanted, known = wanted.view(as_whole), known.view(as_whole)
+    lowest, highest = _bounds(wanted, known)
+    if highest - lowest >= 1 << 31:
+        return _listed(wanted, known)
+    wanted, known = (pc.subtract(column.cast(pa.int64()), lowest) for column in (wanted, known))
+    return wanted, known, highest - lowest + 1
+
+
+def _listed(wanted: pa.Array, known: pa.Array) -> tuple[Any, Any, int]:
+    """Each value's place among the different values of `known`; NULL where it is not there."""
+    listed = pc.dictionary_encode(known, null_encoding="encode")
+    codes = pc.index_in(wanted, value_set=listed.dictionary)
+    return codes.cast(pa.int64()), listed.indices.cast(pa.int64()), max(1, len(listed.dictionary))
+
+
+def _bounds(*columns: pa.Array) -> tuple[int, int]:
+    ends = [pc.min_max(column).as_py() for column in columns]
+    return min(end["min"] for end in ends), max(end["max"] for end in ends)
+
+
+def _whole_number_type(kind: pa.DataType) -> pa.DataType | None:
+    """The integer type that holds the same values, None where there is none below 64 unsigned bits."""
+    if pa.types.is_integer(kind):
+        return None if kind == pa.uint64() else kind
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else None
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.Array:
+    joined = whole(column)
+    if pa.types.is_floating(joined.type):
+        return pc.add(joined, pa.scalar(0.0, joined.type))  # makes 0.0 of -0.0
+    return joined

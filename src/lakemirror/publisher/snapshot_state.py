@@ -1,0 +1,167 @@
+"""What `publish_snapshot` published last, kept in the table folder as the publisher's own `_` files.
+
+`_snapshot.arrow` is a whole content, `_snapshot_patch.arrow` what has changed since: rows that differ or are new, and
+the positions of rows that do not hold any more. So a small change costs a small write. A patch names the content it
+belongs to; one that names another is left over from a crash and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.failpoints import reach
+from lakemirror.publisher.row_keys import named
+from lakemirror.publisher.sequence import TEMPORARY_PREFIX, sync_folder
+
+WHOLE = "_snapshot.arrow"
+PATCH = "_snapshot_patch.arrow"
+TAIL_BYTES = 1 << 16
+SMALL_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class State:
+    """The content as of the change file `number`: the rows of `whole` but those at `gone`, and the rows of `added`.
+
+    `fingerprint` is that file's, so that another file with its number is noticed. `name` names the whole content.
+    """
+
+    whole: pa.Table
+    gone: pa.Array
+    added: pa.Table
+    number: int
+    fingerprint: str
+    name: str
+
+
+def empty_state(schema: pa.Schema) -> State:
+    """Nothing was published yet."""
+    return State(schema.empty_table(), pa.array([], pa.int32()), schema.empty_table(), 0, "", "")
+
+
+def read_state(folder: Path) -> State | None:
+    """The state, or None where there is none or none that can be read."""
+    try:
+        with pa.memory_map(str(folder / WHOLE)) as source:
+            whole = pa.ipc.open_file(source).read_all()
+        kept = _Kept.of(whole.schema)
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None
+    whole = whole.replace_schema_metadata(None)
+    gone, added = pa.array([], pa.int32()), whole.schema.empty_table()
+    try:
+        with pa.memory_map(str(folder / PATCH)) as source:
+            patch = pa.ipc.open_stream(source).read_all()
+            positions = pa.ipc.open_stream(source).read_all()
+        of_patch = _Kept.of(patch.schema)
+        if of_patch.name == kept.name:
+            kept = of_patch
+            added = patch.replace_schema_metadata(None)
+            gone = positions["position"].combine_chunks()
+    except FileNotFoundError:
+        pass
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None
+    return State(whole, gone, added, kept.number, kept.fingerprint, kept.name)
+
+
+def write_whole_state(folder: Path, content: pa.Table, number: int, fingerprint: str) -> None:
+    """Makes this content the state."""
+    content = content.combine_chunks()
+    kept = _Kept(uuid.uuid4().hex, number, fingerprint)
+    schema = content.schema.with_metadata(kept.metadata())
+    temporary = _temporary(folder)
+    try:
+        with temporary.open("xb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_table(content.replace_schema_metadata(schema.metadata))
+        _flush(temporary)
+        temporary.replace(folder / WHOLE)
+    finally:
+        temporary.unlink(missing_ok=True)
+    reach("snapshot.between-states")
+    (folder / PATCH).unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def write_patch(folder: Path, name: str, added: pa.Table, gone: pa.Array, number: int, fingerprint: str) -> None:
+    """Makes the whole content `name`, with this patch, the state."""
+    schema = added.schema.with_metadata(_Kept(name, number, fingerprint).metadata())
+    positions = pa.table({"position": gone.cast(pa.int32())})
+    temporary = _temporary(folder)
+    try:
+        with temporary.open("xb") as file:
+            with pa.ipc.new_stream(file, schema) as writer:
+                writer.write_table(added.replace_schema_metadata(schema.metadata))
+            with pa.ipc.new_stream(file, positions.schema) as writer:
+                writer.write_table(positions)
+        _flush(temporary)
+        temporary.replace(folder / PATCH)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def is_small(state: State, schema: pa.Schema, added: int, gone: int) -> bool:
+    """True where a patch costs much less than the whole content again."""
+    return (
+        state.name != ""
+        and state.whole.schema.equals(schema)
+        and state.whole.num_rows > SMALL_ROWS
+        and added + gone <= state.whole.num_rows // 8
+    )
+
+
+def fingerprint(path: Path | None) -> str:
+    """Tells one change file from another of the same number, also after it was moved; empty where it is gone."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            return f"{size:x}-{zlib.crc32(file.read()):08x}"
+    except FileNotFoundError:
+        return ""
+
+
+def current_rows(state: State) -> pa.Array | None:
+    """For each row of the whole content whether it still holds; None where all do."""
+    if len(state.gone) == 0:
+        return None
+    return pc.invert(named(state.gone, state.whole.num_rows))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a state file says of itself, in its schema's metadata."""
+
+    name: str
+    number: int
+    fingerprint: str
+
+    @staticmethod
+    def of(schema: pa.Schema) -> _Kept:
+        found = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        return _Kept(found["name"], int(found["number"]), found["fingerprint"])
+
+    def metadata(self) -> dict[str, str]:
+        return {"name": self.name, "number": str(self.number), "fingerprint": self.fingerprint}
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.arrow"
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,43 @@
+"""What one apply starts from, and what it did: plain data between a look, which needs no Spark, and the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakemirror.replication.batch import Batch
+from lakemirror.replication.position import Manifest, Position
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one apply starts from.
+
+    `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
+    `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
+    that its content replaces the table's.
+    """
+
+    expected: Position | None
+    identity: str
+    generation: int
+    key_columns: tuple[str, ...]
+    upsert_by_default: bool
+    properties: Mapping[str, str]
+    rows_before: int = 0
+    bytes_before: int = 0
+    notes_before: tuple[str, ...] = ()
+
+    @property
+    def replaces(self) -> bool:
+        return self.expected is not None and self.expected.identity != self.identity
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What one apply did: the batch, the position after it, the table's new version."""
+
+    batch: Batch
+    position: Position
+    manifest: Manifest
+    version: int

@@ -1,0 +1,103 @@
+"""Idle-time work on mirrored tables: small files and deleted rows are compacted, unused files removed (section 10).
+
+One table at a time, in a thread of its own, and for at most a fifth of the time: an apply never waits for it, and
+where both touch the same files Delta lets one of them try again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from lakemirror.delta_log import latest_commits
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("lakemirror")
+
+COMPACT_AFTER = 20
+"""Commits since the last compaction after which a table is due."""
+
+_VACUUM_EVERY = 86_400.0
+_FIRST_VACUUM = 3_600.0
+_SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
+_GROUP = "lakemirror-maintenance"
+
+
+class Maintenance:
+    """Looks after the tables of one database while `run` is idle."""
+
+    def __init__(self, uri: Callable[[str], str], retention_days: float) -> None:
+        """`uri` gives a table's place for Spark; `retention_days`: how long unused files are kept."""
+        self._uri = uri
+        self._retention_hours = retention_days * 24
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
+        self._work: Future[None] | None = None
+        self._not_before = 0.0
+        self._started = time.monotonic()
+        self._vacuumed: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
+        self._spark: SparkSession | None = None
+
+    def step(self, spark: SparkSession, targets: Iterable[str]) -> str | None:
+        """Starts work on one table that is due, if its time has come; returns that table. Does not wait."""
+        now = time.monotonic()
+        if now < self._not_before or (self._work is not None and not self._work.done()):
+            return None
+        for target in sorted(targets, key=lambda t: self._looked.get(t, 0.0)):
+            statement = self._due(target, now)
+            self._looked[target] = now
+            if statement is not None:
+                self._spark = spark
+                self._work = self._pool.submit(self._carry_out, spark, target, statement)
+                return target
+        self._not_before = now + 5.0
+        return None
+
+    def stop(self) -> None:
+        """Gives up the work at hand; nothing of it is half done."""
+        if self._spark is not None and self._work is not None and not self._work.done():
+            self._spark.sparkContext.cancelJobGroup(_GROUP)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _due(self, target: str, now: float) -> str | None:
+        path = self._uri(target).replace("`", "``")
+        try:
+            if commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
+                return f"OPTIMIZE delta.`{path}`"
+        except LakemirrorError:
+            return None
+        if now - self._vacuumed.get(target, self._started + _FIRST_VACUUM - _VACUUM_EVERY) >= _VACUUM_EVERY:
+            self._vacuumed[target] = now
+            return f"VACUUM delta.`{path}` RETAIN {self._retention_hours:g} HOURS"
+        return None
+
+    def _carry_out(self, spark: SparkSession, target: str, statement: str) -> None:
+        begun = time.monotonic()
+        try:
+            session = spark.newSession()
+            session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+            session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
+            session.sql(statement).collect()
+            log.info("%s: %s", target, statement.split()[0].lower())
+        except Exception as error:  # an apply was faster, or the engine stops: next time
+            log.info("%s: %s given up: %s", target, statement.split()[0].lower(), str(error).splitlines()[0])
+        finally:
+            now = time.monotonic()
+            self._not_before = now + _SHARE * (now - begun)
+
+
+def commits_since_compaction(table: str) -> int:
+    """How many commits the table has had since its last OPTIMIZE, counted up to COMPACT_AFTER."""
+    count = 0
+    for _, actions in latest_commits(table):
+        operation = next((a["commitInfo"].get("operation") for a in actions if "commitInfo" in a), None)
+        if operation == "OPTIMIZE" or count >= COMPACT_AFTER:
+            break
+        count += 1
+    return count

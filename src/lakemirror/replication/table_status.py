@@ -1,0 +1,73 @@
+"""A table's state as the status files and `lakemirror status` show it (contract section 11)."""
+
+from __future__ import annotations
+
+from lakemirror.errors import CODES
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.monitoring import TableStatus
+from lakemirror.replication import table_state
+from lakemirror.replication.replicator import Look
+from lakemirror.replication.table_state import TableState
+
+
+def table_status(name: TableName, state: TableState) -> TableStatus:
+    """The status of a table that a running engine knows."""
+    error = state.error
+    return TableStatus(
+        id=state.identity,
+        status=state.status,
+        table=name.table,
+        schema=name.schema,
+        error_code=error.code if error else "",
+        error_message=error.message if error else "",
+        error_file=(error.file or "") if error else "",
+        error_hint=error.hint if error else "",
+        processed_rows=state.rows,
+        processed_bytes=state.bytes,
+        last_source_commit=state.last_commit or None,
+        last_sync=state.last_sync or None,
+        position=state.position,
+        pending_files=state.pending,
+        waiting_for=state.waiting,
+        warnings=state.warnings,
+    )
+
+
+def status_now(name: TableName, look: Look, last: TableStatus | None) -> TableStatus:
+    """The status of a table from a look at it, and from what the last pass wrote down.
+
+    An error that only an apply can meet is taken from the last pass, as long as its file is still there.
+    """
+    manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
+    state = table_state.looked(
+        TableState(
+            rows=manifest.rows if manifest else 0,
+            bytes=manifest.bytes if manifest else 0,
+            last_commit=manifest.committed if manifest else 0.0,
+            last_sync=(last.last_sync or 0.0) if last else 0.0,
+        ),
+        identity=look.identity,
+        position=look.position,
+        pending=look.pending.count,
+        waiting=look.waiting,
+        warnings=look.warnings,
+        reseeding=look.reseeding,
+        error=look.error or look.pending.error,
+        fingerprint="",
+        work=False,
+    )
+    found = table_status(name, state)
+    if found.error_code or last is None or not last.error_code or last.id != found.id:
+        return found
+    still_there = any(f.path == last.error_file for f in look.folder.files)
+    if not (look.pending.count and still_there and last.position == look.position):
+        return found
+    failed = last.status == table_state.FAILED or not CODES[last.error_code].retry
+    return TableStatus(**{
+        **found.__dict__,
+        "status": table_state.FAILED if failed else found.status,
+        "error_code": last.error_code,
+        "error_message": last.error_message,
+        "error_file": last.error_file,
+        "error_hint": last.error_hint,
+    })  # fmt: skip

@@ -1,0 +1,202 @@
+"""Which client can open a table, and what stands in the way. Pure; what clients can do is data, in `clients.toml`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lakemirror.delta_log import Protocol, Snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.table_features.features import BY_NAME, FEATURES, READER_FEATURES
+from lakemirror.table_features.protocol import features_of
+from lakemirror.table_features.usage import usage
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_NAMES = (
+    "aliases",
+    "reader_features",
+    "writer_features",
+    "refused_in_use",
+    "wrong_in_use",
+    "unsafe_writes",
+    "fails_on",
+)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One record of `clients.toml`: a client from one version to before another, by one of its routes."""
+
+    name: str
+    first: str
+    before: str
+    route: str
+    reader: int
+    writer: int
+    aliases: frozenset[str]
+    reader_features: frozenset[str]
+    writer_features: frozenset[str]
+    refused_in_use: frozenset[str]
+    wrong_in_use: frozenset[str]
+    unsafe_writes: frozenset[str]
+    fails_on: frozenset[str]
+    note: str
+    as_of: str
+    evidence: str
+
+    @property
+    def label(self) -> str:
+        versions = f"{self.first} to {self.before}" if self.before else f"{self.first} on"
+        return f"{self.name} {versions}" + (f" ({self.route})" if self.route else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a client can open a table.
+
+    `read`: yes, no, or wrong (it answers with wrong rows, which is worse than a refusal). `write`: yes, no, never
+    (it does not write at all) or unsafe (it writes, and breaks a rule). `blocks`: the features in the way, by mode.
+    """
+
+    client: str
+    read: str
+    write: str
+    blocks: Mapping[str, tuple[str, ...]]
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "blocks": {mode: list(names) for mode, names in self.blocks.items()}}
+
+
+@cache
+def clients() -> tuple[Client, ...]:
+    """All records, as the file has them."""
+    data = tomllib.loads(Path(__file__).with_name("clients.toml").read_text())
+    return tuple(
+        Client(
+            name=record["name"],
+            first=record["from"],
+            before=record.get("before", ""),
+            route=record.get("route", ""),
+            reader=record["reader"],
+            writer=record["writer"],
+            note=record.get("note", ""),
+            as_of=record["as_of"],
+            evidence=record["evidence"],
+            **{key: frozenset(record.get(key, ())) for key in _NAMES},
+        )
+        for record in data["client"]
+    )
+
+
+def find_clients(text: str) -> list[Client]:
+    """The records for `delta-rs@0.19`, `duckdb`, …: every route; the newest where no version is named.
+
+    Raises `client-unknown`.
+    """
+    name, _, version = text.strip().lower().partition("@")
+    same = [client for client in clients() if name == client.name or name in client.aliases]
+    if version:
+        fitting = [client for client in same if _covers(client, version)]
+    else:
+        fitting = [client for client in same if not client.before]
+    if not fitting:
+        known = ", ".join(sorted({client.name for client in clients()}))
+        raise LakemirrorError("client-unknown", f"nothing is known of {text}; known are {known}")
+    return fitting
+
+
+def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), actions: Iterable[str] = ()) -> Verdict:
+    """What a client does with a protocol, given the features that are really used and the actions in the log."""
+    features, used = features_of(protocol), frozenset(in_use)
+    readers = features & READER_FEATURES | {name for name in features if name not in BY_NAME and protocol.reader >= 3}
+    blocked = readers - client.reader_features
+    if protocol.reader <= client.reader and protocol.reader < 3:
+        blocked = frozenset()
+    blocked |= features & used & client.refused_in_use
+    if protocol.reader >= 3 and client.reader < 2 and not client.reader_features:
+        blocked |= readers
+    wrong = features & used & client.wrong_in_use
+    unparsed = frozenset(actions) & client.fails_on
+    read = "no" if blocked or unparsed else "wrong" if wrong else "yes"
+    if client.writer == 0:
+        write, stopping = "never", frozenset[str]()
+    else:
+        stopping = _write_blocks(client, protocol, features) | (features & used & client.refused_in_use)
+        unsafe = features & client.unsafe_writes if protocol.writer >= 7 else frozenset()
+        write = "no" if stopping or unparsed else "unsafe" if unsafe else "yes"
+        stopping = stopping or frozenset(unsafe)
+    blocks = {"read": tuple(sorted(blocked | wrong | unparsed)), "write": tuple(sorted(stopping | unparsed))}
+    return Verdict(client.label, read, write, blocks, client.note if wrong or write == "unsafe" else "")
+
+
+def verdicts(snapshot: Snapshot, named: Iterable[Client] | None = None) -> list[Verdict]:
+    """The verdict of every client, or of the named ones, on a table as it stands."""
+    used = [use.feature for use in usage(snapshot) if use.in_use]
+    actions = ["domainMetadata"] if snapshot.domains else []
+    return [verdict(client, snapshot.protocol, used, actions) for client in (named or clients())]
+
+
+def blocking(snapshot: Snapshot, wanted: Iterable[Client], mode: str) -> frozenset[str]:
+    """The features that keep at least one of these clients from reading or writing a table."""
+    found: set[str] = set()
+    for client in wanted:
+        result = verdicts(snapshot, [client])[0]
+        found.update(result.blocks["read"])
+        if mode == "write":
+            if client.writer == 0:
+                raise LakemirrorError("target-unreachable", f"{client.label} does not write Delta tables")
+            found.update(result.blocks["write"])
+    return frozenset(found)
+
+
+def changes(snapshot: Snapshot, after: Protocol) -> list[dict[str, str]]:
+    """The clients for which a table opens or closes when its protocol becomes another."""
+    found = []
+    for client, now in zip(clients(), verdicts(snapshot), strict=True):
+        kept = [use.feature for use in usage(snapshot) if use.in_use and use.feature in features_of(after)]
+        then = verdict(client, after, kept)
+        if (now.read, now.write) != (then.read, then.write):
+            change = {
+                "client": client.label,
+                "read": f"{now.read} → {then.read}",
+                "write": f"{now.write} → {then.write}",
+            }
+            found.append(change)
+    return found
+
+
+def features_all_read(readers: Iterable[str]) -> frozenset[str]:
+    """The features that a table may have so that all of these clients (`delta-rs@0.19`, `duckdb`, …) can read it."""
+    named = [client for text in readers for client in find_clients(text)]
+    return frozenset(
+        feature.name
+        for feature in FEATURES
+        if not feature.reads
+        or all(feature.name in c.reader_features - c.refused_in_use - c.wrong_in_use for c in named)
+    )
+
+
+def _write_blocks(client: Client, protocol: Protocol, features: frozenset[str]) -> frozenset[str]:
+    if protocol.writer < 7:
+        if protocol.writer <= client.writer:
+            return frozenset()
+        return frozenset(features - client.writer_features) or frozenset(features)
+    return frozenset(features - client.writer_features)
+
+
+def _covers(client: Client, version: str) -> bool:
+    wanted = _numbers(version)
+    return _numbers(client.first) <= wanted and (not client.before or wanted < _numbers(client.before))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,0 +1,231 @@
+"""A drop, carried out: plan, make the first step, plan again, until nothing is left.
+
+Nothing is remembered between the steps but the table itself, so a drop that was killed at any point is simply run
+again, by anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.delta_log import Snapshot, table_folder
+from lakemirror.errors import LakemirrorError
+from lakemirror.table_features import cleaning
+from lakemirror.table_features.checkpoint import write_checkpoint
+from lakemirror.table_features.features import BY_NAME
+from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
+from lakemirror.table_features.log_commit import commit, existing, newest_commit
+from lakemirror.table_features.plan import Obstacle, Plan, Step, Wish, make_plan
+from lakemirror.table_features.protocol import shown
+from lakemirror.table_features.read_back import check_unchanged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS = 60
+"""More steps than any drop has: a drop that needs more is chased by somebody who brings the feature back."""
+
+POINTS = (
+    "planned",
+    "before writer-features",
+    "after writer-features",
+    "before prepare",
+    "after prepare",
+    "before rewrite",
+    "after rewrite",
+    "before barrier",
+    "after barrier 1",
+    "after barrier 2",
+    "after barrier 3",
+    "after lowered",
+    "before clean-checkpoint",
+    "after clean-checkpoint",
+    "before cut",
+    "after cut",
+    "after truncate-drop",
+    "after cluster-again",
+    "before checkpoint",
+    "after checkpoint",
+)
+"""Where a drop can be killed in a test: `at` is called with each of these as it comes by."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What a drop did. `waiting` until when, where the last step cannot be made yet."""
+
+    table: str
+    features: tuple[str, ...]
+    before: str
+    after: str
+    version: int
+    commits: int
+    steps: tuple[str, ...]
+    waiting: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "waiting": self.waiting.isoformat() if self.waiting else None}
+
+
+def drop(
+    table: str | Path,
+    wish: Wish,
+    *,
+    session: Callable[[], SparkSession] | None = None,
+    confirmed: bool = False,
+    at: Callable[[str], None] = lambda _: None,
+    told: Callable[[Step], None] = lambda _: None,
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+) -> Dropped:
+    """Drops the features of a wish from a table, as far as that can be done now.
+
+    `session` is asked for a Spark session only where data files must be written anew. Nothing is touched where a
+    person has to do something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
+    """
+    folder = table_folder(table).absolute()
+    before = existing(folder)
+    plan = make_plan(before, wish, now())
+    _refuse(plan, confirmed)
+    at("planned")
+    done: list[str] = []
+    wanted = set(plan.drop)
+    for _ in range(STEPS):
+        if not plan.steps:
+            break
+        step = plan.steps[0]
+        if step.kind == "truncate-drop" and step.earliest and step.earliest > now():
+            if before.version != plan.version:
+                check_unchanged(before, existing(folder), plan.drop)
+            return _result(before, existing(folder), wanted, done, step.earliest)
+        told(step)
+        try:
+            _make(folder, step, replace(wish, features=plan.drop or wish.features), session, at, now)
+            done.append(step.kind)
+        except LakemirrorError as error:
+            if error.code != "concurrent-commit" or done[-5:] == ["again"] * 5:
+                raise
+            done.append("again")
+        plan = make_plan(existing(folder), wish, now())
+        _refuse(plan, confirmed)
+    else:
+        raise LakemirrorError(
+            "concurrent-commit",
+            f"{STEPS} steps were not enough to drop {', '.join(sorted(wanted))} from {folder}: "
+            f"somebody brings them back ({newest_commit(existing(folder))})",
+            table=str(folder),
+        )
+    after = existing(folder)
+    if after.version != before.version:
+        check_unchanged(before, after, plan.drop)
+    return _result(before, after, wanted, [kind for kind in done if kind != "again"], None)
+
+
+def _make(
+    table: Path,
+    step: Step,
+    wish: Wish,
+    session: Callable[[], SparkSession] | None,
+    at: Callable[[str], None],
+    now: Callable[[], datetime],
+) -> None:
+    """One step, from the state the table is in now."""
+    names = step.features
+    if step.kind == "writer-features":
+        at("before writer-features")
+        commit(table, lambda s: cleaning.without_writer_features(s, names, wish.as_numbers))
+        at("after writer-features")
+    elif step.kind == "prepare":
+        at("before prepare")
+        readers = [name for name in wish.features if name in BY_NAME and BY_NAME[name].reads]
+        commit(table, lambda s: cleaning.prepared(s, readers))
+        at("after prepare")
+    elif step.kind.startswith("rewrite-"):
+        if session is None:
+            raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
+        from lakemirror.table_features.spark_route import rewrite
+
+        at("before rewrite")
+        for name in names:
+            rewrite(session(), table, name)
+        at("after rewrite")
+    elif step.kind == "protected-drop":
+        _drop_protected(table, names, at)
+    elif step.kind == "clean-checkpoint":
+        at("before clean-checkpoint")
+        write_checkpoint(commit(table, cleaning.empty_commit))
+        at("after clean-checkpoint")
+    elif step.kind == "truncate-drop":
+        _drop_truncating(table, names, wish, at, now)
+    elif step.kind == "cluster-again":
+        commit(table, cleaning.clustered_again)
+        at("after cluster-again")
+    elif step.kind == "checkpoint":
+        at("before checkpoint")
+        write_checkpoint(existing(table))
+        at("after checkpoint")
+
+
+def _drop_protected(table: Path, names: tuple[str, ...], at: Callable[[str], None]) -> None:
+    """Three checkpoints on commits that use nothing of these features, then the protocol without them."""
+    at("before barrier")
+    snapshot = existing(table)
+    since = clean_since(snapshot, names)
+    earlier: tuple[int, Path] | None = None
+    standing = len(clean_checkpoints(snapshot, since))
+    while standing < cleaning.BARRIER:
+        snapshot = commit(table, cleaning.empty_commit)
+        same = earlier is not None and earlier[0] == snapshot.version - 1
+        path = write_checkpoint(snapshot, earlier[1] if same and earlier else None)
+        earlier = (snapshot.version, path)
+        standing += 1
+        at(f"after barrier {standing}")
+    commit(table, lambda s: cleaning.lowered(s, names, truncate=False))
+    at("after lowered")
+
+
+def _drop_truncating(
+    table: Path, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
+) -> None:
+    """The history cut where nothing of these features is left in it, then the protocol without them."""
+    snapshot = existing(table)
+    wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
+    place = cut(snapshot, names, wait)
+    at("before cut")
+    oldest = min(snapshot.log.commits, default=snapshot.version)
+    truncate(table, place.checkpoint if place.checkpoint is not None else oldest, wait, now())
+    at("after cut")
+    commit(table, lambda s: cleaning.lowered(s, names, truncate=True, as_numbers=wish.as_numbers))
+    at("after truncate-drop")
+
+
+def _refuse(plan: Plan, confirmed: bool) -> None:
+    if plan.obstacles:
+        raise obstacle_error(plan.obstacles[0], plan.table)
+    if plan.confirm and not confirmed:
+        raise LakemirrorError(
+            "confirmation-needed",
+            f"dropping {', '.join(plan.drop)} loses something: {'; '.join(plan.confirm)}",
+            table=plan.table,
+        )
+
+
+def obstacle_error(obstacle: Obstacle, table: str) -> LakemirrorError:
+    """The error that an obstacle is where somebody wants to go on in spite of it."""
+    return LakemirrorError(obstacle.code, obstacle.message, hint=" ".join(obstacle.statements) or None, table=table)
+
+
+def _result(before: Snapshot, after: Snapshot, wanted: set[str], done: list[str], waiting: datetime | None) -> Dropped:
+    return Dropped(
+        table=str(before.table),
+        features=tuple(sorted(wanted)),
+        before=shown(before.protocol),
+        after=shown(after.protocol),
+        version=after.version,
+        commits=after.version - before.version,
+        steps=tuple(done),
+        waiting=waiting,
+    )

@@ -1,0 +1,96 @@
+"""From what a person asks to wishes for tables: a client's needs, a statement, a folder of many tables."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from lakemirror.delta_log import Snapshot, table_folder
+from lakemirror.errors import LakemirrorError
+from lakemirror.table_features.compatibility import Client, blocking
+from lakemirror.table_features.features import BY_NAME, dependents
+from lakemirror.table_features.plan import Wish
+from lakemirror.table_features.protocol import features_of, implied
+
+_STATEMENT = re.compile(
+    r"\s*ALTER\s+TABLE\s+(?P<table>.+?)\s+DROP\s+FEATURE\s+(?P<feature>`[^`]+`|[\w.-]+)"
+    r"(?P<truncate>\s+TRUNCATE\s+HISTORY)?\s*;?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+Result = TypeVar("Result")
+
+
+def tables_of(path: str | Path) -> list[Path]:
+    """The Delta tables that a path stands for: itself, or all below a mirrored database, in order of name.
+
+    Raises `table-unreadable` where there is none.
+    """
+    folder = table_folder(path).absolute()
+    if (folder / "_delta_log").is_dir():
+        return [folder]
+    top = folder / "Tables" if (folder / "Tables").is_dir() else folder
+    found = sorted(_below(top)) if top.is_dir() else []
+    if not found:
+        raise LakemirrorError("table-unreadable", f"there is no Delta table in {folder}", table=str(folder))
+    return found
+
+
+def _below(top: Path) -> Iterator[Path]:
+    for folder, names, _ in os.walk(top):
+        if "_delta_log" in names:
+            names.clear()
+            yield Path(folder)
+        names[:] = [name for name in names if not name.startswith(("_", "."))]
+
+
+def each(
+    tables: Iterable[Path], act: Callable[[Path], Result], parallel: int = 4
+) -> list[tuple[Path, Result | LakemirrorError]]:
+    """What an act gives back for every table, or its error; a table that fails does not stop the others."""
+
+    def one(table: Path) -> Result | LakemirrorError:
+        try:
+            return act(table)
+        except LakemirrorError as error:
+            return error
+
+    paths = list(tables)
+    with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
+        return list(zip(paths, pool.map(one, paths), strict=True))
+
+
+def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:
+    """What must go so that these clients can read a table, or write it.
+
+    Where one of them writes and does not know checkpointProtection, that goes too, once its time has come.
+    """
+    present = features_of(snapshot.protocol)
+    gone = set(blocking(snapshot, wanted, mode)) & present
+    writers = [client for client in wanted if mode == "write"]
+    numbers_only = [client for client in writers if not client.writer_features]
+    for client in numbers_only:
+        gone -= implied(client.reader, client.writer)
+    if all(client.writer_features for client in writers):  # what a number implies may go by listing the rest
+        gone -= {name for name in gone if name not in BY_NAME}
+    for name in sorted(gone):
+        gone.update(dependents(name, present))
+    unprotect = any("checkpointProtection" not in client.writer_features for client in writers)
+    gone.discard("checkpointProtection" if unprotect else "")
+    return Wish(tuple(sorted(gone)), unprotect=unprotect, as_numbers=bool(numbers_only))
+
+
+def parse_statement(text: str) -> tuple[Path, Wish]:
+    """The table and the wish of `ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]`.
+
+    A table is a path, quoted or not, with or without `delta.` before it. Raises `statement-invalid`.
+    """
+    match = _STATEMENT.fullmatch(text)
+    if match is None:
+        raise LakemirrorError("statement-invalid", f"this is no statement to drop a feature: {text.strip()}")
+    table = match["table"].strip()
+    quoted = re.fullmatch(r"(?:delta\.)?[`'\"](.+)[`'\"]", table, re.IGNORECASE)
+    return table_folder(quoted[1] if quoted else table), Wish((match["feature"].strip("`"),), bool(match["truncate"]))

@@ -1,0 +1,27 @@
+"""One Spark session for the whole run, started by the first test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakemirror.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = Settings(
+    master="local[2]",
+    spark=(("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2")),
+)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from lakemirror import spark as lakemirror_spark
+
+    session = lakemirror_spark.start(SMALL.with_environment(), short=True)
+    yield session
+    lakemirror_spark.stop(session)

@@ -1,0 +1,167 @@
+"""The process dies at every named place, and at random ones; two engines work at once: the tables equal the model."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, folder, put, table_bag
+from tests.model import ModelTable
+
+from lakemirror import MirroredDatabase, failpoints
+
+TABLES = ("orders", "sales.customers")
+
+
+class Publisher:
+    """Writes random changes into two tables and keeps their models."""
+
+    def __init__(self, database: Path, seed: int) -> None:
+        self.database = database
+        self.random = random.Random(seed)
+        self.models: dict[str, ModelTable] = {}
+        self.numbers: dict[str, int] = {}
+        for table in TABLES:
+            self.begin(table)
+
+    def begin(self, table: str) -> None:
+        """A new folder, or the old one made anew."""
+        shutil.rmtree(folder(self.database, table), ignore_errors=True)
+        declare(self.database, table, ["id"])
+        self.models[table] = ModelTable(["id"])
+        self.numbers[table] = 0
+        self.publish(table, initial=True)
+
+    def publish(self, table: str, *, initial: bool = False) -> None:
+        self.numbers[table] += 1
+        count = 12
+        ids = [self.random.randrange(30) for _ in range(count)]
+        markers = [0 if initial else self.random.choice([0, 1, 2, 4]) for _ in range(count)]
+        values = [self.random.randrange(1000) for _ in range(count)]
+        rows = {"id": ids, "v": values}
+        if not initial:
+            rows[MARKER] = pa.array(markers, pa.int32())
+        put(self.database, table, self.numbers[table], rows)
+        changes = [(m, {"id": i, "v": v}) for m, i, v in zip(markers, ids, values, strict=True)]
+        self.models[table].apply(["id", "v"], changes)
+
+    def check(self, spark: Any) -> None:
+        for table, model in self.models.items():
+            assert table_bag(spark, self.database, table, ["id", "v"]) == model.bag(), table
+
+
+def command(database: Path, *words: str, failpoint: str = "") -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "LAKEMIRROR_FAILPOINT": failpoint,
+        "LAKEMIRROR_POLL": "0.1",
+        "LAKEMIRROR_MASTER": "local[2]",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "lakemirror.cli", *words, str(database)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def lose_everything_else(database: Path) -> None:
+    """Deletes every file that the engine keeps outside `Tables/`, the applied files among them."""
+    shutil.rmtree(database / "Files/Monitoring", ignore_errors=True)
+    shutil.rmtree(database / "Files/_DroppedTables", ignore_errors=True)
+    for name in ("_mirror.json", "_ProcessedFiles"):
+        for path in (database / "Files/LandingZone").rglob(name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> None:
+    publisher = Publisher(tmp_path, seed=1)
+    MirroredDatabase(tmp_path, spark=spark).sync()
+    publisher.check(spark)
+    prepare: dict[str, Callable[[], None]] = {
+        "identity.before-marker": lambda: publisher.begin("orders"),
+        "drop.before-move": lambda: _vanish(publisher, spark, "sales.customers"),
+        "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
+    }
+    for name in failpoints.NAMES:
+        if name.startswith(("apply.", "retire.")):  # the others are reached without Spark, which saves its start
+            for table in list(publisher.models):
+                publisher.publish(table)
+                publisher.publish(table)
+        prepare.get(name, lambda: None)()
+        died = command(tmp_path, "sync", failpoint=name)
+        out, err = died.communicate(timeout=120)
+        assert died.returncode == -signal.SIGKILL, (name, died.returncode, out, err)
+        result = MirroredDatabase(tmp_path, spark=spark).sync()
+        assert not result.failed, (name, result.failed)
+        publisher.check(spark)
+        if "sales.customers" not in publisher.models:
+            MirroredDatabase(tmp_path, spark=spark).sync()
+            assert not (tmp_path / "Tables/sales/customers").exists(), name
+            publisher.begin("sales.customers")
+    lose_everything_else(tmp_path)
+    for table in publisher.models:
+        publisher.publish(table)
+    result = MirroredDatabase(tmp_path, spark=spark).sync()
+    assert not result.failed, result.failed
+    publisher.check(spark)
+
+
+def _vanish(publisher: Publisher, spark: Any, table: str) -> None:
+    """The folder goes, and one pass has missed it: the next one drops the table."""
+    MirroredDatabase(publisher.database, spark=spark).sync()
+    shutil.rmtree(folder(publisher.database, table))
+    del publisher.models[table]
+    MirroredDatabase(publisher.database, spark=spark).sync()
+
+
+def _storm(spark: Any, database: Path, kills: int, seed: int) -> None:
+    publisher = Publisher(database, seed)
+    chance = random.Random(seed)
+    engines = [command(database, "run"), command(database, "run")]
+    try:
+        for kill in range(kills + 1):
+            until = time.monotonic() + chance.uniform(4, 9)
+            while time.monotonic() < until:
+                publisher.publish(chance.choice(TABLES))
+                time.sleep(chance.uniform(0.05, 0.4))
+            if kill < kills:
+                victim = chance.randrange(2)
+                engines[victim].kill()
+                engines[victim].communicate()
+                engines[victim] = command(database, "run")
+            if kill == kills // 2:
+                publisher.begin("orders")
+        for engine in engines:
+            engine.terminate()
+        for engine in engines:
+            out, err = engine.communicate(timeout=120)
+            assert engine.returncode == 0, (engine.returncode, out, err)
+    finally:
+        for engine in engines:
+            engine.kill()
+            engine.wait()
+    result = MirroredDatabase(database, spark=spark).sync()
+    assert not result.failed, result.failed
+    publisher.check(spark)
+    lose_everything_else(database)
+    MirroredDatabase(database, spark=spark).sync()
+    publisher.check(spark)
+
+
+def test_two_engines_one_killed_again_and_again(spark: Any, tmp_path: Path) -> None:
+    _storm(spark, tmp_path, kills=3, seed=5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4))
+def test_two_engines_killed_twenty_times(spark: Any, tmp_path: Path, seed: int) -> None:
+    _storm(spark, tmp_path, kills=5, seed=seed + 100)

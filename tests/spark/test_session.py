@@ -1,0 +1,186 @@
+"""The session as a user meets it: in processes of its own, with all they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakemirror import class_archive, jars, java
+from lakemirror import spark as lakemirror_spark
+from lakemirror.errors import SetupError
+from lakemirror.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a script printed; its cache is its own but for the jars."""
+    delta_jars = ",".join(map(str, jars.ensure(Settings().with_environment())))
+    source = str(Path(lakemirror_spark.__file__).parents[1])  # the code under test, wherever the script runs
+    environment = {
+        **os.environ,
+        "PYTHONPATH": source,
+        "LAKEMIRROR_CACHE_DIR": str(cache),
+        "LAKEMIRROR_JARS": delta_jars,
+    }
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, start_new_session=True, cwd=cache
+    )
+
+
+PRELUDE = """
+import os, signal, sys, time
+from lakemirror import spark
+from lakemirror.settings import Settings
+settings = Settings(master="local[2]").with_environment()
+"""
+
+
+def test_quiet_whatever_happens_and_ctrl_c_is_python_s_alone(tmp_path: Path) -> None:
+    """An archive that does not fit, errors of each kind, Ctrl-C, the end: not one word of Spark's."""
+    settings = Settings(cache_dir=str(tmp_path))
+    delta_jars = jars.ensure(Settings().with_environment())
+    archive = class_archive._path(settings, java.find(), delta_jars)
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"no archive at all" * 100_000)
+    script = (
+        PRELUDE
+        + """
+session = spark.start(settings, short=True)
+session.range(10).write.format("delta").save("table")
+for fail in (
+    lambda: session.range(1).select("absent"),
+    lambda: session.sql("SELECT raise_error('told')").collect(),
+    lambda: session.range(1).write.format("delta").save("table"),
+):
+    try:
+        fail()
+    except Exception as error:
+        print(type(error).__name__)
+try:
+    os.killpg(0, signal.SIGINT)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+print(session.read.format("delta").load("table").count())
+spark.stop()
+print("ended")
+"""
+    )
+    done = run(script, tmp_path)
+    assert done.stderr == ""
+    errors = ["AnalysisException", "SparkRuntimeException", "AnalysisException"]
+    assert done.stdout.splitlines() == [*errors, "interrupted", "10", "ended"]
+    assert "told" in "".join(path.read_text() for path in (tmp_path / "logs").glob("spark-*.log"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archives", "logs", "table"]
+
+
+def test_a_jvm_that_died_is_followed_by_another(tmp_path: Path) -> None:
+    """Also: a caller's own handler of SIGINT stays, and Python's end alone ends the JVM."""
+    script = (
+        PRELUDE
+        + """
+from pyspark import SparkContext
+handler = lambda *_: print("own handler")
+signal.signal(signal.SIGINT, handler)
+spark.start(settings, short=True)
+assert signal.getsignal(signal.SIGINT) is handler
+SparkContext._gateway.proc.kill()
+SparkContext._gateway.proc.wait()
+spark.stop()
+session = spark.start(settings, short=True)
+print(session.range(3).count())
+print(SparkContext._gateway.proc.pid)
+"""
+    )
+    done = run(script, tmp_path)
+    assert done.stderr == ""
+    count, pid = done.stdout.split()
+    assert count == "3"
+    assert _ends(int(pid))
+
+
+def _ends(pid: int, *, seconds: float = 30.0) -> bool:
+    import time
+
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_options_that_java_does_not_take_are_said(tmp_path: Path) -> None:
+    script = (
+        PRELUDE
+        + """
+import dataclasses
+from lakemirror.errors import SetupError
+try:
+    spark.start(dataclasses.replace(settings, driver_memory="1k"))
+except SetupError as error:
+    print(error)
+    print(error.hint)
+"""
+    )
+    done = run(script, tmp_path)
+    assert done.stderr == ""
+    message, hint = done.stdout.splitlines()
+    assert message.startswith("spark-failed: Spark did not start with the Java in ")
+    assert "heap" in message
+    assert "driver_memory" in hint
+
+
+def test_an_active_session_is_used_and_not_changed(spark: SparkSession) -> None:
+    other = Settings(spark=(("spark.sql.session.timeZone", "CET"), ("spark.sql.shuffle.partitions", "77")))
+    again = lakemirror_spark.start(other)
+    assert again.sparkContext is spark.sparkContext
+    assert again.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert again.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_the_fixture_s_session_writes_delta(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    spark.range(5).write.format("delta").save(path)
+    assert spark.read.format("delta").load(path).count() == 5
+    assert spark.sparkContext.defaultParallelism == 2
+
+
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
+    with pytest.raises(SetupError) as caught:
+        lakemirror_spark.start(Settings())
+    assert caught.value.code == "spark-unsupported"
+
+
+@pytest.mark.full
+def test_the_archive_is_made_and_used(tmp_path: Path) -> None:
+    """Full: making it takes half a minute and 200 MB."""
+    script = (
+        PRELUDE
+        + """
+from lakemirror import class_archive
+from pyspark import SparkContext
+path = class_archive.make(settings)
+assert class_archive.make(settings) == path
+print(path.name)
+for short in (True, False):
+    spark.start(settings, short=short)
+    print(str(path) in open(f"/proc/{SparkContext._gateway.proc.pid}/maps").read())
+    spark.stop()
+"""
+    )
+    done = run(script, tmp_path)
+    name, *used = done.stdout.split()
+    assert (used, done.stderr) == (["True", "True"], "")
+    assert sorted(path.name for path in (tmp_path / "archives").iterdir()) == [".lock", name]

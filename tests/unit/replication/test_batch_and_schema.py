@@ -1,0 +1,153 @@
+"""What footers tell: which files one apply may take, whether it has to look for old rows, what becomes of columns."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.column_types import file_columns
+from lakemirror.replication.batch import Range, next_batch
+from lakemirror.replication.schema import Column, evolve, from_delta, to_delta
+from lakemirror.storage import Entry
+
+MARKER = "__rowMarker__"
+
+
+def change_file(number: int, rows: dict[str, Any] | pa.Table, **options: Any) -> ChangeFile:
+    buffer = io.BytesIO()
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.table(rows), buffer, **options)
+    size = buffer.tell()
+    return ChangeFile(Entry(f"t/{number:020}.parquet", size, number), number, pq.read_metadata(buffer))
+
+
+def batch(
+    files: list[ChangeFile], keys: tuple[str, ...] = ("id",), columns: tuple[Column, ...] = (), **more: Any
+) -> Any:
+    options = {"upsert_by_default": False, "most_files": 100, "most_bytes": 10**9, **more}
+    return next_batch(files, columns, keys, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "append_only"),
+    [
+        ({"id": [1]}, {}, True),
+        ({"id": [1]}, {"upsert_by_default": True}, False),
+        ({"id": [1], MARKER: [0]}, {}, True),
+        ({"id": [1], MARKER: ["0"]}, {}, True),
+        ({"id": [1, 2], MARKER: [0, None]}, {}, True),
+        ({"id": [1, 2], MARKER: [0, None]}, {"upsert_by_default": True}, False),
+        ({"id": [1, 2], MARKER: [0, 4]}, {}, False),
+        ({"id": [1], MARKER: [0]}, {"trust_statistics": False}, False),
+        ({"id": pa.array([], pa.int64()), MARKER: pa.array([], pa.int32())}, {}, True),
+    ],
+)
+def test_append_only(rows: dict[str, Any], options: dict[str, Any], append_only: bool) -> None:
+    found, error = batch([change_file(1, rows)], **options)
+    assert error is None
+    assert found.append_only is append_only
+
+
+def test_a_marker_column_without_statistics_is_mixed() -> None:
+    found, _ = batch([change_file(1, {"id": [1], MARKER: [0]}, write_statistics=False)])
+    assert not found.append_only
+
+
+def test_a_batch_ends_before_the_first_bad_file_and_says_why() -> None:
+    files = [change_file(1, {"id": [1]}), change_file(2, {"id": ["x"]}), change_file(3, {"id": [3]})]
+    found, error = batch(files)
+    assert [f.file.number for f in found.files] == [1]
+    assert error.code == "type-changed"
+    assert (error.file, error.column) == (files[1].entry.path, "id")
+    nothing, same = batch(files[1:], columns=found.columns)
+    assert nothing is None
+    assert same.message == error.message
+
+
+def test_a_batch_is_bounded_but_never_empty() -> None:
+    files = [change_file(n, {"id": [n]}) for n in (1, 2, 3)]
+    assert len(batch(files, most_files=2)[0].files) == 2
+    assert len(batch(files, most_bytes=1)[0].files) == 1
+    assert batch(files)[0].rows == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "code"),
+    [
+        ({"id": [1], MARKER: [0.5]}, ("id",), "row-marker-invalid"),
+        ({"id": [1], MARKER: [True]}, ("id",), "row-marker-invalid"),
+        ({"v": [1], MARKER: [1]}, ("id",), "key-column-absent"),
+        ({"id": [1], "ID": [2]}, ("id",), "columns-ambiguous"),
+        ({"id": [1], "a b": [2]}, ("id",), "column-name-invalid"),
+        ({"id": pa.nulls(2)}, ("id",), "type-unsupported"),
+    ],
+)
+def test_files_that_are_refused_by_their_footer(rows: dict[str, Any], keys: tuple[str, ...], code: str) -> None:
+    found, error = batch([change_file(1, rows)], keys)
+    assert found is None
+    assert error.code == code
+
+
+def test_inserts_need_no_key_column() -> None:
+    found, error = batch([change_file(1, {"v": [1], MARKER: [0]})])
+    assert (found.append_only, error) == (True, None)
+
+
+def test_ranges_bound_the_keys() -> None:
+    day = datetime.date(2024, 1, 2)
+    files = [
+        change_file(1, {"i": [5, 9], "s": ["b", "a"], "d": [day, None], MARKER: [1, 1]}),
+        change_file(2, {"i": [7], "s": ["c"], "d": [day], MARKER: [2]}),
+    ]
+    found, _ = batch(files, ("i", "s", "d"))
+    assert found.ranges == (
+        Range("i", 5, 9, False),
+        Range("s", "a", "c", False),
+        Range("d", day, day, True),
+    )
+
+
+@pytest.mark.parametrize("values", [[1.0, float("nan")], [b"a"], [True]])
+def test_keys_whose_statistics_bound_nothing(values: list[Any]) -> None:
+    found, _ = batch([change_file(1, {"k": values, MARKER: [1] * len(values)})], ("k",))
+    assert found.ranges == ()
+
+
+def test_a_file_without_statistics_takes_the_bounds_away() -> None:
+    files = [
+        change_file(1, {"id": [1], MARKER: [1]}),
+        change_file(2, {"id": [99], MARKER: [1]}, write_statistics=False),
+    ]
+    assert batch(files)[0].ranges == ()
+
+
+def columns_of(rows: dict[str, Any]) -> list[Any]:
+    return file_columns(change_file(1, rows).footer)
+
+
+def test_columns_are_added_in_the_order_of_first_sight() -> None:
+    table = evolve((), columns_of({"b": [1], MARKER: [0], "a": ["x"]}), "f1")
+    assert table == (Column("b", "bigint"), Column("a", "string"))
+    table = evolve(table, columns_of({"C": [1.5], "B": pa.array([1], pa.int32())}), "f2")
+    assert table == (Column("b", "bigint"), Column("a", "string"), Column("C", "double"))
+    assert evolve(table, columns_of({"z": pa.nulls(1)}), "f3") == table, "a column without a type yet"
+
+
+def test_delta_and_back() -> None:
+    types = ["smallint", "int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp"]
+    columns = tuple(Column(f"c{i}", t) for i, t in enumerate([*types, "decimal(20,0)"]))
+    assert from_delta(to_delta(columns)) == columns
+    assert '"nullable": true' in to_delta(columns)
+    assert "false" not in to_delta(columns)
+
+
+def test_type_change_names_both_types() -> None:
+    with pytest.raises(TableError) as caught:
+        evolve((Column("a", "int"),), columns_of({"A": [1]}), "f")
+    assert caught.value.message == "f: column 'A' is bigint in this file and int in the table"

@@ -1,0 +1,80 @@
+"""The documents say what the code says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.settings import Settings, parse_definition, resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md"])
+def test_reference_pages_are_up_to_date(name: str) -> None:
+    assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: make docs"
+
+
+def test_every_setting_and_code_has_its_sentence() -> None:
+    for field in dataclasses.fields(Settings):
+        assert field.metadata["help"].endswith((".", ").")), field.name
+    for code, kind in CODES.items():
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+        assert kind.hint, code
+        assert kind.exit_code in (1, 2, 3, 4), code
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = {"properties": {"target": {"typeProperties": {"defaultSchema": "dbo", "retentionInDays": "2"}}}}
+    definition["lakemirror"] = {"retention": 0.5, "settle": 5, "spark": {"spark.x": "1"}}
+    assert resolve(definition).default_schema == "dbo"
+    assert resolve(definition).retention_in_days == 2.0
+    assert resolve(definition).processed_retention == 0.5
+    assert resolve(definition).spark == (("spark.x", "1"),)
+    monkeypatch.setenv("LAKEMIRROR_SETTLE", "7")
+    assert resolve(definition).settle == 7.0
+    assert resolve(definition, settle=9).settle == 9.0
+    assert resolve({}, spark=["spark.a=b=c"]).spark == (("spark.a", "b=c"),)
+
+
+@pytest.mark.parametrize(
+    ("definition", "code"),
+    [
+        ({"properties": {"target": {"typeProperties": {"retentionInDays": 31}}}}, "definition-invalid"),
+        ({"properties": {"target": {"typeProperties": {"retentionInDays": 0}}}}, "definition-invalid"),
+        ({"lakemirror": {"settle": "soon"}}, "setting-invalid"),
+        ({"lakemirror": {"deletion_vectors": "perhaps"}}, "setting-invalid"),
+    ],
+)
+def test_settings_that_are_refused(definition: dict[str, Any], code: str) -> None:
+    with pytest.raises(LakemirrorError) as caught:
+        resolve(definition)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xfe"])
+def test_definitions_that_are_refused(data: bytes) -> None:
+    with pytest.raises(LakemirrorError) as caught:
+        parse_definition(data)
+    assert caught.value.code == "definition-invalid"
