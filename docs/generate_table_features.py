@@ -1,0 +1,105 @@
+"""Writes `table-features.md` and `clients.md` from the rows of data: `python docs/generate_table_features.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
+_MADE = "<!-- made by docs/generate_table_features.py: edit the data, then run it -->"
+_WAYS = {
+    "log": "one commit",
+    "rewrite": "Delta Spark writes the files that hold traces anew; one commit where none does",
+    "history": "only with TRUNCATE HISTORY",
+    "no": "cannot be dropped",
+}
+
+
+def pages() -> dict[str, str]:
+    """Both pages by their file names."""
+    return {"table-features.md": _features(), "clients.md": _clients()}
+
+
+def _features() -> str:
+    from lakemirror.table_features.features import FEATURES
+
+    lines = ["# Table features", "", _MADE, "", "Names are matched without regard to case.", ""]
+    for feature in FEATURES:
+        lines += [f"## {feature.name}", "", feature.summary, ""]
+        who = "readers and writers" if feature.reads else "writers"
+        facts = {"must be known by": who}
+        if feature.legacy:
+            facts["implied from version"] = f"reader {feature.legacy[0]}, writer {feature.legacy[1]}"
+        facts["stands on"] = ", ".join(feature.requires)
+        facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)
+        facts["domains"] = ", ".join(f"`{domain}`" for domain in feature.domains)
+        facts["leaves traces in"] = ", ".join(feature.traces)
+        facts["drop"] = _WAYS[feature.drop]
+        facts["to agree to"] = feature.confirm
+        facts["stays behind"] = feature.leftover
+        facts["instead"] = feature.way_out
+        lines += [f"- {what}: {value}" for what, value in facts.items() if value]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _clients() -> str:
+    from lakemirror.table_features.compatibility import clients
+
+    lines = ["# Clients", "", _MADE, ""]
+    lines += [
+        "What `lakemirror compat` predicts, beside what real clients did with small tables, one for each feature."
+    ]
+    lines += ["A wrong answer is worse than a refusal: the client reads, and gives other rows.", ""]
+    lines += ["| client | predictions right / tried | wrong answers | writes that break a rule |", "|---|---|---|---|"]
+    for name, (agreed, tried, wrong, unsafe) in sorted(compared().items()):
+        lines.append(f"| {name} | {agreed} / {tried} | {', '.join(wrong)} | {', '.join(unsafe)} |")
+    lines += ["", "## Records", "", "| client | reads | writes | evidence |", "|---|---|---|---|"]
+    for client in clients():
+        reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
+        writes = f"writer {client.writer}; {', '.join(sorted(client.writer_features)) or 'no features'}"
+        writes = writes if client.writer else "never"
+        lines.append(f"| {client.label} | {reads} | {writes} | {client.evidence}, {client.as_of} |")
+    return "\n".join([*lines, ""])
+
+
+def compared() -> dict[str, tuple[int, int, list[str], list[str]]]:
+    """For every measured client: predictions that came true, predictions tried, wrong answers, unsafe writes."""
+    sys.path.insert(0, str(ROOT / "tests" / "clients"))
+    from protocol_tables import make_all
+
+    from lakemirror.delta_log import read_snapshot
+    from lakemirror.table_features.compatibility import find_clients, verdict
+    from lakemirror.table_features.protocol import features_of
+
+    found = {}
+    measured = json.loads((ROOT / "tests" / "clients" / "measured.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        make_all(Path(folder))
+        for name, tables in measured.items():
+            text, _, route = name.partition(":")
+            (client,) = [c for c in find_clients(text) if not route or c.route == route]
+            agreed, tried, wrong, unsafe = 0, 0, [], []
+            for table, seen in tables.items():
+                snapshot = read_snapshot(Path(folder) / table)
+                if snapshot is None:
+                    raise AssertionError(table)
+                used = {"columnMapping"} & features_of(snapshot.protocol)
+                said = verdict(client, snapshot.protocol, used, ["domainMetadata"] if snapshot.domains else [])
+                for mode in seen:
+                    tried += 1
+                    agreed += {"unsafe": "yes"}.get(getattr(said, mode), getattr(said, mode)) == seen[mode]
+                if seen["read"] == "wrong":
+                    wrong.append(table.removeprefix("feature-"))
+                if said.write == "unsafe" and seen.get("write") == "yes":
+                    unsafe.append(table.removeprefix("feature-"))
+            found[name.replace(":", " ")] = (agreed, tried, wrong, unsafe)
+    return found
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
