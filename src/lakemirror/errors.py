@@ -101,7 +101,6 @@ CODES: dict[str, Kind] = {
     "features-unsafe": Kind(False, 3, 409, "Use the program that made the table, or copy its rows into a new one."),
     "confirmation-needed": Kind(False, 3, 409, "Read the plan, then run the same command with --yes."),
     "column-names-invalid": Kind(False, 3, 409, "Rename the columns first: ALTER TABLE … RENAME COLUMN … TO …"),
-    "not-yet": Kind(True, 4, 425, "Run the same command again at that time."),
     "drop-unproven": Kind(False, 3, 500, "The table differs from the plan: look at its history before going on."),
     "client-unknown": Kind(False, 2, 404, "See docs/reference/clients.md for the names and versions."),
     "statement-invalid": Kind(False, 2, 400, "Write: ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]"),
