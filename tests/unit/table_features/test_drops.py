@@ -24,6 +24,7 @@ from lakemirror.table_features.history import clean_since, cut
 from lakemirror.table_features.log_commit import checksum_lies, commit, put_whole
 from lakemirror.table_features.plan import Wish, make_plan
 from lakemirror.table_features.protocol import features_of, implied, lowest, pure, shown, without
+from lakemirror.table_features.read_back import check_unchanged
 
 BASE = {"appendOnly", "invariants"}
 
@@ -213,6 +214,16 @@ def test_a_lying_checksum_is_named_and_put_right(public_table: Callable[[str], P
     drop(table, Wish(("clustering", "rowTracking", "domainMetadata", "deletionVectors")))
     assert checksum_lies(snapshot(table)) is None
     assert (table / "_delta_log" / f"{snapshot(table).version:020}.crc").exists()
+
+
+def test_a_table_that_came_out_differently_is_named(tmp_path: Path) -> None:
+    before = listed(tmp_path / "a", set(), {"changeDataFeed"}, mine="1")
+    after = listed(tmp_path / "b", set(), set(), mine="2")
+    check_unchanged(snapshot(before), snapshot(before), [])
+    assert code(lambda: check_unchanged(snapshot(before), snapshot(after), ["changeDataFeed"])) == "drop-unproven"
+    text = (after / "_delta_log" / f"{0:020}.json").read_text()
+    (after / "_delta_log" / f"{0:020}.json").write_text(text.replace('"mine": "2"', '"mine": "1"'))
+    check_unchanged(snapshot(before), snapshot(after), ["changeDataFeed"])
 
 
 def test_a_commit_appears_whole_and_only_once(tmp_path: Path) -> None:
