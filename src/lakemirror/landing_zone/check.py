@@ -78,8 +78,7 @@ def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: fl
     table = str(folder.name)
     metadata, findings = _check_metadata(storage, folder)
     yield from findings
-    if metadata is None or metadata.file_detection_strategy == SEQUENTIAL:
-        yield from (from_warning(each, table) for each in ignored(folder, metadata or TableMetadata()))
+    yield from (from_warning(each, table) for each in ignored(folder, metadata or TableMetadata()))
     if not folder.files:
         yield reported("table-empty", "no change file has arrived yet", table=table, file=folder.name.folder)
         return

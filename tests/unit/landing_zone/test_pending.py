@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.change_file import Pending, Waiting, count_pending, footer_reader, pending
+from lakemirror.landing_zone.change_file import Pending, Waiting, count_pending, footer_reader, ignored, pending
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.zone import TableFolder, scan
 from lakemirror.storage import Entry
@@ -343,6 +343,7 @@ def test_a_repetition_that_rests_aside_is_reported_as_long_as_it_rests() -> None
 def test_repetitions_are_never_applied() -> None:
     found = look(folder(1, 2, 3, processed=[1, 2, 3]), after=3)
     assert (found.files, found.behind) == ([], 0)
+    assert codes(found) == ["already-applied", "already-applied"]  # of 1 and 2; 3 is the newest, which stays
 
 
 # what is not built yet
@@ -419,3 +420,9 @@ def test_any_cut_into_batches_applies_each_number_once(lies: set[int], cuts: lis
     while run + 1 in lies:
         run += 1
     assert applied == list(range(1, run + 1))
+
+
+def test_last_update_detection_takes_any_name_with_the_declared_extension() -> None:
+    metadata = TableMetadata(file_detection_strategy=LAST_UPDATE)
+    found = ignored(folder("a.parquet", file_name(3), "b.csv", entry("c.parquet", below="day=1/")), metadata)
+    assert [warning.file for warning in found] == [f"{ORDERS.folder}/b.csv"]
