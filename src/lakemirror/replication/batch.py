@@ -145,7 +145,7 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
     marker = next((c for c in item.columns if c.name == ROW_MARKER), None)
     if marker is None:
         return not upsert_by_default
-    if not (pa.types.is_integer(marker.arrow_type) or marker.table_type in ("string", None)):
+    if not _can_mark(marker.arrow_type):
         raise TableError(
             "row-marker-invalid",
             f"{item.file.entry.path}: {ROW_MARKER} is {marker.arrow_type}; it must be an integer or a string",
@@ -156,6 +156,13 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
         return False
     chunks = _statistics(footer, ROW_MARKER)
     return chunks is not None and all(str(s.min) == "0" and str(s.max) == "0" for s in chunks)
+
+
+def _can_mark(arrow_type: Any) -> bool:
+    """An integer of any width or a string; the null type stands for a column of NULLs."""
+    kind = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
 
 
 def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequence[str]) -> None:

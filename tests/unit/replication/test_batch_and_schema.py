@@ -82,6 +82,7 @@ def test_a_batch_is_bounded_but_never_empty() -> None:
     [
         ({"id": [1], MARKER: [0.5]}, ("id",), "row-marker-invalid"),
         ({"id": [1], MARKER: [True]}, ("id",), "row-marker-invalid"),
+        ({"id": [1], MARKER: [[1]]}, ("id",), "row-marker-invalid"),
         ({"v": [1], MARKER: [1]}, ("id",), "key-column-absent"),
         ({"id": [1], "ID": [2]}, ("id",), "columns-ambiguous"),
         ({"id": [1], "a b": [2]}, ("id",), "column-name-invalid"),
