@@ -42,16 +42,16 @@ def main() -> None:
     )
     peers = given.peers.split(",")
     results: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
+    report = {"machine": _machine(), "size": size.__dict__, "results": results}
+    RESULTS.mkdir(exist_ok=True)
+    name = RESULTS / f"backlog-{size.rows}x{size.files}.json"
     with tempfile.TemporaryDirectory(prefix="lakemirror-bench-data-") as place:
         make(Path(place) / "data", size)
         for number in range(given.rounds):
             for peer in peers:
                 print(f"round {number + 1} of {given.rounds}: {peer} …", file=sys.stderr, flush=True)
                 results[peer].append(_measure(peer, Path(place) / "data"))
-    report = {"machine": _machine(), "size": size.__dict__, "results": results}
-    RESULTS.mkdir(exist_ok=True)
-    name = RESULTS / f"backlog-{size.rows}x{size.files}.json"
-    name.write_text(json.dumps(report, indent=1))
+                name.write_text(json.dumps(report, indent=1))  # what was measured is kept, however the run ends
     _print(report)
 
 

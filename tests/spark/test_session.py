@@ -38,6 +38,7 @@ def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProces
 
 PRELUDE = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
 from lakemirror import spark
 from lakemirror.settings import Settings
 settings = Settings(master="local[2]").with_environment()
