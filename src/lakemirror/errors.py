@@ -34,7 +34,13 @@ CODES: dict[str, Kind] = {
     "key-columns-changed": Kind(
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it anew."
     ),
-    "not-supported": Kind(False, 3, 501, "This part of the contract is not built yet; publish Parquet in sequence."),
+    "not-supported": Kind(False, 3, 501, "The publisher writes Parquet files in one sequence to a local folder."),
+    "detection-strategy-changed": Kind(
+        False,
+        3,
+        409,
+        "Put the first strategy back into _metadata.json, or delete the table folder and publish it anew.",
+    ),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),

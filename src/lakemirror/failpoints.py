@@ -17,6 +17,7 @@ NAMES = (
     "apply.after-commit",
     "retire.before-move",
     "retire.between-moves",
+    "quarantine.after-move",
     "drop.before-move",
     "drop.after-move",
     "status.before-write",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DEFINITION = "mirroring.json"
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+_LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
 _REFRESH = 30.0  # seconds after which the status files are written again though nothing changed
 
 
@@ -88,6 +89,14 @@ class MirroredDatabase:
         try:
             self._tick(scheduler)
             scheduler.wait()
+            # delimited text is complete once it has been seen twice
+            for _ in range(3):
+                until = [s.waiting.until for s in scheduler.states.values() if s.waiting and s.waiting.until]
+                if not until or min(until) > time.time() + _LONGEST_SECOND_LOOK:
+                    break
+                time.sleep(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
+                self._tick(scheduler)
+                scheduler.wait()
             # what may pass by itself gets a few more tries before the pass ends
             for pause in (0.5, 1.0, 2.0):
                 if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):

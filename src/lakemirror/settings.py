@@ -15,8 +15,8 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 
 
-def _setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def _setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": help, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,16 @@ class Settings:
     processed_retention: float = _setting(7.0, "How many days applied files rest in _ProcessedFiles.")
     dropped_retention: float = _setting(7.0, "How many days dropped tables rest in Files/_DroppedTables.")
     settle: float = _setting(30.0, "Seconds an unfinished file may take before it counts as unreadable.")
+    on_bad_file: str = _setting(
+        "stop",
+        "A file that cannot be applied stops its table (stop) or is moved to _QuarantinedFiles (quarantine).",
+        ("stop", "quarantine"),
+    )
+    undeclared_columns: str = _setting(
+        "error",
+        "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",
+        ("error", "string"),
+    )
     deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
     # the engine
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
@@ -104,6 +114,7 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+_CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in dataclasses.fields(Settings)}
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
 
@@ -122,8 +133,12 @@ def _convert(name: str, value: Any) -> Any:
             return tuple(item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value)
         if kind is float and isinstance(value, bool):
             raise ValueError(value)
-        return kind(value) if kind else value
+        converted = kind(value) if kind else value
     except (KeyError, ValueError, TypeError) as error:
         raise LakemirrorError(
             "setting-invalid", f"{name}: {value!r} is not a {kind.__name__ if kind else ''}"
         ) from error
+    choices = _CHOICES.get(name, ())
+    if choices and converted not in choices:
+        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is none of {', '.join(choices)}")
+    return converted

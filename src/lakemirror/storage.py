@@ -79,6 +79,15 @@ class Storage(Protocol):
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
 
+    def create(self, path: str) -> BinaryIO:
+        """A new file, opened for writing, with folders as needed; over an older one."""
+
+    def link(self, source: str, target: str) -> None:
+        """The file under a second name, with folders as needed, without copying where the store can; FileNotFoundError.
+
+        Over an older file. What becomes of the first name does not touch the second.
+        """
+
     def touch(self, path: str) -> None:
         """Sets a file's modified time to now; FileNotFoundError."""
 
@@ -184,6 +193,25 @@ class LocalStorage:
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
             origin.replace(destination)
+
+    def create(self, path: str) -> BinaryIO:
+        target = self.root / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return target.open("wb")
+        except OSError as error:
+            raise _unavailable(path, error) from error
+
+    def link(self, source: str, target: str) -> None:
+        origin, destination = self.root / source, self.root / target
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        destination.unlink(missing_ok=True)
+        try:
+            os.link(origin, destination)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another owner's file, or a file system without links
+            shutil.copyfile(origin, destination)
 
     def touch(self, path: str) -> None:
         os.utime(self.root / path)

@@ -14,17 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from tests.landing import MARKER, declare, folder, put, table_bag
+from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase, failpoints
 
-TABLES = ("orders", "sales.customers")
+TABLES = ("orders", "sales.customers", "events", "regions")
+"""Two sequences, one found by time, one in partitions."""
+
+DECLARED: dict[str, dict[str, Any]] = {
+    "events": {"fileDetectionStrategy": "LastUpdateTimeFileDetection"},
+    "regions": {"isPartitionEnabled": True},
+}
 
 
 class Publisher:
-    """Writes random changes into two tables and keeps their models."""
+    """Writes random changes into four tables and keeps their models."""
 
     def __init__(self, database: Path, seed: int) -> None:
         self.database = database
@@ -37,7 +44,7 @@ class Publisher:
     def begin(self, table: str) -> None:
         """A new folder, or the old one made anew."""
         shutil.rmtree(folder(self.database, table), ignore_errors=True)
-        declare(self.database, table, ["id"])
+        declare(self.database, table, ["id"], **DECLARED.get(table, {}))
         self.models[table] = ModelTable(["id"])
         self.numbers[table] = 0
         self.publish(table, initial=True)
@@ -51,9 +58,28 @@ class Publisher:
         rows = {"id": ids, "v": values}
         if not initial:
             rows[MARKER] = pa.array(markers, pa.int32())
-        put(self.database, table, self.numbers[table], rows)
-        changes = [(m, {"id": i, "v": v}) for m, i, v in zip(markers, ids, values, strict=True)]
+        self._put(table, self.numbers[table], rows)
+        changes = [(m, {"id": i, "v": v}) for m, i, v in zip(markers, rows["id"], values, strict=True)]
         self.models[table].apply(["id", "v"], changes)
+
+    def _put(self, table: str, number: int, rows: dict[str, Any]) -> None:
+        """Keys of the partitions differ: which of them comes first does not matter."""
+        if table == "events":
+            place = folder(self.database, table)
+            pq.write_table(pa.table(rows), place / "_writing")
+            os.utime(place / "_writing", ns=(number * 10**6, number * 10**6))
+            (place / "_writing").replace(place / f"{self.random.randrange(10**9)}-{number}.parquet")
+        elif table == "regions":
+            part = number % 2
+            rows["id"] = [each * 2 + part for each in rows["id"]]
+            put(self.database, f"{table}/part={part}", (number + 1) // 2, rows)
+        else:
+            put(self.database, table, number, rows)
+
+    def set_aside(self, table: str) -> None:
+        """A file that is no Parquet file, which the engine is told to put aside."""
+        self.numbers[table] += 1
+        put_broken(self.database, table, self.numbers[table])
 
     def check(self, spark: Any) -> None:
         for table, model in self.models.items():
@@ -66,6 +92,7 @@ def command(database: Path, *words: str, failpoint: str = "") -> subprocess.Pope
         "LAKEMIRROR_FAILPOINT": failpoint,
         "LAKEMIRROR_POLL": "0.1",
         "LAKEMIRROR_MASTER": "local[2]",
+        "LAKEMIRROR_ON_BAD_FILE": "quarantine",
     }
     return subprocess.Popen(
         [sys.executable, "-m", "lakemirror.cli", *words, str(database)],
@@ -88,6 +115,7 @@ def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> 
     publisher.check(spark)
     prepare: dict[str, Callable[[], None]] = {
         "identity.before-marker": lambda: publisher.begin("orders"),
+        "quarantine.after-move": lambda: publisher.set_aside("orders"),
         "drop.before-move": lambda: _vanish(publisher, spark, "sales.customers"),
         "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
     }

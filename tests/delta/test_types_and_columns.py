@@ -203,16 +203,6 @@ def test_two_folders_for_one_table_stop_both(spark: Any, tmp_path: Path) -> None
     assert table_bag(spark, tmp_path, "dbo.other") == {(1,): 1}
 
 
-def test_what_is_not_built_yet_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
-    declare(tmp_path, "csv", fileFormat="CSV")
-    declare(tmp_path, "last", fileDetectionStrategy="LastUpdateTimeFileDetection")
-    declare(tmp_path, "parts", isPartitionEnabled=True)
-    for table in ("csv", "last", "parts"):
-        put(tmp_path, table, 1, {"id": [1]})
-    failed = MirroredDatabase(tmp_path, spark=spark).sync().failed
-    assert {t: e.code for t, e in failed.items()} == dict.fromkeys(("csv", "last", "parts"), "not-supported")
-
-
 def test_the_manifest_and_the_position_are_in_the_commit(spark: Any, tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1]})

@@ -1,138 +1,83 @@
-"""Which files of a table folder come next (contract section 4): names, numbers, gaps, incomplete files.
-
-listing ─▶ numbered files ─▶ contiguous above the position ─▶ complete ones, with their footers
-"""
+"""Which files of a table folder are change files, and whether one is complete (contract section 4)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped, unsupported
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
 from lakemirror.storage import Entry, Storage, seconds_since
+
+Constants = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
 class ChangeFile:
-    """A complete change file: its place, its number, and its footer, which is read once."""
+    """A complete change file.
+
+    `number`: its place in the order of all files of the table, which is the table's position once it is applied; in
+    a folder that is one sequence, the number in its name. `footer` is read once; None for delimited text until it is
+    converted. `partition`: the folders below the table folder that it lies in (`region=eu`), with its own `sequence`
+    number there, and the columns that they give, `constants`. `read_from`: where its rows are read, relative to the
+    database; empty: the file itself.
+    """
 
     entry: Entry
     number: int
     footer: pq.FileMetaData
+    partition: str = ""
+    sequence: int = 0
+    constants: Constants = ()
+    read_from: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file to read."""
+        return self.read_from or self.entry.path
+
+    @property
+    def below(self) -> str:
+        """The file's path below the table folder."""
+        return f"{self.partition}/{self.entry.name}" if self.partition else self.entry.name
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a table waits for, and since when (seconds since the epoch)."""
+    """What a table waits for, and since when (seconds since the epoch).
+
+    `until`: when another look will tell, where that is known beforehand.
+    """
 
     what: str
     since: float
-
-
-@dataclass
-class Pending:
-    """The files to apply next, in order, and why they end where they end.
-
-    `files` may be applied now. `behind`: how many lie behind a gap or behind an incomplete or a bad file. `waiting`:
-    the gap or the incomplete file. `error`: the bad file that follows `files`, if any: files before it are applied.
-    """
-
-    files: list[ChangeFile] = field(default_factory=list)
-    behind: int = 0
-    waiting: Waiting | None = None
-    error: TableError | None = None
-    warnings: list[Warned] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        return len(self.files) + self.behind
-
-
-def pending(
-    folder: TableFolder,
-    metadata: TableMetadata,
-    after: int,
-    *,
-    now: float,
-    settle: float,
-    read_footer: Callable[[Entry], pq.FileMetaData],
-    retired: frozenset[int] = frozenset(),
-    limit: int | None = None,
-    applied: Mapping[int, str] | None = None,
-) -> Pending:
-    """The complete, contiguous change files with numbers above `after`.
-
-    `after` is the position (0: nothing applied yet). `now` and `settle` in seconds. `read_footer` raises
-    `pyarrow.ArrowInvalid` (or any ArrowException) for a file that does not parse and FileNotFoundError for one that is
-    gone. `limit` bounds how many footers are read; `behind` counts the rest.
-
-    A number at or below `after` is a leftover of an unfinished retire unless it is known to have been there before:
-    `retired` names numbers that were moved aside already (those still in `_ProcessedFiles` need not be named), and
-    `applied` gives the etags of applied files by number, as far as the caller remembers them. Then it was published
-    again: warning `already-applied`.
-    """
-    found = Pending(error=unsupported(metadata))
-    if found.error is not None:
-        found.behind = count_pending(folder, metadata, after)
-        return found
-    numbered = by_number(change_files(folder, metadata))
-    rivals = numbered_rivals(folder, metadata)
-    found.warnings = _already_applied(folder, numbered, after, retired, applied or {})
-    found.warnings += ignored(folder, metadata)
-    waiting_numbers = {number for number in numbered if number > after}
-    number = after
-    while len(found.files) < len(waiting_numbers):
-        number += 1
-        entries = numbered.get(number, [])
-        if not entries:
-            oldest = min(entry.modified for later in waiting_numbers if later > number for entry in numbered[later])
-            found.waiting = Waiting(f"number {number}", oldest / 1e9)
-            break
-        if len(entries) + len(rivals.get(number, ())) > 1:
-            found.error = ambiguous(number, [*entries, *rivals.get(number, ())])
-            break
-        if limit is not None and len(found.files) >= limit:
-            break
-        read = complete(entries[0], number, now=now, settle=settle, read_footer=read_footer)
-        if isinstance(read, Waiting):
-            found.waiting = read
-            break
-        if isinstance(read, TableError):
-            found.error = read
-            break
-        found.files.append(read)
-    found.behind = len(waiting_numbers) - len(found.files)
-    if not waiting_numbers and after == 0:
-        since = folder.metadata.modified / 1e9 if folder.metadata else now
-        found.waiting = Waiting("the first file", since)
-    return found
-
-
-def count_pending(folder: TableFolder, metadata: TableMetadata, after: int) -> int:
-    """How many change files have numbers above `after`, from the listing alone: no footer is read."""
-    return len({number for number, _ in change_files(folder, metadata) if number > after})
+    until: float | None = None
 
 
 def change_files(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
-    """Every file of the folder whose name is that of a numbered change file, with its number, in no order.
+    """Every change file of the folder, by its name, in no order; with its number, 0 where the name is none.
 
-    Without partitions they lie directly in the table folder. Delimited text may have a compression suffix.
+    Without partitions they lie directly in the table folder. Delimited text may have a compression suffix. Under
+    last-update detection any name counts that does not begin with a dot.
     """
-    if metadata.file_detection_strategy != SEQUENTIAL:
-        return []
+    by_name = metadata.file_detection_strategy == SEQUENTIAL
     suffix = "" if metadata.file_format == "Parquet" else r"(?:\.(?:gz|zst|snappy))?"
     name = re.compile(rf"([0-9]{{20}})\.{re.escape(metadata.file_extension)}{suffix}")
+    any_name = re.compile(rf"[^.].*\.{re.escape(metadata.file_extension)}{suffix}", re.DOTALL)
     found = []
     for entry in folder.files:
         match = name.fullmatch(entry.name)
-        if match and (metadata.partitioned or _lies_directly(entry, folder)) and int(match[1]) > 0:
-            found.append((int(match[1]), entry))
+        if by_name:
+            if match and int(match[1]) > 0 and _has_place(entry, folder, metadata):
+                found.append((int(match[1]), entry))
+        elif any_name.fullmatch(entry.name) and (not metadata.partitioned or _has_place(entry, folder, metadata)):
+            found.append((int(match[1]) if match else 0, entry))
     return found
 
 
@@ -144,22 +89,64 @@ def by_number(files: Iterable[tuple[int, Entry]]) -> dict[int, list[Entry]]:
     return numbered
 
 
-def numbered_rivals(folder: TableFolder, metadata: TableMetadata) -> dict[int, list[Entry]]:
+def by_partition(files: Iterable[tuple[int, Entry]], folder: TableFolder) -> dict[str, dict[int, list[Entry]]]:
+    """The files of each partition folder (empty: the table folder itself) by their numbers."""
+    found: dict[str, list[tuple[int, Entry]]] = {}
+    for number, entry in files:
+        found.setdefault(partition_of(entry, folder), []).append((number, entry))
+    return {partition: by_number(each) for partition, each in found.items()}
+
+
+def partition_of(entry: Entry, folder: TableFolder) -> str:
+    """The folders below the table folder that the file lies in; empty where it lies directly there."""
+    return path_below(entry, folder).rpartition("/")[0]
+
+
+def path_below(entry: Entry, folder: TableFolder) -> str:
+    """The file's path below the table folder."""
+    return entry.path[len(folder.name.folder) + 1 :]
+
+
+def partition_values(partition: str) -> Constants:
+    """The columns of Hive-style folders, `a=1/b=x%20y`; None for Hive's own word for NULL."""
+    found = []
+    for each in filter(None, partition.split("/")):
+        name, _, value = each.partition("=")
+        found.append((unquote(name), None if value == _HIVE_NULL else unquote(value)))
+    return tuple(found)
+
+
+def numbered_rivals(folder: TableFolder, metadata: TableMetadata, partition: str = "") -> dict[int, list[Entry]]:
     """Numbered data files with another extension than the declared one: beside a change file they are ambiguous."""
     others = _others(folder, metadata)
     return by_number(
-        (int(stem), each) for stem, each in others if _NUMBER.fullmatch(stem) and _lies_directly(each, folder)
+        (int(stem), each)
+        for stem, each in others
+        if _NUMBER.fullmatch(stem) and partition_of(each, folder) == partition
     )
 
 
 def complete(
-    entry: Entry, number: int, *, now: float, settle: float, read_footer: Callable[[Entry], pq.FileMetaData]
+    entry: Entry,
+    number: int,
+    *,
+    now: float,
+    settle: float,
+    read_footer: Callable[[Entry], pq.FileMetaData],
+    steady_at: Callable[[Entry], float] | None = None,
 ) -> ChangeFile | Waiting | TableError:
     """The file with its footer; what it waits for while it may still be written; the error once it should be done.
 
-    LakemirrorError `storage-unavailable` where the store fails.
+    Delimited text has no footer: `steady_at` gives the time from which such a file counts as complete, if it does
+    not change before. LakemirrorError `storage-unavailable` where the store fails.
     """
+    what = "Parquet" if steady_at is None else "delimited"
     why = "it is empty"
+    if entry.size and steady_at is not None:
+        ready = steady_at(entry)
+        if now >= ready:
+            return ChangeFile(entry, number, None)
+        return Waiting(f"{entry.name} to be complete", entry.modified / 1e9, ready)
     if entry.size:
         try:
             return ChangeFile(entry, number, read_footer(entry))
@@ -173,7 +160,7 @@ def complete(
             why = _first_line(error)
     if seconds_since(entry.modified, now) < settle:
         return Waiting(f"{entry.name} to be complete", entry.modified / 1e9)
-    return TableError("file-unreadable", f"{entry.name} is no complete Parquet file: {why}", file=entry.path)
+    return TableError("file-unreadable", f"{entry.name} is no complete {what} file: {why}", file=entry.path)
 
 
 def ambiguous(number: int, entries: list[Entry]) -> TableError:
@@ -185,9 +172,13 @@ def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
     """Data files that are no change files of this table, and folders left out: likely a publisher's mistake."""
     warnings = []
     for stem, entry in sorted(_others(folder, metadata), key=lambda each: each[1].path):
-        if metadata.file_detection_strategy != SEQUENTIAL:
-            why = f"the table's files end in .{metadata.file_extension}"
-        elif not _lies_directly(entry, folder) and not metadata.partitioned:
+        directly = not partition_of(entry, folder)
+        if metadata.partitioned and not _has_place(entry, folder, metadata):
+            why = "it lies in no partition folder (name=value)"
+        elif metadata.file_detection_strategy != SEQUENTIAL:
+            hidden = entry.name.startswith(".")
+            why = "its name begins with a dot" if hidden else f"the table's files end in .{metadata.file_extension}"
+        elif not directly and not metadata.partitioned:
             why = "it lies in a sub-folder"
         elif not _NUMBER.fullmatch(stem):
             why = "its name is not 20 digits"
@@ -221,15 +212,20 @@ def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
 _DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
 _DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 _NUMBER = re.compile(r"[0-9]{20}")
-_DOUBLE = re.compile(r"([0-9]{20})\.(.+)\.([0-9]+)")
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _has_place(entry: Entry, folder: TableFolder, metadata: TableMetadata) -> bool:
+    """True where change files may lie: in the table folder, or in its partition folders."""
+    partition = partition_of(entry, folder)
+    if not metadata.partitioned:
+        return not partition
+    return bool(partition) and all(each.find("=") > 0 for each in partition.split("/"))
 
 
 def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Entry]]:
     """The data files that are no change files, each with its name before the extension."""
-    if metadata.file_detection_strategy == SEQUENTIAL:
-        own = {entry.path for _, entry in change_files(folder, metadata)}
-    else:
-        own = {entry.path for entry in folder.files if entry.name.endswith(f".{metadata.file_extension}")}
+    own = {entry.path for _, entry in change_files(folder, metadata)}
     if len(own) == len(folder.files):
         return []
     return [
@@ -239,34 +235,6 @@ def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Ent
     ]
 
 
-def _already_applied(
-    folder: TableFolder,
-    numbered: Mapping[int, list[Entry]],
-    after: int,
-    retired: frozenset[int],
-    applied: Mapping[int, str],
-) -> list[Warned]:
-    """Numbers that were published again: those in the folder, and those that an earlier retire moved aside."""
-    resting = {entry.name for entry in folder.processed}
-    warnings: list[Warned] = []
-    for number in sorted(number for number in numbered if number <= after):
-        for entry in numbered[number]:
-            before = entry.name in resting or number in retired
-            if (before and number < after) or applied.get(number, entry.etag) != entry.etag:
-                message = f"number {number} was applied before; {entry.name} was published again and is not applied"
-                warnings.append(Warned("already-applied", message, entry.path))
-    for entry in sorted(folder.processed, key=lambda entry: entry.path):
-        double = _DOUBLE.fullmatch(entry.name)
-        if double and f"{double[1]}.{double[2]}" in resting:
-            message = f"number {int(double[1])} was published again and not applied: it rests as {entry.name}"
-            warnings.append(Warned("already-applied", message, entry.path))
-    return capped(warnings)
-
-
-def _lies_directly(entry: Entry, folder: TableFolder) -> bool:
-    return entry.path.count("/") == folder.name.folder.count("/") + 1
-
-
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
@@ -274,16 +242,18 @@ def _first_line(error: BaseException) -> str:
 
 __all__ = [
     "ChangeFile",
-    "Pending",
+    "Constants",
     "Waiting",
     "ambiguous",
     "by_number",
+    "by_partition",
     "change_files",
     "complete",
-    "count_pending",
     "footer_reader",
     "ignored",
     "is_data_name",
     "numbered_rivals",
-    "pending",
+    "partition_of",
+    "partition_values",
+    "path_below",
 ]

@@ -24,10 +24,11 @@ from lakemirror.landing_zone.change_file import (
     ignored,
     is_data_name,
     numbered_rivals,
+    partition_of,
 )
 from lakemirror.landing_zone.check_content import Expected, SeenColumns, check_content
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
-from lakemirror.landing_zone.metadata import MAX_SIZE, SEQUENTIAL, TableMetadata, parse_metadata, unsupported
+from lakemirror.landing_zone.metadata import MAX_SIZE, SEQUENTIAL, TableMetadata, parse_metadata
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import (
     LANDING_ZONE,
@@ -199,9 +200,6 @@ def _check_metadata(storage: Storage, folder: TableFolder) -> tuple[TableMetadat
     except LakemirrorError as error:
         return None, [replace(from_error(error, table), file=entry.path)]
     findings = [from_warning(each, table) for each in metadata.warnings]
-    refused = unsupported(metadata)
-    if refused is not None:
-        findings.append(from_error(refused, table))
     if len(metadata.key_columns) >= MANY_KEYS:
         message = f"{len(metadata.key_columns)} key columns are declared"
         findings.append(reported("keys-many", message, table=table, file=entry.path))
@@ -253,11 +251,10 @@ def _incomplete(waiting: Waiting, entry: Entry, table: str) -> Iterable[Finding]
 
 def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
     """The change files in the order in which they would be applied, each with its number (0: it has none)."""
+    files = change_files(folder, metadata)
     if metadata.file_detection_strategy == SEQUENTIAL:
-        return sorted(change_files(folder, metadata), key=lambda each: (each[0], each[1].path))
-    suffix = f".{metadata.file_extension}"
-    files = [entry for entry in folder.files if entry.name.endswith(suffix)]
-    return [(0, entry) for entry in sorted(files, key=lambda entry: (entry.modified, entry.path))]
+        return sorted(files, key=lambda each: (partition_of(each[1], folder), each[0], each[1].path))
+    return sorted(files, key=lambda each: (each[1].modified, each[1].path))
 
 
 def _relative(path: str, place: str) -> str:

@@ -1,32 +1,94 @@
-"""What becomes of applied files (contract section 8): moved aside, the newest stays, purged after the retention."""
+"""What becomes of files (contract sections 5 and 8): applied ones moved aside but the newest, purged after the
+retention; bad ones set aside where that is asked for."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.change_file import change_files
+from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import change_files, partition_of, path_below
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.zone import PROCESSED, TableFolder
+from lakemirror.landing_zone.zone import PROCESSED, QUARANTINED, TableFolder
 from lakemirror.storage import Entry, Storage
 
+REASON_SUFFIX = ".error.json"
 
-def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, position: int) -> list[str]:
-    """Moves the applied files (numbers up to `position`) but the newest to `_ProcessedFiles`; returns what was moved.
+# errors that lie in the file's own content: without it the table can go on
+QUARANTINABLE = frozenset(
+    {
+        "column-name-invalid",
+        "column-undeclared",
+        "columns-ambiguous",
+        "file-unreadable",
+        "key-column-absent",
+        "row-marker-invalid",
+        "type-changed",
+        "type-unsupported",
+        "value-invalid",
+    }
+)
+
+
+def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[Entry]:
+    """The applied files that still lie in the table folder, in their order, without the newest.
+
+    The newest stays so that a publisher can find the next number: of the folder, or of each partition.
+    """
+    found = []
+    for number, entry in change_files(folder, metadata):
+        path, partition = path_below(entry, folder), partition_of(entry, folder)
+        if applied.holds(path, number, partition):
+            found.append((partition, number, entry))
+    if applied.paths is None:
+        found = [each for each in found if each[1] < applied.position(each[0])]
+        return [each[2] for each in sorted(found, key=lambda each: (each[0], each[1], each[2].path))]
+    entries = sorted((each[2] for each in found), key=lambda entry: (entry.modified, entry.path))
+    last = [entry for entry in entries if path_below(entry, folder) == applied.last] or entries[-1:]
+    return [entry for entry in entries if entry not in last]
+
+
+def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[str]:
+    """Moves the applied files but the newest to `_ProcessedFiles`; returns what was moved.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
-    be moved stays for a later pass. A number that was applied and appears again is moved like the others but never
-    over a file that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
+    be moved stays for a later pass. A file that was applied and appears again is moved like the others but never
+    over one that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
     """
     moved = []
-    for number, entry in sorted(change_files(folder, metadata), key=lambda each: each[0]):
-        if number < position:
-            target = _free_place(storage, folder, entry)
-            if _move(storage, entry, target):
-                moved.append(entry.path)
-                failpoints.reach("retire.between-moves")
+    for entry in leftovers(folder, metadata, applied):
+        if _move(storage, entry, _free_place(storage, folder, entry, PROCESSED)):
+            moved.append(entry.path)
+            failpoints.reach("retire.between-moves")
     return moved
+
+
+def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: LakemirrorError) -> str | None:
+    """Moves a bad file to `_QuarantinedFiles`; where it rests now, None if it is not there any more.
+
+    Beside it lies `<name>.error.json` with code, message and hint. Both are made where the folder is still there: one
+    that its publisher deletes at this moment must not come back.
+    """
+    target = _free_place(storage, folder, entry, QUARANTINED)
+    if not _move(storage, entry, target):
+        return None
+    failpoints.reach("quarantine.after-move")
+    content = {"code": error.code, "message": error.message, "hint": error.hint, "file": entry.path}
+    with contextlib.suppress(OSError, LakemirrorError):
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        storage.write_new(target + REASON_SUFFIX, text.encode("utf-8", "backslashreplace"))
+    return target
+
+
+def quarantine_reason(storage: Storage, path: str) -> str:
+    """Why the file that rests at `path` in `_QuarantinedFiles` was set aside: code and message, as far as known."""
+    try:
+        content = json.loads(storage.read(path + REASON_SUFFIX))
+        return f"{content['code']}: {content['message']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "why is not recorded"
 
 
 def purge(storage: Storage, folder: TableFolder, retention_days: float, now: float) -> int:
@@ -43,9 +105,9 @@ def purge(storage: Storage, folder: TableFolder, retention_days: float, now: flo
     return purged
 
 
-def _free_place(storage: Storage, folder: TableFolder, entry: Entry) -> str:
+def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str) -> str:
     home = folder.name.folder
-    target = place = f"{home}/{PROCESSED}{entry.path[len(home) :]}"
+    target = place = f"{home}/{aside}{entry.path[len(home) :]}"
     n = 0
     while storage.exists(place):
         n += 1

@@ -6,8 +6,8 @@ the file's number and Parquet's own row index, both from `_metadata`, never from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -39,11 +39,15 @@ READ_SETTINGS = {
 
 @dataclass(frozen=True)
 class Scan:
-    """Files that one scan reads: their URIs, their columns, and the name of the marker column, if they have one."""
+    """Files that one scan reads: their URIs, their columns, and the name of the marker column, if they have one.
+
+    Each file is named by its number. `constants`: columns that no file holds, with the value of each file's number.
+    """
 
     uris: tuple[str, ...]
     columns: tuple[FileColumn, ...]
     marker: str | None
+    constants: Mapping[str, Mapping[int, str | None]] = field(default_factory=dict)
 
 
 def read_changes(spark: SparkSession, scans: Sequence[Scan], table: Sequence[tuple[str, str]]) -> DataFrame:
@@ -69,6 +73,9 @@ def _read(spark: SparkSession, scan: Scan, table: Sequence[tuple[str, str]]) -> 
         spark_type = _spark_type(column)
         if spark_type is None:
             continue
+        if column.name in scan.constants:
+            values[column.name.lower()] = _constant(scan.constants[column.name])
+            continue
         fields.append(T.StructField(column.name, spark_type, True))
         if column.name == scan.marker:
             marker = F.col(quoted(column.name))
@@ -79,10 +86,22 @@ def _read(spark: SparkSession, scan: Scan, table: Sequence[tuple[str, str]]) -> 
         values.get(name.lower(), F.lit(None)).cast(type_).alias(name)  # lossless: `fits` has been asked
         for name, type_ in table
     ]
-    number = F.substring(F.col("_metadata.file_name"), 1, 20).cast("bigint")
     return frame.select(
-        *selected, number.alias(FILE), F.col("_metadata.row_index").alias(ROW), marker.cast("string").alias(MARKER)
+        *selected, _number().alias(FILE), F.col("_metadata.row_index").alias(ROW), marker.cast("string").alias(MARKER)
     )
+
+
+def _number() -> SparkColumn:
+    return F.substring(F.col("_metadata.file_name"), 1, 20).cast("bigint")
+
+
+def _constant(values: Mapping[int, str | None]) -> SparkColumn:
+    """The value of the row's file: one array, made once, and an index into it."""
+    first = min(values)
+    if len(set(values.values())) == 1:
+        return F.lit(values[first]).cast("string")
+    items = [F.lit(values.get(number)).cast("string") for number in range(first, max(values) + 1)]
+    return F.element_at(F.array(*items), (_number() - (first - 1)).cast("int"))
 
 
 def _value(column: FileColumn) -> SparkColumn:

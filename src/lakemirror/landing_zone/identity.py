@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.change_file import change_files
+from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of, path_below
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName
 from lakemirror.storage import Entry, Storage
@@ -54,11 +55,15 @@ class LastFile:
 
 @dataclass(frozen=True)
 class AppliedSoFar:
-    """What the table's own position says. `last` is None where its manifest is not known any more."""
+    """What the table's own position says. `last` is None where its manifest is not known any more.
+
+    `files` tells more than `number` where the folder is not one sequence.
+    """
 
     identity: str
     number: int
     last: LastFile | None = None
+    files: AppliedFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -173,20 +178,26 @@ def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: Applied
     Where the manifest is lost, the last applied file cannot be compared. Then the folder counts as made again when
     all files up to the position are there: had it not been, applying them again would give the same table.
     """
-    sequential = metadata.file_detection_strategy == SEQUENTIAL
-    numbers = {number for number, _ in change_files(folder, metadata)}
-    if sequential and numbers and min(numbers) > 1:
+    files = applied.files or AppliedFiles(applied.number)
+    found = change_files(folder, metadata)
+    sequences = {} if files.paths is not None else by_partition(found, folder)
+    if any(min(numbered) > 1 for numbered in sequences.values()):
         return False
     if applied.last is not None:
         return not any(applied.last.is_same(entry) for entry in folder.files)
-    if sequential and applied.number in numbers:
-        return numbers.issuperset(range(1, applied.number + 1)) if len(numbers) >= applied.number else False
+    if files.paths is not None:
+        # taken for the same folder, files under applied paths wait for a person; the other mistake would lose rows
+        return not any(files.holds(path_below(e, folder), n, partition_of(e, folder)) for n, e in found)
+    begun = {partition: files.position(partition) for partition in sequences}
+    if any(begun[partition] in numbered for partition, numbered in sequences.items()):
+        return all(set(sequences[each]).issuperset(range(1, last + 1)) for each, last in begun.items())
     return True
 
 
 def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:
     """Said until the publisher fills the renamed folder anew: what lies in it does not begin at 1."""
-    if not marker.renamed_from or any(number == 1 for number, _ in change_files(folder, metadata)):
+    numbers = {number for number, _ in change_files(folder, metadata)}
+    if not marker.renamed_from or metadata.file_detection_strategy != SEQUENTIAL or 1 in numbers:
         return None
     message = f"the folder was {marker.renamed_from} before: it is a new table, and number 1 is awaited"
     return _warned("folder-renamed", message, folder)

@@ -89,20 +89,6 @@ def parse_metadata(data: bytes, file: str) -> TableMetadata:
     return _metadata(members)
 
 
-def unsupported(metadata: TableMetadata) -> TableError | None:
-    """The error of a table that uses a part of the contract which this engine does not apply yet; else None."""
-    if metadata.file_format != "Parquet":
-        what = f"files in the format {metadata.file_format}"
-    elif metadata.file_detection_strategy != SEQUENTIAL:
-        what = f"fileDetectionStrategy {metadata.file_detection_strategy}"
-    elif metadata.partitioned:
-        what = "isPartitionEnabled"
-    else:
-        return None
-    file = metadata.file
-    return TableError("not-supported", f"{_name(file)} asks for {what}, which is not built yet", file=file)
-
-
 def capped(warnings: Iterable[Warned], most: int = 20) -> list[Warned]:
     """The warnings, at most so many of one code: the last of them says how many there were."""
     kept: list[Warned] = []

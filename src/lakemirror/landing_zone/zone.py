@@ -8,6 +8,7 @@ from lakemirror.storage import Entry, Storage
 
 LANDING_ZONE = "Files/LandingZone"
 PROCESSED = "_ProcessedFiles"
+QUARANTINED = "_QuarantinedFiles"
 METADATA = "_metadata.json"
 MARKER = "_mirror.json"
 PARTNER_EVENTS = "_partnerEvents.json"
@@ -39,8 +40,8 @@ class TableFolder:
     """One table folder at one instant. Files of the publisher's or the service's own (`_…`) are kept apart.
 
     `files`: everything that could be a change file, with its full path, also below sub-folders (partitions).
-    `processed`: what rests in `_ProcessedFiles`. `skipped`: sub-folders left out because their name begins with `_`,
-    but the service's own.
+    `processed`: what rests in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
+    out because their name begins with `_`, but the service's own.
     """
 
     name: TableName
@@ -48,6 +49,7 @@ class TableFolder:
     metadata: Entry | None = None
     marker: Entry | None = None
     processed: list[Entry] = field(default_factory=list)
+    quarantined: list[Entry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -85,7 +87,7 @@ def scan(storage: Storage) -> Zone:
                 zone.skipped.append(path)
         elif parts[-1].startswith("_") and not (depth == 1 and parts[-1] in _OF_THE_SERVICE):
             folder = _folder(zone, parts)
-            if folder is not None and not _is_processed(parts):
+            if folder is not None and not _set_aside(parts):
                 folder.skipped.append(path)
     _place_files(zone, listing.files)
     return zone
@@ -112,7 +114,7 @@ def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:
     return found
 
 
-_OF_THE_SERVICE = {PROCESSED, "_QuarantinedFiles", "_FilesReadyToDelete"}
+_OF_THE_SERVICE = {PROCESSED, QUARANTINED, "_FilesReadyToDelete"}
 _SCHEMA_SUFFIX = ".schema"
 
 
@@ -133,17 +135,18 @@ def _is_table_name(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _is_processed(parts: list[str]) -> bool:
+def _set_aside(parts: list[str]) -> str:
+    """The service's own folder of a table that a path lies in; empty where it lies in none that is read."""
     depth = _table_depth(parts)
-    return len(parts) > depth and parts[depth] == PROCESSED
+    return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
 
 
 def _enter(path: str) -> bool:
-    """Which folders are looked into: no `_…` but `_ProcessedFiles` of a table, and that with all below it."""
+    """Which folders are looked into: no `_…` but what the service has set aside of a table, with all below it."""
     parts = _parts(path)
     if parts[0] == _SCHEMA_SUFFIX:
         return False
-    return not parts[-1].startswith("_") or _is_processed(parts)
+    return not parts[-1].startswith("_") or bool(_set_aside(parts))
 
 
 def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
@@ -156,14 +159,14 @@ def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
 
 def _place_files(zone: Zone, files: list[Entry]) -> None:
     """Gives every file to its table folder. One look-up per file: files come by the hundred thousand."""
-    places: dict[str, tuple[TableFolder, bool, bool] | None] = {}
+    places: dict[str, tuple[TableFolder, str, bool] | None] = {}
     for entry in files:
         parent, _, name = entry.path.rpartition("/")
         if parent not in places:
             parts = _parts(parent)
             folder = _folder(zone, parts) if parent != LANDING_ZONE else None
             directly = len(parts) == _table_depth(parts)
-            places[parent] = (folder, _is_processed(parts), directly) if folder is not None else None
+            places[parent] = (folder, _set_aside(parts), directly) if folder is not None else None
         place = places[parent]
         if place is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:
@@ -171,9 +174,9 @@ def _place_files(zone: Zone, files: list[Entry]) -> None:
             elif not name.startswith("_"):
                 zone.strays.append(entry)
             continue
-        folder, processed, directly = place
-        if processed:
-            folder.processed.append(entry)
+        folder, aside, directly = place
+        if aside:
+            (folder.processed if aside == PROCESSED else folder.quarantined).append(entry)
         elif not name.startswith("_"):
             folder.files.append(entry)
         elif directly and name == METADATA:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.batch import Batch
 from lakemirror.replication.position import Manifest, Position
 
@@ -15,7 +16,7 @@ class Work:
 
     `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
     `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
-    that its content replaces the table's.
+    that its content replaces the table's. `detection`: how its files are found, as `_metadata.json` has it now.
     """
 
     expected: Position | None
@@ -27,6 +28,7 @@ class Work:
     rows_before: int = 0
     bytes_before: int = 0
     notes_before: tuple[str, ...] = ()
+    detection: Detection = field(default_factory=Detection)
 
     @property
     def replaces(self) -> bool:

@@ -22,6 +22,8 @@ from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.replication.schema import ROW_MARKER, Column, evolve
 
+CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
+
 _MOST_SHAPES = 24  # scans of differently shaped files that one apply joins; more make the plan slow
 
 
@@ -129,8 +131,12 @@ def next_batch(
 
 
 def _columns(file: ChangeFile) -> list[FileColumn]:
+    """The file's columns, and those that its partition folders give."""
     try:
-        return file_columns(file.footer)
+        found = file_columns(file.footer)
+        held = {column.name.lower() for column in found}
+        given = [name for name, _ in file.constants if name.lower() not in held]
+        return [*found, *(FileColumn(name, pa.string(), "string", encoding=CONSTANT) for name in given)]
     except pa.ArrowException as error:
         raise TableError(
             "file-unreadable", f"{file.entry.path}: its schema cannot be read: {error}", file=file.entry.path

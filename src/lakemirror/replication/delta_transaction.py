@@ -102,11 +102,11 @@ class DeltaTransaction:
         """Writes rows as new data files; a column `_change_type` makes change-data rows of those where it is set."""
         self._add(self._txn.writeFiles(rows._jdf))
 
-    def commit(self, app_id: str, version: int, *, manifest: str, mode: str) -> int:
-        """Commits everything with the `txn` action and the manifest; returns the table's new version."""
-        self._actions.append(
-            self._action({"txn": {"appId": app_id, "version": version, "lastUpdated": int(time.time() * 1000)}})
-        )
+    def commit(self, transactions: Mapping[str, int], *, manifest: str, mode: str) -> int:
+        """Commits everything with a `txn` action per application id, and the manifest; returns the new version."""
+        now = int(time.time() * 1000)
+        for app_id, number in transactions.items():
+            self._actions.append(self._action({"txn": {"appId": app_id, "version": number, "lastUpdated": now}}))
         jvm_mode = getattr(self._jvm.org.apache.spark.sql.SaveMode, mode)
         nothing = [self._none] * 5
         operation = self._delta.DeltaOperations.Write(jvm_mode, self._none, self._none, self._some(manifest), *nothing)

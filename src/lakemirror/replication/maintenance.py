@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from lakemirror.delta_log import latest_commits
 from lakemirror.errors import LakemirrorError
+from lakemirror.replication.applied_record import parse_detection, sweep
+from lakemirror.replication.table_log import read_table_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,12 +86,21 @@ class Maintenance:
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
             session.sql(statement).collect()
+            if statement.startswith("VACUUM"):
+                self._sweep_record(target)
             log.info("%s: %s", target, statement.split()[0].lower())
         except Exception as error:  # an apply was faster, or the engine stops: next time
             log.info("%s: %s given up: %s", target, statement.split()[0].lower(), str(error).splitlines()[0])
         finally:
             now = time.monotonic()
             self._not_before = now + _SHARE * (now - begun)
+
+    def _sweep_record(self, target: str) -> None:
+        """Parts of the record of applied paths that newer ones have taken in; kept as long as data files are."""
+        table = self._uri(target)
+        found = read_table_log(table)
+        if found is not None:
+            sweep(table, parse_detection(found.detection, target).segments, self._retention_hours * 3600)
 
 
 def commits_since_compaction(table: str) -> int:

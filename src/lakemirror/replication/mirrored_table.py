@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -23,9 +24,11 @@ from pyspark.sql import functions as F
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
+from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.replication import changes
+from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_work import Applied, Work
-from lakemirror.replication.batch import Batch, Range, next_batch
+from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, Range, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
 from lakemirror.replication.position import Manifest, Position
@@ -100,7 +103,8 @@ class MirroredTable:
     def _commit(
         self, txn: DeltaTransaction, work: Work, batch: Batch, before: Sequence[Column], uri_of: Any
     ) -> Applied:
-        metadata = _metadata(txn, work, batch)
+        detection = self._recorded(work, batch)
+        metadata = _metadata(txn, work, batch, detection)
         if metadata != txn.metadata:
             txn.set_metadata(metadata, replace=work.replaces)
         if work.replaces:
@@ -116,16 +120,22 @@ class MirroredTable:
                 feed = exists and metadata["configuration"].get("delta.enableChangeDataFeed", "").lower() == "true"
                 self._write_net_effect(txn, rows, work.key_columns, batch, before if exists else (), feed)
         position = Position(work.identity, work.generation, batch.files[-1].file.number)
-        manifest = _manifest(work, batch)
+        manifest = _manifest(work, batch, detection)
         failpoints.reach("apply.before-commit")
         version = txn.commit(
-            position.app_id,
-            position.number,
+            _transactions(position, batch),
             manifest=manifest.to_json(),
             mode="Append" if batch.append_only and exists else "Overwrite",
         )
         failpoints.reach("apply.after-commit")
         return Applied(batch, position, manifest, version)
+
+    def _recorded(self, work: Work, batch: Batch) -> Detection:
+        """The table's record of how files are found, with the batch's."""
+        if work.detection.strategy != LAST_UPDATE:
+            return work.detection
+        applied = AppliedPaths(self._path, work.detection.segments)
+        return replace(work.detection, segments=applied.with_paths(f.file.below for f in batch.files))
 
     def _partitions(self, batch: Batch) -> int:
         """As many as the cores can work at for a batch of some size, more where each would be too large."""
@@ -141,7 +151,7 @@ class MirroredTable:
         for items in shapes.values():
             names = {c.name.lower() for c in items[0].columns}
             marker = ROW_MARKER if any(c.name == ROW_MARKER for c in items[0].columns) else None
-            scans.append(Scan(tuple(uri_of(i.file.entry.path) for i in items), items[0].columns, marker))
+            scans.append(Scan(tuple(uri_of(i.file.path) for i in items), items[0].columns, marker, _constants(items)))
             if any(key.lower() not in names for key in work.key_columns):
                 absent += [i.file.number for i in items]
         table = [(c.name, c.type) for c in batch.columns]
@@ -197,7 +207,22 @@ class MirroredTable:
         return target.where(reduce(lambda a, b: a & b, within, condition) if within else condition)
 
 
-def _metadata(txn: DeltaTransaction, work: Work, batch: Batch) -> dict[str, Any]:
+def _transactions(position: Position, batch: Batch) -> dict[str, int]:
+    """The numbers that the commit sets, by application id: the position, and where each partition is."""
+    found = {position.app_id: position.number}
+    for item in batch.files:
+        if item.file.partition and item.file.sequence:
+            found[position.partition_app_id(item.file.partition)] = item.file.sequence
+    return found
+
+
+def _constants(items: Sequence[BatchFile]) -> dict[str, dict[int, str | None]]:
+    """The columns that no file of one shape holds, with the value for each file's number."""
+    names = [column.name for column in items[0].columns if column.encoding == CONSTANT]
+    return {name: {item.file.number: dict(item.file.constants)[name] for item in items} for name in names}
+
+
+def _metadata(txn: DeltaTransaction, work: Work, batch: Batch, detection: Detection) -> dict[str, Any]:
     """The table's `metaData` action after the batch."""
     before = txn.metadata
     if not before:
@@ -217,16 +242,19 @@ def _metadata(txn: DeltaTransaction, work: Work, batch: Batch) -> dict[str, Any]
         schema = to_delta(batch.columns)
     configuration[IDENTITY_PROPERTY] = work.identity
     configuration[KEYS_PROPERTY] = json.dumps(list(work.key_columns))
+    configuration.pop(DETECTION_PROPERTY, None)
+    if not detection.is_plain:
+        configuration[DETECTION_PROPERTY] = detection.to_json()
     return {**before, "schemaString": schema, "configuration": configuration}
 
 
-def _manifest(work: Work, batch: Batch) -> Manifest:
+def _manifest(work: Work, batch: Batch, detection: Detection) -> Manifest:
     last = batch.files[-1].file
     return Manifest(
         identity=work.identity,
         first=batch.files[0].file.number,
         last=last.number,
-        file=last.entry.name,
+        file=last.below,
         size=last.entry.size,
         modified=last.entry.modified,
         key_columns=work.key_columns,
@@ -234,6 +262,7 @@ def _manifest(work: Work, batch: Batch) -> Manifest:
         bytes=work.bytes_before + batch.bytes,
         committed=max(f.file.entry.modified for f in batch.files) / 1e9,
         notes=tuple(dict.fromkeys([*work.notes_before, *(w.message for w in batch.warnings)]))[:_MOST_NOTES],
+        detection=detection.to_json(),
     )
 
 

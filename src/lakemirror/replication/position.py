@@ -2,7 +2,11 @@
 
 A Delta `txn` action holds an application id and a number. The application id names the identity of the table folder
 and its generation, which grows with every recreation: the highest generation is the current one, whatever clocks say.
-The number is the last applied file's (contract section 9).
+The number is the last applied file's (contract section 9). Where each partition folder has a sequence of its own, a
+further application id each, with the folder at its end, holds the last number of that sequence.
+
+    lakemirror:<generation>:<identity>              files applied so far
+    lakemirror:<generation>:<identity>:region=eu    last number of that partition
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ class Position:
     def app_id(self) -> str:
         return f"{_PREFIX}:{self.generation}:{self.identity}"
 
+    def partition_app_id(self, partition: str) -> str:
+        return f"{self.app_id}:{partition}"
+
 
 def current_position(transactions: Mapping[str, int]) -> Position | None:
     """The table's position from its `txn` actions (number by application id); None where none is ours."""
@@ -39,21 +46,28 @@ def current_position(transactions: Mapping[str, int]) -> Position | None:
 
 
 def parse_app_id(app_id: str, number: int) -> Position | None:
-    """The position that a `txn` action means; None for an application that is not ours."""
+    """The position that a `txn` action means; None for an application that is not ours, and for a partition's."""
     prefix, _, rest = app_id.partition(":")
     generation, _, identity = rest.partition(":")
-    if prefix != _PREFIX or not generation.isdigit() or not identity:
+    if prefix != _PREFIX or not generation.isdigit() or not identity or ":" in identity:
         return None
     return Position(identity, int(generation), number)
+
+
+def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, int]:
+    """The last number of each partition folder, from a table's `txn` actions."""
+    prefix = f"{position.app_id}:"
+    return {app[len(prefix) :]: number for app, number in transactions.items() if app.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What one apply covered, as its commit records it (`userMetadata`).
 
-    `first` and `last` are the numbers of the batch's files. `file`, `size` and `modified` (nanoseconds) describe the
-    last one, to know it again. `key_columns` as declared. `rows` and `bytes` count all applies of this identity,
-    `notes` say what of its files the table could not keep as it was.
+    `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
+    `modified` (nanoseconds) describe the last one, to know it again. `key_columns` as declared. `rows` and `bytes`
+    count all applies of this identity, `notes` say what of its files the table could not keep as it was. `detection`:
+    the table's record of how its files are found, as in its property (`applied_record.py`).
     """
 
     identity: str
@@ -67,6 +81,7 @@ class Manifest:
     bytes: int = 0
     committed: float = 0.0  # of the newest change file: seconds since the epoch, 0 unknown
     notes: tuple[str, ...] = ()
+    detection: str = ""
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}

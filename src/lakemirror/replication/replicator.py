@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,13 +24,17 @@ import pyarrow.parquet as pq
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup
-from lakemirror.landing_zone.change_file import ChangeFile, Pending, Waiting, change_files, pending
+from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import ChangeFile, Waiting
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
-from lakemirror.landing_zone.metadata import TableMetadata, Warned, parse_metadata
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped, parse_metadata
+from lakemirror.landing_zone.pending import Pending, pending
+from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.replication.applied_record import AppliedPaths, Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.position import Manifest, Position
-from lakemirror.replication.table_log import TableLog, read_table_log
+from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
 
@@ -37,6 +42,8 @@ if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than m
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("lakemirror")
+
+_STEADY = 1.0  # seconds between two looks that make a delimited file complete
 
 
 @dataclass
@@ -56,6 +63,8 @@ class Look:
     waiting: Waiting | None = None
     error: LakemirrorError | None = None
     warnings: list[Warned] = field(default_factory=list)
+    detection: Detection = field(default_factory=Detection)
+    applied: AppliedFiles = field(default_factory=AppliedFiles)
 
     @property
     def position(self) -> int:
@@ -67,21 +76,28 @@ class Look:
     @property
     def leftovers(self) -> bool:
         """True where applied files but the newest still lie in the table folder."""
-        return any(number < self.position for number, _ in change_files(self.folder, self.metadata))
+        return bool(cleanup.leftovers(self.folder, self.metadata, self.applied))
 
-    def after(self, applied: Applied, work: Work) -> Look:
-        """The same look once a batch of it is applied: what is left of its files."""
-        left = self.pending.files[len(applied.batch.files) :]
+    def after(self, applied: Applied, work: Work, table: str) -> Look:
+        """The same look once a batch of it is applied: what is left of its files. `table`: the Delta table's path."""
+        manifest, taken = applied.manifest, [item.file for item in applied.batch.files]
+        detection = parse_detection(manifest.detection, table)
+        sequences = self.applied.sequences
+        if sequences is not None:
+            sequences = {**sequences, **{file.partition: file.sequence for file in taken}}
         return replace(
             self,
-            table_log=TableLog(applied.position, applied.manifest, applied.manifest.key_columns),
-            pending=replace(self.pending, files=left),
+            table_log=TableLog(applied.position, manifest, manifest.key_columns, manifest.detection),
+            pending=replace(self.pending, files=self.pending.files[len(taken) :]),
+            detection=detection,
+            applied=_applied_files(detection, applied.position.number, manifest, sequences, table),
             work=replace(
                 work,
                 expected=applied.position,
                 rows_before=applied.manifest.rows,
                 bytes_before=applied.manifest.bytes,
                 notes_before=applied.manifest.notes,
+                detection=detection,
             ),
             reseeding=False,
         )
@@ -96,6 +112,10 @@ class Replicator:
         self._storage = storage
         self._settings = settings
         self._footers: dict[str, tuple[str, pq.FileMetaData]] = {}
+        self._first_seen: dict[str, tuple[str, float]] = {}
+        self._sequences: tuple[Position, dict[str, int]] | None = None
+        self._reasons: dict[str, str] = {}
+        self._staging = Staging(storage)
         self._metadata: tuple[str, TableMetadata] | None = None
 
     def look(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> Look:
@@ -120,20 +140,25 @@ class Replicator:
             raise TableError(
                 "target-foreign", f"{self.target} holds a Delta table that lakemirror did not make", file=self.target
             )
+        found.detection = parse_detection(found.table_log.detection if found.table_log else "", self.target)
+        found.applied = self._applied(found.detection, at, found.table_log)
         found.identity = known = self._identify(found, at, mark)
         found.reseeding = at is not None and known != at.identity
         if not found.reseeding:
             self._check_keys(found)
+        self._read_progress(found)
         found.pending = pending(
             folder,
             found.metadata,
-            found.position,
+            found.applied,
             now=now,
             settle=self._settings.settle,
             read_footer=self._footer,
+            steady_at=partial(self._steady_at, now),
             limit=self._settings.batch_files,
-            applied=self._last_applied(found),
+            etags=self._last_applied(found),
         )
+        found.warnings += self._quarantined(folder)
         found.warnings += found.pending.warnings
         found.waiting = found.waiting or found.pending.waiting
         if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
@@ -156,46 +181,81 @@ class Replicator:
         from lakemirror.replication.mirrored_table import MirroredTable
 
         assert found.work is not None
-        files: list[ChangeFile] = list(found.pending.files)
+        files, bad = self._staged(found)
+        error: LakemirrorError | None = bad or found.pending.error
+        staged = list(files)
         table = MirroredTable(spark, self._storage.uri(self.target))
         trust = True
-        error: LakemirrorError | None = found.pending.error
-        while files:
-            try:
-                applied, bad = table.apply(
-                    found.work,
-                    files,
-                    self._storage.uri,
-                    most_files=self._settings.batch_files,
-                    most_bytes=self._settings.batch_bytes,
-                    trust_statistics=trust,
-                )
-            except UntrueStatistics:
-                trust = False
-                continue
-            except TableError as refused:
-                if refused.file is None or refused.code == "target-foreign":
-                    raise
-                error = refused
-                files = files[: _index(files, refused.file)]
-                continue
-            except (Py4JJavaError, PySparkException) as failure:
-                self._check_still_there(files)
-                if len(files) > 1:
-                    # which file it was is not always said: halve until one is left
-                    files = files[: len(files) // 2]
+        try:
+            while files:
+                try:
+                    applied, bad = table.apply(
+                        found.work,
+                        files,
+                        self._storage.uri,
+                        most_files=self._settings.batch_files,
+                        most_bytes=self._settings.batch_bytes,
+                        trust_statistics=trust,
+                    )
+                except UntrueStatistics:
+                    trust = False
                     continue
-                raise _unknown(failure, files[0]) from failure
-            if bad is not None:
-                error = bad
-            return applied, error
-        return None, error
+                except TableError as refused:
+                    if refused.file is None or refused.code == "target-foreign":
+                        raise
+                    error = refused
+                    files = files[: _index(files, refused.file)]
+                    continue
+                except (Py4JJavaError, PySparkException) as failure:
+                    self._check_still_there(files)
+                    if len(files) > 1:
+                        # which file it was is not always said: halve until one is left
+                        files = files[: len(files) // 2]
+                        continue
+                    raise _unknown(failure, files[0]) from failure
+                if bad is not None:
+                    error = bad
+                return applied, error
+            return None, error
+        finally:
+            self._staging.clear(staged)
 
-    def retire(self, found: Look, position: int) -> int:
+    def _staged(self, found: Look) -> tuple[list[ChangeFile], TableError | None]:
+        """The files of one batch as Spark can read them, and the error of the one behind them."""
+        if not needs_staging(found.metadata):
+            return list(found.pending.files), None
+        staged: list[ChangeFile] = []
+        size = 0
+        for file in found.pending.files[: self._settings.batch_files]:
+            size += file.entry.size
+            if staged and size > self._settings.batch_bytes:
+                break
+            try:
+                staged.append(self._staging.stage(file, found.metadata, undeclared=self._settings.undeclared_columns))
+            except TableError as error:
+                self._check_still_there([file])
+                return staged, error
+            except FileNotFoundError as error:
+                raise LakemirrorError("concurrent-commit", f"{file.entry.path} is gone") from error
+        return staged, None
+
+    def quarantine(self, found: Look, error: LakemirrorError | None) -> bool:
+        """Sets a bad file aside where that is asked for (`on_bad_file`); True where the table can go on."""
+        if error is None or self._settings.on_bad_file != "quarantine" or error.code not in cleanup.QUARANTINABLE:
+            return False
+        entry = next((each for each in found.folder.files if each.path == error.file), None)
+        if entry is None:
+            return False
+        place = cleanup.quarantine(self._storage, found.folder, entry, error)
+        if place is not None:
+            log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
+        return place is not None
+
+    def retire(self, found: Look) -> int:
         """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
         try:
             failpoints.reach("retire.before-move")
-            return len(cleanup.retire(self._storage, found.folder, found.metadata, position))
+            return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
             return 0
@@ -227,7 +287,7 @@ class Replicator:
         if at is not None:
             manifest = found.table_log.manifest if found.table_log else None
             last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
-            so_far = AppliedSoFar(at.identity, at.number, last)
+            so_far = AppliedSoFar(at.identity, at.number, last, found.applied)
         failpoints.reach("identity.before-marker")
         decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
         if decided.warning is not None:
@@ -245,10 +305,49 @@ class Replicator:
                 file=found.folder.metadata.path if found.folder.metadata else None,
             )
 
-    def _last_applied(self, found: Look) -> dict[int, str]:
-        """The etag of the newest applied file, which stays in the folder, by its number."""
+    def _last_applied(self, found: Look) -> dict[str, str]:
+        """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
-        return {manifest.last: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+
+    def _read_progress(self, found: Look) -> None:
+        """How files are found from here on, and which are applied; nothing is where the folder was made again."""
+        before = Detection() if found.reseeding else found.detection
+        found.detection = declared(before, found.metadata, found.position, str(self.name))
+        at = found.table_log.position if found.table_log and not found.reseeding else None
+        found.applied = self._applied(found.detection, at, found.table_log)
+
+    def _applied(self, detection: Detection, at: Position | None, table_log: TableLog | None) -> AppliedFiles:
+        sequences: dict[str, int] | None = None
+        if detection.partitioned and detection.strategy != LAST_UPDATE:
+            sequences = {}
+            if at is not None:
+                if self._sequences is None or self._sequences[0] != at:
+                    self._sequences = (at, read_sequences(self._storage.uri(self.target), at))
+                sequences = self._sequences[1]
+        manifest = table_log.manifest if table_log else None
+        table = self._storage.uri(self.target)
+        return _applied_files(detection, at.number if at else 0, manifest, sequences, table)
+
+    def _steady_at(self, now: float, entry: Entry) -> float:
+        """When a delimited file counts as complete: seen unchanged for a second, or settled before (section 4)."""
+        settled = entry.modified / 1e9 + self._settings.settle
+        if now >= settled:
+            return settled
+        etag, since = self._first_seen.get(entry.path, ("", now))
+        if etag != entry.etag:
+            since = now
+            self._first_seen[entry.path] = (entry.etag, now)
+        return min(settled, since + _STEADY)
+
+    def _quarantined(self, folder: TableFolder) -> list[Warned]:
+        found = []
+        for entry in folder.quarantined:
+            if not entry.name.endswith(cleanup.REASON_SUFFIX):
+                if entry.path not in self._reasons:
+                    self._reasons[entry.path] = cleanup.quarantine_reason(self._storage, entry.path)
+                found.append(Warned("file-quarantined", f"set aside: {self._reasons[entry.path]}", entry.path))
+        return capped(found)
 
     def _work(self, found: Look, at: Position | None, known: str) -> Work:
         manifest: Manifest | None = None if found.reseeding or not found.table_log else found.table_log.manifest
@@ -262,6 +361,7 @@ class Replicator:
             rows_before=manifest.rows if manifest else 0,
             bytes_before=manifest.bytes if manifest else 0,
             notes_before=manifest.notes if manifest else (),
+            detection=found.detection,
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:
@@ -270,6 +370,13 @@ class Replicator:
             entry = self._storage.stat(file.entry.path)
             if entry is None or entry.etag != file.entry.etag:
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
+
+
+def _applied_files(
+    detection: Detection, count: int, manifest: Manifest | None, sequences: Mapping[str, int] | None, table: str
+) -> AppliedFiles:
+    paths = AppliedPaths(table, detection.segments) if detection.strategy == LAST_UPDATE else None
+    return AppliedFiles(count, sequences, paths, detection.numbered, manifest.file if manifest else "")
 
 
 def table_properties(settings: Settings) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone import cleanup
+from lakemirror.landing_zone import cleanup, staging
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
@@ -67,6 +67,7 @@ class Scheduler:
         self._sessions = threading.local()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        staging.sweep(storage)
 
     def tick(self, now: float | None = None) -> int:
         """Looks at everything once and starts what there is to do; returns how many tables got work.
@@ -85,6 +86,8 @@ class Scheduler:
             if replicator is None:
                 replicator = self._replicators[name] = Replicator(self._storage, name, self._settings)
             look = replicator.look(folder, now=now)
+            while name not in ambiguous and replicator.quarantine(look, look.error):
+                look = replicator.look(scan(self._storage).tables.get(name, folder), now=now)
             if name in ambiguous:
                 look.work = None
                 look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
@@ -194,21 +197,23 @@ class Scheduler:
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._session(), look)
         if applied is not None:
-            taken = len(applied.batch.files)
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
-                files=taken,
+                files=len(applied.batch.files),
                 rows=applied.manifest.rows,
                 bytes=applied.manifest.bytes,
                 commit_time=applied.manifest.committed,
             )
             if self._observer is not None:
                 self._observer.applied(name, applied)
-            replicator.retire(look, applied.position.number)
-            if taken < len(look.pending.files) and error is None:
-                assert look.work is not None
-                return look.after(applied, look.work)
+            assert look.work is not None
+            look = look.after(applied, look.work, self._storage.uri(replicator.target))
+            replicator.retire(look)
+            if look.pending.files and error is None:
+                return look
+        if replicator.quarantine(look, error):
+            return self._look_again(name)
         if error is not None:
             self._failed(name, look, error)
             return None
@@ -242,7 +247,7 @@ class Scheduler:
     def _tidy(self, replicator: Replicator, look: Look, now: float) -> None:
         """What needs no commit: moves that failed before, and files whose time is over."""
         if look.leftovers:
-            replicator.retire(look, look.position)
+            replicator.retire(look)
         if look.folder.processed:
             cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.delta_log import Action, latest_commits, read_snapshot
-from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest
+from lakemirror.replication.applied_record import DETECTION_PROPERTY
+from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
 
 KEYS_PROPERTY = "lakemirror.keyColumns"
 
@@ -17,12 +18,13 @@ KEYS_PROPERTY = "lakemirror.keyColumns"
 class TableLog:
     """What the log says. `position` None: the table is not ours. `manifest` None: its commit is gone from the log.
 
-    `key_columns` as last declared; empty where none were.
+    `key_columns` as last declared; empty where none were. `detection`: the record of how files are found.
     """
 
     position: Position | None
     manifest: Manifest | None
     key_columns: tuple[str, ...] = ()
+    detection: str = ""
 
 
 def read_table_log(table: str, version: int | None = None) -> TableLog | None:
@@ -43,13 +45,24 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         if position is not None:
             manifest = _manifest(actions)
-            return TableLog(position, manifest, manifest.key_columns if manifest else ())
+            if manifest is None:
+                break
+            return TableLog(position, manifest, manifest.key_columns, manifest.detection)
     snapshot = read_snapshot(table, version)
     if snapshot is None:
         return TableLog(None, None) if found_any else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})
-    keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
-    return TableLog(position, None, tuple(keys))
+    properties = snapshot.metadata.configuration
+    keys = json.loads(properties.get(KEYS_PROPERTY, "[]"))
+    return TableLog(position, None, tuple(keys), properties.get(DETECTION_PROPERTY, ""))
+
+
+def read_sequences(table: str, position: Position) -> dict[str, int]:
+    """The last number of each partition folder of the table."""
+    snapshot = read_snapshot(table)
+    if snapshot is None:
+        return {}
+    return sequences({app: t.version for app, t in snapshot.transactions.items()}, position)
 
 
 def _manifest(actions: Sequence[Action]) -> Manifest | None:

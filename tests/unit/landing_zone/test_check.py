@@ -150,19 +150,13 @@ def test_metadata_warnings_and_many_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_engine_does_not_apply_yet(tmp_path: Path) -> None:
-    database(tmp_path, metadata='{"fileFormat": "CSV"}')
-    write(tmp_path, f"orders/{file_name(1, 'csv')}", "id\r\n1")
-    assert codes(check(tmp_path)) == ["not-supported"]
-
-
 def test_files_without_numbers_are_read_under_last_update_detection(tmp_path: Path) -> None:
     database(tmp_path, metadata='{"keyColumns": ["id"], "fileDetectionStrategy": "LastUpdateTimeFileDetection"}')
     for second, (name, value) in enumerate([("z", 1), ("a", "x")]):
         os.utime(write(tmp_path, f"orders/{name}.parquet", parquet(pa.table({"id": [value]}))), (1000, 1000 + second))
     found = check(tmp_path)
-    assert codes(found) == ["not-supported", "type-changed"]
-    assert found[1].file == f"{ORDERS}/a.parquet"
+    assert codes(found) == ["type-changed"]
+    assert found[0].file == f"{ORDERS}/a.parquet"
 
 
 # names and numbers

@@ -19,7 +19,6 @@ from lakemirror.landing_zone.metadata import (
     Warned,
     capped,
     parse_metadata,
-    unsupported,
 )
 
 FILE = "Files/LandingZone/orders/_metadata.json"
@@ -349,23 +348,6 @@ def test_a_document_of_business_central() -> None:
     )
     assert (metadata.file_format, metadata.file_extension) == ("CSV", "csv")
     assert metadata.key_columns == ("systemId-2000000000", "$Company")
-
-
-# what the engine does not apply yet
-
-
-@pytest.mark.parametrize(
-    "document", [{"fileFormat": "CSV"}, {"fileDetectionStrategy": LAST_UPDATE}, {"isPartitionEnabled": "true"}]
-)
-def test_later_parts_are_read_and_named_as_not_supported(document: Any) -> None:
-    error = unsupported(parse(document))
-    assert error is not None
-    assert (error.code, error.file) == ("not-supported", FILE)
-
-
-def test_parquet_in_sequence_is_supported() -> None:
-    assert unsupported(TableMetadata()) is None
-    assert unsupported(parse({"keyColumns": ["id"], "isUpsertDefaultRowMarker": True})) is None
 
 
 # whatever is in the file: metadata or one error

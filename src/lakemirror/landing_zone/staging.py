@@ -1,0 +1,83 @@
+"""Change files under names of their own, where Spark cannot read them as they lie.
+
+Spark tells the rows of several files apart by the file's name. In a folder that is one sequence that name is the
+number that orders them. Everything else is staged: a Parquet file found by its time or in a partition as a second
+name of the same file, delimited text as Parquet with its rows in their order.
+
+    orders/region=eu/00000000000000000007.csv  ─▶  Files/_Staged/<process>/00000000000000000012.parquet
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.storage import Storage
+
+STAGED = "Files/_Staged"
+
+
+class Staging:
+    """The staged files of one table in one process. What a killed process leaves is removed by `sweep`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._place = f"{STAGED}/{uuid.uuid4().hex}"
+
+    def stage(self, file: ChangeFile, metadata: TableMetadata, *, undeclared: str) -> ChangeFile:
+        """The file as Spark is to read it. TableError where its rows cannot be read; FileNotFoundError.
+
+        `undeclared`: what becomes of columns that SchemaDefinition does not name, `error` or `string`.
+        """
+        if metadata.file_format == "Parquet":
+            if metadata.file_detection_strategy == SEQUENTIAL and not metadata.partitioned:
+                return file
+            target = self._target(file)
+            self._storage.link(file.entry.path, target)
+            return replace(file, read_from=target)
+        from lakemirror.landing_zone.delimited import convert
+
+        target = self._target(file)
+        with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
+            convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+        with self._storage.open(target) as converted:
+            return replace(file, read_from=target, footer=pq.read_metadata(pa.PythonFile(converted, mode="r")))
+
+    def clear(self, files: Iterable[ChangeFile]) -> None:
+        """Removes the staged files among these."""
+        for file in files:
+            if file.read_from:
+                self._storage.delete(file.read_from)
+
+    def _target(self, file: ChangeFile) -> str:
+        return f"{self._place}/{file.number:020d}.parquet"
+
+
+def needs_staging(metadata: TableMetadata) -> bool:
+    """True where the table's files cannot be read as they lie."""
+    plain = metadata.file_detection_strategy == SEQUENTIAL and not metadata.partitioned
+    return not plain or metadata.file_format != "Parquet"
+
+
+def sweep(storage: Storage, older_than: float = 86_400.0, now: float | None = None) -> None:
+    """Removes what killed processes have left, once it is so many seconds old."""
+    before = ((time.time() if now is None else now) - older_than) * 1e9
+    try:
+        listing = storage.list(STAGED)
+    except (FileNotFoundError, LakemirrorError):
+        return
+    young = {entry.path.rpartition("/")[0] for entry in listing.files if entry.modified >= before}
+    for folder in listing.folders:
+        if folder not in young:
+            storage.delete(folder)
+
+
+__all__ = ["STAGED", "Staging", "needs_staging", "sweep"]
