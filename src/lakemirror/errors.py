@@ -59,6 +59,9 @@ CODES: dict[str, Kind] = {
     "column-name-invalid": Kind(
         False, 3, 422, "Replace the file by one without space , ; { } ( ) = tab or newline in the column name."
     ),
+    "column-undeclared": Kind(
+        False, 3, 422, "Name the column in SchemaDefinition, or set undeclared_columns to string."
+    ),
     "type-changed": Kind(
         False, 3, 409, "Replace the file by one with the table's type, or delete the table folder and publish it anew."
     ),

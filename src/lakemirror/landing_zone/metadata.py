@@ -228,6 +228,9 @@ def _metadata(members: _Members) -> TableMetadata:
     else:
         delimited = _delimited(format_members)
         columns = _columns(schema)
+        if not columns:
+            message = f"{_name(file)} has no SchemaDefinition: every column is a string"
+            members.warnings.append(Warned("schema-undeclared", message, file))
     if extension is None:
         if format_ == "DelimitedText":
             raise _invalid(file, "lacks fileExtension, which DelimitedText needs")

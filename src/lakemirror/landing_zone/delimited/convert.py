@@ -1,0 +1,199 @@
+"""One delimited file as one Parquet file, row by row in its order, with bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.delimited.fast_reader import Inexact, fast_columns
+from lakemirror.landing_zone.delimited.records import Record, RecordReader
+from lakemirror.landing_zone.delimited.text_source import utf8_blocks
+from lakemirror.landing_zone.delimited.values import BadValue, arrow_type, converted
+from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata
+
+_ROWS = 20_000  # that the exact reader gathers
+_GROUP_BYTES = 64 * 1024 * 1024
+
+
+def convert(
+    source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error"
+) -> None:
+    """Writes the rows of a delimited file as Parquet, in their order. The source is read more than once: it can seek.
+
+    `file` names it in errors, and by its suffix how it is compressed. `undeclared`: a column that SchemaDefinition
+    does not name is an `error` or a column of `string`s. TableError `file-unreadable`, `value-invalid`,
+    `row-marker-invalid`, `column-undeclared`, `columns-ambiguous`, `column-name-invalid`, with line and column where
+    they exist; what was written is then of no use.
+    """
+    writer: pq.ParquetWriter | None = None
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    try:
+        for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared):
+            writer = writer or pq.ParquetWriter(target, batch.schema)
+            gathered.append(batch)
+            size += batch.nbytes
+            if size >= _GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(gathered))
+                gathered, size = [], 0
+        if writer is not None and gathered:
+            writer.write_table(pa.Table.from_batches(gathered))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def read_columns(
+    source: IO[bytes], *, file: str, metadata: TableMetadata, undeclared: str = "error"
+) -> Iterator[pa.RecordBatch]:
+    """The same rows as typed columns, in blocks: at least one, which may have no row."""
+    form = metadata.delimited or DelimitedFormat()
+    exact = _Exact(source, file, form)
+    types = _types(exact.names, file, metadata, undeclared)
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
+    yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    done = 0
+    try:
+        for texts in fast_columns(exact.rest(), list(types), form, form.null_value):
+            yield _typed(texts, types, schema)
+            done += texts.num_rows
+        return
+    except (Inexact, BadValue):
+        pass  # the exact reader says where, or gives the rows that follow
+    seen = 0
+    for texts, lines in _Exact(source, file, form).columns():
+        if seen + texts.num_rows > done:
+            yield _exactly_typed(texts, lines, max(0, done - seen), types, schema, file)
+        seen += texts.num_rows
+
+
+class _Exact:
+    """The file by the exact reader: `names` from its first row, then the rows behind it."""
+
+    def __init__(self, source: IO[bytes], file: str, form: DelimitedFormat) -> None:
+        source.seek(0)
+        self._file = file
+        self._form = form
+        self._reader = RecordReader(utf8_blocks(source, file, form.encoding), form, file)
+        self._records = iter(self._reader)
+        self.names = self._header()
+
+    def rest(self) -> Iterator[bytes]:
+        return self._reader.rest()
+
+    def columns(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """Blocks of rows as columns of strings, with the line on which each row begins."""
+        rows: list[list[str | None]] = []
+        lines: list[int] = []
+        for record in self._records:
+            if len(record.fields) == 1 and len(self.names) > 1 and record.fields[0] == (b"", False):
+                continue
+            if len(record.fields) != len(self.names):
+                raise self._error(
+                    "value-invalid", f"{len(record.fields)} fields where the header has {len(self.names)}", record
+                )
+            rows.append(self._texts(record))
+            lines.append(record.line)
+            if len(rows) >= _ROWS:
+                yield self._batch(rows), lines
+                rows, lines = [], []
+        if rows:
+            yield self._batch(rows), lines
+
+    def _header(self) -> list[str]:
+        record = next(self._records, None)
+        if record is None:
+            raise TableError("file-unreadable", f"{self._file} holds no header", file=self._file)
+        names = [self._decode(field.text, record, name="the header") for field in record.fields]
+        seen: dict[str, str] = {}
+        for number, name in enumerate(names, start=1):
+            if not name.strip():
+                raise TableError(
+                    "column-name-invalid", f"{self._file}: column {number} of the header has no name", file=self._file
+                )
+            if name.lower() in seen:
+                first = seen[name.lower()]
+                raise TableError(
+                    "columns-ambiguous", f"{self._file}: the header names {first!r} and {name!r}", file=self._file,
+                    column=name,
+                )  # fmt: skip
+            seen[name.lower()] = name
+        return names
+
+    def _texts(self, record: Record) -> list[str | None]:
+        null = self._form.null_value
+        found: list[str | None] = []
+        for field, name in zip(record.fields, self.names, strict=True):
+            text = self._decode(field.text, record, name=name)
+            is_null = text == null if null is not None else not text and not field.quoted
+            found.append(None if is_null else text)
+        return found
+
+    def _decode(self, text: bytes, record: Record, name: str) -> str:
+        try:
+            return text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            shown = text[:100].decode("utf-8", "backslashreplace")
+            raise self._error("value-invalid", f"column {name}: {shown!r} is not UTF-8", record, name) from error
+
+    def _batch(self, rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=self.names)
+
+    def _error(self, code: str, what: str, record: Record, column: str | None = None) -> TableError:
+        message = f"{self._file}, line {record.line}: {what}"
+        return TableError(code, message, file=self._file, row=record.line, column=column)
+
+
+def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str) -> dict[str, str]:
+    """The table type of every column of the file, in its order; the row marker's is `int`."""
+    declared = {column.name.lower(): column.table_type for column in metadata.columns}
+    types = {}
+    for name in names:
+        if name == ROW_MARKER:
+            types[name] = "int"
+        elif name.lower() in declared:
+            types[name] = declared[name.lower()]
+        elif metadata.columns and undeclared != "string":
+            raise TableError(
+                "column-undeclared",
+                f"{file}: SchemaDefinition does not name the column {name!r}",
+                file=file,
+                column=name,
+            )
+        else:
+            types[name] = "string"
+    return types
+
+
+def _typed(texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [converted(texts.column(place), kind) for place, kind in enumerate(types.values())], schema=schema
+    )
+
+
+def _exactly_typed(
+    texts: pa.RecordBatch, lines: Sequence[int], skip: int, types: Mapping[str, str], schema: pa.Schema, file: str
+) -> pa.RecordBatch:
+    """The rows behind the first `skip`; TableError for the first value that does not convert, by line, then column."""
+    texts, lines = texts.slice(skip), lines[skip:]
+    found, bad = [], []
+    for place, (name, kind) in enumerate(types.items()):
+        try:
+            found.append(converted(texts.column(place), kind))
+        except BadValue as value:
+            bad.append((value.place, name, kind, value.text))
+    if bad:
+        place, name, kind, text = min(bad, key=lambda each: each[0])
+        shown = text if len(text) <= 100 else text[:99] + "…"
+        code = "row-marker-invalid" if name == ROW_MARKER else "value-invalid"
+        what = "an integer" if name == ROW_MARKER else kind
+        raise TableError(
+            code, f"{file}, line {lines[place]}, column {name}: {shown!r} is not {what}", file=file, row=lines[place],
+            column=name,
+        )  # fmt: skip
+    return pa.RecordBatch.from_arrays(found, schema=schema)

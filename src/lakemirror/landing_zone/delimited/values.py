@@ -1,0 +1,244 @@
+"""Text as values of the declared types (contract section 6): whole columns at once, single values where that fails.
+
+A column is cast by Arrow where Arrow reads text as the contract does; what it refuses is looked at value by value,
+which also finds the first one that does not convert.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class BadValue(Exception):
+    """The value at this place of the column does not convert."""
+
+    def __init__(self, place: int, text: str) -> None:
+        super().__init__(text)
+        self.place = place
+        self.text = text
+
+
+def arrow_type(table_type: str) -> pa.DataType:
+    """The Arrow type of a column whose table type is that."""
+    if table_type.startswith("decimal("):
+        precision, scale = table_type.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return _ARROW[table_type]
+
+
+def converted(texts: pa.Array, table_type: str) -> pa.Array:
+    """The column's values; `BadValue` at the first that does not convert. NULL stays NULL.
+
+    Outside of strings an empty text is NULL too, and blanks around a value are passed over.
+    """
+    kind = arrow_type(table_type)
+    if table_type == "string":
+        return texts
+    if pc.any(pc.equal(texts, "")).as_py():
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    fast = _FAST.get(table_type)
+    if fast is not None or table_type.startswith("decimal("):
+        found = (fast or _cast)(texts, kind)
+        if found is not None:
+            return found
+    return _one_by_one(texts, _EXACT.get(table_type) or _decimal_of(kind), kind)
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        return texts.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _whole(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    found = _cast(texts, kind)
+    # Arrow takes 0x1F for a number
+    if found is not None and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        return None
+    return found
+
+
+def _real(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    found = _cast(texts, kind)
+    if found is None or pc.any(pc.or_kleene(pc.is_inf(found), pc.is_nan(found))).as_py():
+        return None
+    return found
+
+
+def _boolean(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    place = pc.index_in(pc.ascii_lower(texts), value_set=pa.array(["false", "true", "0", "1"]))
+    if place.null_count != texts.null_count:
+        return None
+    return pc.equal(pc.bit_wise_and(place, 1), 1)
+
+
+def _date(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    lengths = pc.min_max(pc.binary_length(texts)).as_py()
+    return _cast(texts, kind) if lengths["min"] in (10, None) and lengths["max"] in (10, None) else None
+
+
+def _moment(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """ISO forms; those without zone are UTC. Arrow casts a column only where all or none have one."""
+    naive = _cast(texts, pa.timestamp("us"))
+    if naive is not None:
+        return naive.cast(kind)  # keeps the instants: as UTC
+    found = _cast(texts, kind)
+    if found is not None:
+        return found
+    cut = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
+    zoned = pc.match_substring_regex(cut, r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
+    cut = pc.if_else(zoned, cut, pc.binary_join_element_wise(cut, "Z", ""))
+    return _cast(cut, kind)
+
+
+def _one_by_one(texts: pa.Array, exact: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
+    values = []
+    for place, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(None if text is None else exact(text))
+        except (ValueError, ArithmeticError) as error:
+            raise BadValue(place, text) from error
+    return pa.array(values, kind)
+
+
+def _exact_whole(bits: int) -> Callable[[str], int]:
+    def exact(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError(text)
+        value = int(text)
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise ValueError(text)
+        return value
+
+    return exact
+
+
+def _exact_real(text: str) -> float:
+    match = _REAL.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    value = float(text)
+    if math.isinf(value) and match["number"]:
+        raise ValueError(text)
+    return value
+
+
+def _exact_single(text: str) -> float:
+    value = _exact_real(text)
+    if math.isfinite(value) and abs(value) >= 2.0**128 * (1 - 2.0**-25):
+        raise ValueError(text)
+    return value
+
+
+def _exact_boolean(text: str) -> bool:
+    if not _BOOL.fullmatch(text):
+        raise ValueError(text)
+    return text.strip().lower() in ("true", "1")
+
+
+def _exact_date(text: str) -> dt.date:
+    if not _DATE.fullmatch(text):
+        raise ValueError(text)
+    return dt.date.fromisoformat(text.strip())
+
+
+def _exact_moment(text: str) -> dt.datetime:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    part = match.groupdict()
+    fraction = (part["fraction"] or "")[:6].ljust(6, "0")
+    year, month, day, hour, minute, second = (int(part[name] or 0) for name in _PARTS)
+    value = dt.datetime(year, month, day, hour, minute, second, int(fraction), dt.timezone.utc)
+    if part["sign"]:
+        away = dt.timedelta(hours=int(part["zh"]), minutes=int(part["zm"] or 0))
+        if int(part["zh"]) > 18 or int(part["zm"] or 0) > 59:
+            raise ValueError(text)
+        value = value - away if part["sign"] == "+" else value + away
+    return value
+
+
+def _exact_bytes(text: str) -> bytes:
+    text = text.strip()
+    if _HEX.fullmatch(text):
+        return binascii.unhexlify(text[2:])
+    return base64.b64decode(text, validate=True)  # which may begin with 0x too
+
+
+def _decimal_of(kind: pa.DataType) -> Callable[[str], Decimal]:
+    limit, step = Decimal(10) ** (kind.precision - kind.scale), Decimal(1).scaleb(-kind.scale)
+
+    def exact(text: str) -> Decimal:
+        match = _REAL.fullmatch(text)
+        if match is None or not match["number"] or len(text) > 400:
+            raise ValueError(text)
+        value = Decimal(text.strip())
+        if abs(value.adjusted()) > 400 and value:
+            raise ValueError(text)
+        with localcontext(Context(prec=1000)):
+            if abs(value) >= limit or value.quantize(step) != value:
+                raise ValueError(text)
+            return value.quantize(step)
+
+    return exact
+
+
+_PARTS = ("year", "month", "day", "hour", "minute", "second")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,40}\s*")
+_REAL = re.compile(
+    r"\s*[+-]?(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,6})?)|nan|inf|infinity)\s*",
+    re.IGNORECASE | re.ASCII,
+)
+_BOOL = re.compile(r"\s*(?:true|false|0|1)\s*", re.IGNORECASE | re.ASCII)
+_HEX = re.compile(r"0[xX](?:[0-9A-Fa-f]{2})*")
+_DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}\s*")
+_MOMENT = re.compile(
+    r"\s*(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+    r"(?:[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
+    r"\s?(?:Z|(?P<sign>[+-])(?P<zh>[0-9]{2}):?(?P<zm>[0-9]{2})?)?)?\s*",
+    re.IGNORECASE | re.ASCII,
+)
+_ARROW: dict[str, pa.DataType] = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "binary": pa.binary(),
+}
+_FAST: dict[str, Callable[[pa.Array, pa.DataType], pa.Array | None]] = {
+    "smallint": _whole,
+    "int": _whole,
+    "bigint": _whole,
+    "float": _real,
+    "double": _real,
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _moment,
+}
+_EXACT: dict[str, Callable[[str], Any]] = {
+    "smallint": _exact_whole(16),
+    "int": _exact_whole(32),
+    "bigint": _exact_whole(64),
+    "float": _exact_single,
+    "double": _exact_real,
+    "boolean": _exact_boolean,
+    "date": _exact_date,
+    "timestamp": _exact_moment,
+    "binary": _exact_bytes,
+}
