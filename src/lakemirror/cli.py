@@ -128,6 +128,9 @@ def status(database: Database, as_json: Json = False) -> None:
         )
     else:
         _print_status(found.tables)
+        if found.partner is not None:
+            source = f"{found.partner.source_type} {found.partner.source_version}".strip()
+            print(f"published by {found.partner.name or 'an unnamed partner'}" + (f" from {source}" if source else ""))
         for warned in found.warnings:
             print(f"warning {warned.code}: {warned.message}")
     if failed:

@@ -18,6 +18,7 @@ NAMES = (
     "retire.before-move",
     "retire.between-moves",
     "quarantine.after-move",
+    "move.before-move",
     "drop.before-move",
     "drop.after-move",
     "status.before-write",

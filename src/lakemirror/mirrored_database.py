@@ -8,6 +8,7 @@ MirroredDatabase("shop").status()   without a JVM
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror import failpoints, monitoring
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
 from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.maintenance import Maintenance
@@ -28,9 +30,12 @@ from lakemirror.storage import LocalStorage, Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("lakemirror")
+
 DEFINITION = "mirroring.json"
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+_WAITED_FOR = ("database-missing", "definition-invalid", "setting-invalid")
 _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
 _REFRESH = 30.0  # seconds after which the status files are written again though nothing changed
 
@@ -116,23 +121,35 @@ class MirroredDatabase:
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
         """Applies what arrives until `stop` is set; then finishes the commits at work and returns.
 
-        Reacts within about `settings.poll`. Errors as for `sync`; a store that does not answer is waited for.
+        Reacts within about `settings.poll`. Errors as for `sync`; a store that does not answer is waited for. A
+        `mirroring.json` that changes is read again, but for what concerns Spark; while it is invalid, nothing is
+        applied and the status says so.
         """
         stop = stop or threading.Event()
         scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer)
         maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
         writer = _StatusWriter(self.storage, scheduler)
         idle_since = time.monotonic()
+        definition = self._definition()
         trouble = 0
         try:
             self._require_zone()
             while not stop.is_set():
                 begun = time.monotonic()
                 try:
+                    if definition != (now_defined := self._definition()):
+                        self.settings = self._resolve()
+                        definition = now_defined
+                        scheduler.stop()
+                        spark = scheduler.spark
+                        scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer, spark)
+                        maintenance.retain(self.settings.retention_in_days)
+                        writer.scheduler = scheduler
+                        log.info("%s has changed: its settings hold from now on, but those of Spark", DEFINITION)
                     worked = self._tick(scheduler)
                     trouble = 0
                 except LakemirrorError as error:
-                    if not error.retry and error.code != "database-missing":
+                    if not error.retry and error.code not in _WAITED_FOR:
                         raise
                     worked, trouble = 0, trouble + 1
                     writer.error = error
@@ -166,7 +183,9 @@ class MirroredDatabase:
         for name, folder in zone.tables.items():
             look = Replicator(self.storage, name, self.settings).look(folder, mark=False)
             tables.append(status_now(name, look, last.get(str(name))))
-        return replace(stored, tables=tuple(tables), warnings=tuple(skipped_warnings(zone)))
+        partner, warned = read_partner(self.storage, zone)
+        warnings = (*skipped_warnings(zone), *([warned] if warned else ()))
+        return replace(stored, tables=tuple(tables), warnings=warnings, partner=partner)
 
     def _tick(self, scheduler: Scheduler) -> int:
         if scheduler.broken:
@@ -182,6 +201,11 @@ class MirroredDatabase:
 
     def _missing(self) -> LakemirrorError:
         return LakemirrorError("database-missing", f"{self.storage.uri()} has no {LANDING_ZONE}")
+
+    def _definition(self) -> str:
+        """Changes whenever `mirroring.json` does."""
+        entry = self.storage.stat(DEFINITION)
+        return entry.etag if entry else ""
 
     def _resolve(self) -> Settings:
         try:
@@ -236,18 +260,20 @@ class _StatusWriter:
     def __init__(self, storage: Storage, scheduler: Scheduler) -> None:
         self.error: LakemirrorError | None = None
         self._storage = storage
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._written: monitoring.DatabaseStatus | None = None
         self._when = 0.0
 
     def write(self, status: str) -> None:
         """A store that does not take it now gets it next time: the status is nobody's truth."""
+        partner, warned = read_partner(self._storage, self.scheduler.zone)
         now = monitoring.DatabaseStatus(
             status,
             self.error.code if self.error else "",
             self.error.message if self.error else "",
-            tuple(table_status(name, state) for name, state in list(self._scheduler.states.items())),
-            tuple(skipped_warnings(self._scheduler.zone)),
+            tuple(table_status(name, state) for name, state in list(self.scheduler.states.items())),
+            (*skipped_warnings(self.scheduler.zone), *([warned] if warned else ())),
+            partner,
         )
         if now == self._written and time.monotonic() - self._when < _REFRESH:
             return

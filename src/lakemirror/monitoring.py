@@ -17,6 +17,7 @@ from typing import Any
 
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.partner_events import Partner
 from lakemirror.storage import Storage
 
 REPLICATOR = "Files/Monitoring/replicator.json"
@@ -58,13 +59,17 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class DatabaseStatus:
-    """The replicator, and all tables in the order of their names. `warnings` concern no single table."""
+    """The replicator, and all tables in the order of their names. `warnings` concern no single table.
+
+    `partner`: who publishes, as `_partnerEvents.json` has it; None where it says nothing.
+    """
 
     status: str
     error_code: str = ""
     error_message: str = ""
     tables: tuple[TableStatus, ...] = field(default=())
     warnings: tuple[Warned, ...] = ()
+    partner: Partner | None = None
 
 
 def write_status(storage: Storage, status: DatabaseStatus) -> bool:
@@ -99,6 +104,13 @@ def render(status: DatabaseStatus) -> dict[str, bytes]:
         "errorCode": status.error_code,
         "errorMessage": status.error_message,
     }
+    if status.partner is not None:
+        replicator["partner"] = {
+            "name": status.partner.name,
+            "sourceType": status.partner.source_type,
+            "sourceVersion": status.partner.source_version,
+            "additionalInformation": dict(status.partner.additional),
+        }
     if status.warnings:
         replicator["warnings"] = [_warning_row(each) for each in status.warnings]
     rows = [_row(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]

@@ -35,6 +35,11 @@ class Settings:
         "A file that cannot be applied stops its table (stop) or is moved to _QuarantinedFiles (quarantine).",
         ("stop", "quarantine"),
     )
+    on_type_change: str = _setting(
+        "stop",
+        "A file whose column has a wider type than the table's stops the table (stop) or widens the column (widen).",
+        ("stop", "widen"),
+    )
     undeclared_columns: str = _setting(
         "error",
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -116,6 +117,7 @@ def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> 
     prepare: dict[str, Callable[[], None]] = {
         "identity.before-marker": lambda: publisher.begin("orders"),
         "quarantine.after-move": lambda: publisher.set_aside("orders"),
+        "move.before-move": lambda: _default_schema(tmp_path, "dbo"),
         "drop.before-move": lambda: _vanish(publisher, spark, "sales.customers"),
         "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
     }
@@ -128,6 +130,7 @@ def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> 
         died = command(tmp_path, "sync", failpoint=name)
         out, err = died.communicate(timeout=120)
         assert died.returncode == -signal.SIGKILL, (name, died.returncode, out, err)
+        (tmp_path / "mirroring.json").unlink(missing_ok=True)
         result = MirroredDatabase(tmp_path, spark=spark).sync()
         assert not result.failed, (name, result.failed)
         publisher.check(spark)
@@ -141,6 +144,11 @@ def test_dying_at_every_named_place_does_no_harm(spark: Any, tmp_path: Path) -> 
     result = MirroredDatabase(tmp_path, spark=spark).sync()
     assert not result.failed, result.failed
     publisher.check(spark)
+
+
+def _default_schema(database: Path, schema: str) -> None:
+    definition = {"properties": {"target": {"typeProperties": {"defaultSchema": schema}}}}
+    (database / "mirroring.json").write_text(json.dumps(definition))
 
 
 def _vanish(publisher: Publisher, spark: Any, table: str) -> None:

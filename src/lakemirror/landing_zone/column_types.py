@@ -117,6 +117,17 @@ def fits(file_type: str, column_type: str) -> bool:
     return before <= room_before and after <= room_after
 
 
+def widens(column_type: str, file_type: str) -> bool:
+    """True where the column can take the file's type and keeps every value it has, by Delta's type widening.
+
+    Delta widens integers into wider integers, decimals and double, float into double, and decimals into decimals
+    with at least as many digits on both sides of the point.
+    """
+    if column_type == file_type or not fits(column_type, file_type):
+        return False
+    return not (file_type == "float" or (file_type in _WHOLE_DIGITS and column_type not in _WHOLE_DIGITS))
+
+
 _SIMPLE: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int8(): "smallint",
@@ -219,4 +230,4 @@ def _leaves(arrow_type: pa.DataType) -> int:
     return count
 
 
-__all__ = ["FileColumn", "file_columns", "fits", "note", "table_type"]
+__all__ = ["FileColumn", "file_columns", "fits", "note", "table_type", "widens"]

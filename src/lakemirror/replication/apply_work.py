@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.batch import Batch
 from lakemirror.replication.position import Manifest, Position
+from lakemirror.replication.schema import Rules
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Work:
     `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
     `generation` are those of the table folder; other ones than the expected mean that the folder was made again and
     that its content replaces the table's. `detection`: how its files are found, as `_metadata.json` has it now.
+    `rules`: how its columns may grow. `properties`: what the settings want of the Delta table.
     """
 
     expected: Position | None
@@ -29,6 +31,7 @@ class Work:
     bytes_before: int = 0
     notes_before: tuple[str, ...] = ()
     detection: Detection = field(default_factory=Detection)
+    rules: Rules = field(default_factory=Rules)
 
     @property
     def replaces(self) -> bool:

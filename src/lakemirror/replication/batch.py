@@ -20,7 +20,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.replication.schema import ROW_MARKER, Column, evolve
+from lakemirror.replication.schema import ROW_MARKER, Column, Rules, evolve, needs_mapping
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
 
@@ -42,12 +42,13 @@ class BatchFile:
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest and largest value of one key column over a batch, and whether NULL may occur."""
+    """The smallest and largest value of one key column over a batch, whether NULL may occur, and the column's type."""
 
     column: str
     low: Any
     high: Any
     nulls: bool
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,13 @@ def next_batch(
     most_files: int,
     most_bytes: int,
     trust_statistics: bool = True,
+    rules: Rules | None = None,
 ) -> tuple[Batch | None, TableError | None]:
     """The longest run of files that one apply may take, and the error of the file behind it, if that one is bad.
 
     `columns` are the table's before the batch, none for a new table. With `trust_statistics` False, a marker column
-    counts as mixed whatever its statistics say. No batch where the first file is bad.
+    counts as mixed whatever its statistics say. `rules`: how the columns may grow.
+    No batch where the first file is bad.
     """
     taken: list[BatchFile] = []
     warnings: dict[tuple[str, str], Warned] = {}
@@ -100,7 +103,7 @@ def next_batch(
             break
         try:
             item = BatchFile(file, tuple(_columns(file)))
-            grown = evolve(after, item.columns, file.entry.path)
+            grown = evolve(after, item.columns, file.entry.path, rules)
             inserts = _inserts_only(item, upsert_by_default, trust_statistics)
             if not inserts:
                 _check_keys(item, grown, key_columns)
@@ -124,6 +127,9 @@ def next_batch(
                     (column.name, column.note),
                     Warned("value-converted", f"column {column.name}: {column.note}", file.entry.path),
                 )
+            if needs_mapping(column.name):
+                message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
+                warnings.setdefault((column.name, message), Warned("column-mapping", message, file.entry.path))
     if not taken:
         return None, error
     ranges = () if append_only else tuple(_ranges(taken, after, key_columns))
@@ -223,7 +229,7 @@ def _range(files: Sequence[BatchFile], column: Column) -> Range | None:
             high = chunk.max if high is None or chunk.max > high else high
     if low is None:
         return None
-    return Range(column.name, low, high, nulls)
+    return Range(column.name, low, high, nulls, column.type)
 
 
 def _bounding(value: Any) -> bool:

@@ -61,6 +61,10 @@ class Maintenance:
         self._not_before = now + 5.0
         return None
 
+    def retain(self, days: float) -> None:
+        """How long unused files are kept from now on."""
+        self._retention_hours = days * 24
+
     def stop(self) -> None:
         """Gives up the work at hand; nothing of it is half done."""
         if self._spark is not None and self._work is not None and not self._work.done():

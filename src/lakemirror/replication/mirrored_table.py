@@ -9,7 +9,7 @@ import datetime
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -31,11 +31,16 @@ from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, Range, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
-from lakemirror.replication.position import Manifest, Position
-from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, to_delta
+from lakemirror.replication.position import Manifest, Position, as_note
+from lakemirror.replication.schema import ROW_MARKER, Column, from_delta, is_widened, needs_mapping, to_delta
 from lakemirror.replication.table_log import KEYS_PROPERTY, read_table_log
 
 IDENTITY_PROPERTY = "lakemirror.identity"
+FEED_PROPERTY = "lakemirror.changeDataFeed"
+
+_MAPPING = "delta.columnMapping.mode"
+_FEED = "delta.enableChangeDataFeed"
+_RETENTION = "delta.deletedFileRetentionDuration"
 
 _SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file
 _BROADCAST_ROWS = 1_000_000
@@ -75,13 +80,36 @@ class MirroredTable:
                 most_files=most_files,
                 most_bytes=most_bytes,
                 trust_statistics=trust_statistics,
+                rules=work.rules,
             )
             if batch is None:
                 return None, error
+            mapping_first = _needs_mapping_first(txn, work, batch)
             try:
-                return self._commit(txn, work, batch, before, uri_of), error
+                if not mapping_first:
+                    return self._commit(txn, work, batch, before, uri_of), error
+                work = self._turn_on_mapping(txn, work, batch)
             except (Py4JJavaError, PySparkException) as failure:
                 raise _row_error(failure, batch) or failure from failure
+        return self.apply(
+            work, files, uri_of, most_files=most_files, most_bytes=most_bytes, trust_statistics=trust_statistics
+        )
+
+    def _turn_on_mapping(self, txn: DeltaTransaction, work: Work, batch: Batch) -> Work:
+        """Column mapping in a commit of its own, without rows, where Delta wants that; the work that is left.
+
+        An existing table keeps its position. A new one gets the position 0: dying behind this commit is as dying
+        before the first apply.
+        """
+        if txn.version >= 0:
+            configuration = {**txn.metadata["configuration"], _MAPPING: "name"}
+            txn.set_metadata({**txn.metadata, "configuration": configuration})
+            txn.commit({}, manifest="", mode="Append")
+            return work
+        begun = Position(work.identity, work.generation, 0)
+        txn.set_metadata(_metadata(txn, work, batch, work.detection))
+        txn.commit({begun.app_id: 0}, manifest="", mode="Append")
+        return replace(work, expected=begun)
 
     @contextmanager
     def _expected(self, work: Work) -> Iterator[DeltaTransaction]:
@@ -179,7 +207,7 @@ class MirroredTable:
                 if batch.rows <= _BROADCAST_ROWS:
                     cleared = F.broadcast(cleared)
                 cleared.createOrReplaceTempView(view)
-                touched = self._touched(view, key_columns, before, batch.ranges)
+                touched = self._touched(view, key_columns, before, batch)
                 txn.delete(touched, without_change_rows=feed)
                 if feed:
                     survivors = with_change_rows(survivors, touched, key_columns)
@@ -189,22 +217,32 @@ class MirroredTable:
                 self._spark.catalog.dropTempView(view)
                 folded.unpersist()
 
-    def _touched(
-        self, view: str, key_columns: Sequence[str], before: Sequence[Column], ranges: Sequence[Range]
-    ) -> DataFrame:
+    def _touched(self, view: str, key_columns: Sequence[str], before: Sequence[Column], batch: Batch) -> DataFrame:
         """The table's rows whose key is in the view, null-safe, found within the batch's key range."""
         held = {c.name.lower() for c in before}
+        typed = {(c.name.lower(), c.type) for c in before}
         pairs = []
         for key in key_columns:
-            # a key column that this batch adds is NULL in every row there is
-            old = f"t.{quoted(key)}" if key.lower() in held else f"cast(null as {_type_of(key, before)})"
-            pairs.append((old, quoted(key)))
+            # a key column that this batch adds is NULL in every row there is; one that it widens compares as wide
+            old = f"t.{quoted(key)}" if key.lower() in held else "null"
+            pairs.append((f"cast({old} as {_type_of(key, batch.columns)})", quoted(key)))
         old_key = ", ".join(f"'k{i}', {old}" for i, (old, _) in enumerate(pairs))
         new_key = ", ".join(f"'k{i}', {new}" for i, (_, new) in enumerate(pairs))
         condition = F.expr(f"named_struct({old_key}) in (select named_struct({new_key}) from {view})")
-        within = [_within(r) for r in ranges if r.column.lower() in held]
+        within = [_within(r) for r in batch.ranges if (r.column.lower(), r.type) in typed]
         target = self._spark.read.format("delta").load(self._path).alias("t")
         return target.where(reduce(lambda a, b: a & b, within, condition) if within else condition)
+
+
+def _needs_mapping_first(txn: DeltaTransaction, work: Work, batch: Batch) -> bool:
+    """True where column mapping has to be on before the batch: Delta does not turn it on together with other columns,
+    nor together with rows that the change data feed shows.
+    """
+    if not any(needs_mapping(column.name) for column in batch.columns):
+        return False
+    if txn.version >= 0:
+        return bool(txn.metadata["configuration"].get(_MAPPING, "none") == "none")
+    return work.properties.get(_FEED) == "true"
 
 
 def _transactions(position: Position, batch: Batch) -> dict[str, int]:
@@ -233,19 +271,36 @@ def _metadata(txn: DeltaTransaction, work: Work, batch: Batch, detection: Detect
             "configuration": {},
             "createdTime": int(time.time() * 1000),
         }
-    configuration = dict(before["configuration"])
-    if not txn.metadata:
-        configuration.update(work.properties)
-    if txn.metadata and not work.replaces and len(from_delta(before["schemaString"])) == len(batch.columns):
-        schema = before["schemaString"]
-    else:
-        schema = to_delta(batch.columns)
+    configuration = {**before["configuration"], **_changed_properties(before["configuration"], work.properties)}
+    so_far = before.get("schemaString", "") if not work.replaces else ""
+    same = bool(so_far) and from_delta(so_far) == batch.columns
+    schema = so_far if same else to_delta(batch.columns, so_far)
+    if is_widened(schema):
+        configuration["delta.enableTypeWidening"] = "true"
+    if any(needs_mapping(column.name) for column in batch.columns):
+        configuration.setdefault(_MAPPING, "name")
     configuration[IDENTITY_PROPERTY] = work.identity
     configuration[KEYS_PROPERTY] = json.dumps(list(work.key_columns))
     configuration.pop(DETECTION_PROPERTY, None)
     if not detection.is_plain:
         configuration[DETECTION_PROPERTY] = detection.to_json()
     return {**before, "schemaString": schema, "configuration": configuration}
+
+
+def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """What has to be set so that the table has the properties that the settings want.
+
+    All of a new table's. Later the change data feed and the retention follow the settings; the feed is switched off
+    only where lakemirror has switched it on.
+    """
+    if not before:
+        return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(_FEED) == "true" else {})}
+    changed = {name: value for name, value in wanted.items() if name == _RETENTION and before.get(name) != value}
+    if wanted.get(_FEED) == "true":
+        changed.update({_FEED: "true", FEED_PROPERTY: "true"})
+    elif before.get(FEED_PROPERTY) == "true":
+        changed.update({_FEED: "false", FEED_PROPERTY: "false"})
+    return changed
 
 
 def _manifest(work: Work, batch: Batch, detection: Detection) -> Manifest:
@@ -261,7 +316,7 @@ def _manifest(work: Work, batch: Batch, detection: Detection) -> Manifest:
         rows=work.rows_before + batch.rows,
         bytes=work.bytes_before + batch.bytes,
         committed=max(f.file.entry.modified for f in batch.files) / 1e9,
-        notes=tuple(dict.fromkeys([*work.notes_before, *(w.message for w in batch.warnings)]))[:_MOST_NOTES],
+        notes=tuple(dict.fromkeys([*work.notes_before, *(as_note(w) for w in batch.warnings)]))[:_MOST_NOTES],
         detection=detection.to_json(),
     )
 

@@ -16,7 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakemirror.landing_zone.metadata import Warned
+
 _PREFIX = "lakemirror"
+_CONVERTED = "value-converted"
+_NOTED = ("column-mapping",)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,17 @@ class Manifest:
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
+
+
+def as_note(warned: Warned) -> str:
+    """A warning as a manifest keeps it."""
+    return warned.message if warned.code == _CONVERTED else f"{warned.code}: {warned.message}"
+
+
+def from_note(note: str) -> Warned:
+    """The warning that a manifest keeps."""
+    code, _, message = note.partition(": ")
+    return Warned(code, message) if code in _NOTED else Warned(_CONVERTED, note)
 
 
 def parse_manifest(text: Any) -> Manifest | None:

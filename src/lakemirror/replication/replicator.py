@@ -33,7 +33,9 @@ from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.replication.applied_record import AppliedPaths, Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Work
-from lakemirror.replication.position import Manifest, Position
+from lakemirror.replication.moved_tables import move_here
+from lakemirror.replication.position import Manifest, Position, from_note
+from lakemirror.replication.schema import Rules
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
@@ -133,6 +135,8 @@ class Replicator:
     def _look(self, found: Look, now: float, mark: bool) -> None:
         folder = found.folder
         found.table_log = read_table_log(self._storage.uri(self.target))
+        if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
+            found.table_log = read_table_log(self._storage.uri(self.target))
         found.metadata = self._read_metadata(folder)
         found.warnings += found.metadata.warnings
         at = found.table_log.position if found.table_log else None
@@ -162,7 +166,7 @@ class Replicator:
         found.warnings += found.pending.warnings
         found.waiting = found.waiting or found.pending.waiting
         if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
-            found.warnings += [Warned("value-converted", note) for note in found.table_log.manifest.notes]
+            found.warnings += [from_note(note) for note in found.table_log.manifest.notes]
         if found.pending.files:
             found.work = self._work(found, at, known)
         else:
@@ -362,6 +366,7 @@ class Replicator:
             bytes_before=manifest.bytes if manifest else 0,
             notes_before=manifest.notes if manifest else (),
             detection=found.detection,
+            rules=column_rules(self._settings),
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:
@@ -387,6 +392,12 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
     if settings.change_data_feed:
         properties["delta.enableChangeDataFeed"] = "true"
     return properties
+
+
+def column_rules(settings: Settings) -> Rules:
+    """How a mirrored table's columns may grow."""
+    feed = ("_change_type", "_commit_version", "_commit_timestamp")
+    return Rules(settings.on_type_change == "widen", True, frozenset(feed if settings.change_data_feed else ()))
 
 
 def _unknown(failure: Exception, file: ChangeFile) -> LakemirrorError:

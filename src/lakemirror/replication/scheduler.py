@@ -50,8 +50,12 @@ class Scheduler:
         settings: Settings,
         start_spark: Callable[[int], SparkSession],
         observer: Observer | None = None,
+        spark: SparkSession | None = None,
     ) -> None:
-        """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending."""
+        """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending.
+
+        `spark`: one that runs already.
+        """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -59,7 +63,7 @@ class Scheduler:
         self._settings = settings
         self._start_spark = start_spark
         self._observer = observer
-        self._spark: SparkSession | None = None
+        self._spark = spark
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._dropped = DroppedTables(storage)

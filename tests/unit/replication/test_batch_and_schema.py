@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.replication.batch import Range, next_batch
-from lakemirror.replication.schema import Column, evolve, from_delta, to_delta
+from lakemirror.replication.schema import Column, Rules, evolve, from_delta, is_widened, to_delta
 from lakemirror.storage import Entry
 
 MARKER = "__rowMarker__"
@@ -85,7 +86,7 @@ def test_a_batch_is_bounded_but_never_empty() -> None:
         ({"id": [1], MARKER: [[1]]}, ("id",), "row-marker-invalid"),
         ({"v": [1], MARKER: [1]}, ("id",), "key-column-absent"),
         ({"id": [1], "ID": [2]}, ("id",), "columns-ambiguous"),
-        ({"id": [1], "a b": [2]}, ("id",), "column-name-invalid"),
+        ({"id": [1], "": [2]}, ("id",), "column-name-invalid"),
         ({"id": pa.nulls(2)}, ("id",), "type-unsupported"),
     ],
 )
@@ -108,9 +109,9 @@ def test_ranges_bound_the_keys() -> None:
     ]
     found, _ = batch(files, ("i", "s", "d"))
     assert found.ranges == (
-        Range("i", 5, 9, False),
-        Range("s", "a", "c", False),
-        Range("d", day, day, True),
+        Range("i", 5, 9, False, "bigint"),
+        Range("s", "a", "c", False, "string"),
+        Range("d", day, day, True, "date"),
     )
 
 
@@ -152,3 +153,73 @@ def test_type_change_names_both_types() -> None:
     with pytest.raises(TableError) as caught:
         evolve((Column("a", "int"),), columns_of({"A": [1]}), "f")
     assert caught.value.message == "f: column 'A' is bigint in this file and int in the table"
+
+
+@pytest.mark.parametrize(
+    ("column", "file", "widened"),
+    [
+        ("smallint", pa.int32(), "int"),
+        ("smallint", pa.int64(), "bigint"),
+        ("smallint", pa.float64(), "double"),
+        ("smallint", pa.float32(), None),  # Delta does not
+        ("int", pa.int64(), "bigint"),
+        ("int", pa.float64(), "double"),
+        ("int", pa.float32(), None),
+        ("int", pa.decimal128(12, 2), "decimal(12,2)"),
+        ("int", pa.decimal128(11, 2), None),
+        ("bigint", pa.uint64(), "decimal(20,0)"),
+        ("bigint", pa.float64(), None),  # not every number is a double
+        ("float", pa.float64(), "double"),
+        ("decimal(9,2)", pa.decimal128(12, 4), "decimal(12,4)"),
+        ("decimal(9,2)", pa.decimal128(10, 4), None),
+        ("decimal(9,0)", pa.int64(), None),  # lossless, but Delta does not
+        ("string", pa.int64(), None),
+        ("int", pa.string(), None),
+        ("date", pa.timestamp("us"), None),
+    ],
+)
+def test_a_column_widens_where_nothing_is_lost_and_delta_can(
+    column: str, file: pa.DataType, widened: str | None
+) -> None:
+    found = columns_of({"a": pa.array([None], file)})
+    before = (Column("a", column), Column("b", "string"))
+    if widened is None:
+        with pytest.raises(TableError, match="column 'a' is"):
+            evolve(before, found, "f", Rules(widen=True))
+    else:
+        assert evolve(before, found, "f", Rules(widen=True)) == (Column("a", widened), Column("b", "string"))
+        with pytest.raises(TableError, match="column 'a' is"):
+            evolve(before, found, "f")
+
+
+def test_what_a_schema_says_of_its_columns_stays_and_wider_types_are_recorded() -> None:
+    before = to_delta((Column("a", "smallint"), Column("b", "string"))).replace(
+        '"metadata": {}', '"metadata": {"id": 1}'
+    )
+    once = to_delta((Column("a", "int"), Column("b", "string"), Column("c", "date")), before)
+    twice = to_delta((Column("a", "bigint"), Column("b", "string"), Column("c", "date")), once)
+    fields = {field["name"]: field for field in json.loads(twice)["fields"]}
+    assert fields["a"] == {
+        "name": "a", "type": "long", "nullable": True,
+        "metadata": {"id": 1, "delta.typeChanges": [
+            {"toType": "integer", "fromType": "short"}, {"toType": "long", "fromType": "integer"},
+        ]},
+    }  # fmt: skip
+    assert (fields["b"]["metadata"], fields["c"]["metadata"]) == ({"id": 1}, {})
+    assert (is_widened(before), is_widened(twice)) == (False, True)
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "{a}", "(a)", "a\nb", "a\tb", "a=b", " "])
+def test_names_that_need_column_mapping(name: str) -> None:
+    found, _ = batch([change_file(1, {"id": [1], name: [1]})])
+    assert [column.name for column in found.columns] == ["id", name]
+    assert [warning.code for warning in found.warnings] == ["column-mapping"]
+    with pytest.raises(TableError, match="declared reader") as caught:
+        evolve((), columns_of({name: [1]}), "f", Rules(map_names=False))
+    assert caught.value.code == "column-name-invalid"
+
+
+def test_names_of_the_change_data_feed_are_its_own() -> None:
+    assert evolve((), columns_of({"_change_type": [1]}), "f")
+    with pytest.raises(TableError, match="change data feed"):
+        evolve((), columns_of({"_Change_Type": [1]}), "f", Rules(reserved=frozenset({"_change_type"})))

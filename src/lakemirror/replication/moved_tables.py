@@ -1,0 +1,60 @@
+"""A table whose place follows the default schema: it is moved, not filled anew (contract section 1).
+
+    Tables/orders ─▶ default schema `dbo` ─▶ Tables/dbo/orders     one rename of the folder, whole or not at all
+
+Which Delta table is the table folder's own is said by the table's position and the folder's marker, never by names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.identity import marker_place, parse_marker
+from lakemirror.landing_zone.zone import MARKER, TableName
+from lakemirror.replication.table_log import read_table_log
+from lakemirror.storage import Storage
+
+log = logging.getLogger("lakemirror")
+
+
+def move_here(storage: Storage, name: TableName, target: str) -> bool:
+    """Moves the folder's Delta table to `target`, where nothing is, if it lies where another default schema put it.
+
+    True where it did. Another engine that was faster is no error: then nothing is there to move.
+    """
+    if name.schema:
+        return False
+    try:
+        marker = parse_marker(storage.read(f"{name.folder}/{MARKER}"))
+    except FileNotFoundError:
+        return False
+    if marker is None or marker.folder != marker_place(name):
+        return False
+    for place in _elsewhere(storage, name, target):
+        try:
+            found = read_table_log(storage.uri(place))
+        except LakemirrorError:
+            continue
+        if found is not None and found.position is not None and found.position.identity == marker.id:
+            failpoints.reach("move.before-move")
+            try:
+                storage.move(place, target)
+            except OSError as error:
+                raise LakemirrorError("concurrent-commit", f"{place} is being moved to {target}: {error}") from error
+            log.info("%s is now %s, by the default schema", place, target)
+            return True
+    return False
+
+
+def _elsewhere(storage: Storage, name: TableName, target: str) -> Iterator[str]:
+    """Where a table without schema folder may lie: directly under Tables/, or in any schema."""
+    places = [f"Tables/{name.table}"]
+    try:
+        listing = storage.list("Tables", lambda path: path.count("/") < 2 and not storage.exists(f"{path}/_delta_log"))
+    except FileNotFoundError:
+        return
+    places += [path for path in sorted(listing.folders) if path.count("/") == 2 and path.endswith(f"/{name.table}")]
+    yield from (place for place in places if place != target and storage.exists(f"{place}/_delta_log"))
