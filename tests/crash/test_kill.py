@@ -180,7 +180,8 @@ def _storm(spark: Any, database: Path, kills: int, seed: int) -> None:
             engine.terminate()
         for engine in engines:
             out, err = engine.communicate(timeout=120)
-            assert engine.returncode == 0, (engine.returncode, out, err)
+            # a busy machine may not have come to its signal handler yet
+            assert engine.returncode in (0, -signal.SIGTERM), (engine.returncode, out, err)
     finally:
         for engine in engines:
             engine.kill()
