@@ -26,7 +26,7 @@ from lakemirror.landing_zone.change_file import (
     numbered_rivals,
     partition_of,
 )
-from lakemirror.landing_zone.check_content import Expected, SeenColumns, check_content
+from lakemirror.landing_zone.check_content import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.metadata import MAX_SIZE, SEQUENTIAL, TableMetadata, parse_metadata
 from lakemirror.landing_zone.partner_events import read_partner
@@ -86,10 +86,12 @@ def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: fl
     read = metadata or TableMetadata()
     yield from _check_numbers(folder, read)
     yield from _check_sizes(folder, read)
-    if read.file_format != "Parquet":
-        return
     expected = Expected(table, metadata.key_columns if metadata else None, read.upsert_by_default)
     seen, rows, files = SeenColumns(), 0, 0
+    if read.delimited is not None:
+        for _, entry in _in_order(folder, read):
+            yield from _check_delimited(storage, entry, read, expected, seen, now - settle)
+        return
     for number, entry in _in_order(folder, read):
         try:
             change = complete(entry, number, now=now, settle=settle, read_footer=footer_reader(storage))
@@ -107,6 +109,25 @@ def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: fl
     if files >= SMALL_FILES and size / files < SMALL_BYTES and rows / files < SMALL_ROWS:
         message = f"{files} files hold {rows} rows: {rows / files:.0f} rows and {size / files / 1024:.1f} KiB each"
         yield reported("files-small", message, table=table, file=folder.name.folder)
+
+
+def _check_delimited(
+    storage: Storage, entry: Entry, metadata: TableMetadata, expected: Expected, seen: SeenColumns, settled: float
+) -> Iterator[Finding]:
+    """The findings in one delimited file. One that cannot be read and changed after `settled` may still be written."""
+    try:
+        with storage.open(entry.path) as source:
+            yield from check_delimited(source, entry.path, metadata, expected, seen)
+    except FileNotFoundError:
+        return  # deleted by its publisher since the listing
+    except TableError as error:
+        if entry.modified / 1e9 > settled:
+            message = f"{entry.name} is not complete yet"
+            yield reported("file-incomplete", message, table=expected.table, file=entry.path)
+        else:
+            yield from_error(error, expected.table)
+    except LakemirrorError as error:
+        yield replace(from_error(error, expected.table), file=entry.path)
 
 
 class _Mounted(LocalStorage):

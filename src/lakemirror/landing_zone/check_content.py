@@ -1,23 +1,26 @@
-"""What is wrong inside one Parquet change file: columns against the files before it, markers and keys row by row.
+"""What is wrong inside one change file: columns against the files before it, markers and keys row by row.
 
-Only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that unfolds to
-gigabytes stays small here.
+Of Parquet only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that
+unfolds to gigabytes stays small here. Delimited text is read whole, in blocks, and its rows are told by their lines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, table_type
+from lakemirror.landing_zone.delimited import line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, reported
-from lakemirror.landing_zone.metadata import ROW_MARKER
+from lakemirror.landing_zone.metadata import ROW_MARKER, TableMetadata
 from lakemirror.storage import Storage
 
 MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
@@ -73,6 +76,39 @@ def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen
         yield reported("file-unreadable", f"its rows cannot be read: {_line(error)}", table=table, file=path)
 
 
+def check_delimited(
+    source: IO[bytes], path: str, metadata: TableMetadata, expected: Expected, seen: SeenColumns
+) -> Iterator[Finding]:
+    """The findings in one delimited file, columns first; `row` of each is its line.
+
+    What cannot be read ends the look at the file: TableError, as the engine would raise it.
+    """
+    blocks = read_columns(source, file=path, metadata=metadata)
+    schema = next(blocks).schema
+    columns = [FileColumn(each.name, each.type, table_type(each.type)) for each in schema]
+    yield from _check_columns(columns, path, expected, seen)
+    marker, keys = _looked_at(columns, expected)
+    rows, before = _Rows(), 0
+    stopped: TableError | None = None
+    try:
+        for block in blocks:
+            if marker is not None:
+                _look_at_markers(block.column(ROW_MARKER), before, rows, expected.upsert_by_default)
+            elif expected.upsert_by_default and block.num_rows and rows.needs_key is None:
+                rows.needs_key = before + 1
+            for key, column in keys.items():
+                if column is not None:
+                    _look_at_key(key, block.column(column.name), before, rows)
+            before += block.num_rows
+    except TableError as error:
+        stopped = error
+    for finding in _row_findings(rows, keys, path, expected):
+        line = line_of(source, finding.row, file=path, metadata=metadata) if finding.row else None
+        yield replace(finding, row=line)
+    if stopped is not None:
+        raise stopped
+
+
 def _check_columns(
     columns: Sequence[FileColumn], path: str, expected: Expected, seen: SeenColumns
 ) -> Iterator[Finding]:
@@ -125,9 +161,7 @@ class _Rows:
 def _check_rows(
     storage: Storage, change: ChangeFile, columns: Sequence[FileColumn], expected: Expected
 ) -> Iterator[Finding]:
-    by_lower = {column.name.lower(): column for column in columns if column.name != ROW_MARKER}
-    marker = next((column for column in columns if column.name == ROW_MARKER), None)
-    keys = {key: by_lower.get(key.lower()) for key in expected.keys or ()}
+    marker, keys = _looked_at(columns, expected)
     to_read = [column for column in (marker, *keys.values()) if column is not None and not _is_nested(column)]
     rows = _Rows()
     if marker is None and expected.upsert_by_default:
@@ -146,6 +180,15 @@ def _check_rows(
     if done < change.footer.num_rows and to_read:
         message = f"only the first {done} of {change.footer.num_rows} rows were looked at"
         yield reported("rows-unchecked", message, table=expected.table, file=change.entry.path)
+
+
+def _looked_at(
+    columns: Sequence[FileColumn], expected: Expected
+) -> tuple[FileColumn | None, dict[str, FileColumn | None]]:
+    """The marker column, and the column of each key; None where the file has none."""
+    by_lower = {column.name.lower(): column for column in columns if column.name != ROW_MARKER}
+    marker = next((column for column in columns if column.name == ROW_MARKER), None)
+    return marker, {key: by_lower.get(key.lower()) for key in expected.keys or ()}
 
 
 def _row_findings(rows: _Rows, keys: dict[str, FileColumn | None], path: str, expected: Expected) -> Iterator[Finding]:
@@ -247,4 +290,4 @@ def _line(error: BaseException) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-__all__ = ["Expected", "SeenColumns", "check_content"]
+__all__ = ["Expected", "SeenColumns", "check_content", "check_delimited"]

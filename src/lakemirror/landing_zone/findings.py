@@ -25,6 +25,7 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     # metadata
     "metadata-lenient": ("warning", "Write valid JSON: other readers may be stricter."),
     "property-unknown": ("warning", "Correct its spelling, or remove it: it has no effect."),
+    "schema-undeclared": ("warning", "Declare SchemaDefinition with the type of every column."),
     "keys-many": ("advice", "Keep to fewer than five key columns: each is compared for every change."),
     # files
     "file-ignored": (

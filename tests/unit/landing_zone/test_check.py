@@ -150,6 +150,54 @@ def test_metadata_warnings_and_many_keys(tmp_path: Path) -> None:
     ]
 
 
+TYPED = """{"keyColumns": ["id"], "fileFormat": "CSV", "SchemaDefinition": {"Columns": [
+    {"Name": "id", "DataType": "Int32"}, {"Name": "note", "DataType": "String"}]}}"""
+
+
+def delimited(root: Path, *texts: str, metadata: str = TYPED) -> list[Finding]:
+    """What is found in such files."""
+    database(root, metadata=metadata)
+    for number, text in enumerate(texts, 1):
+        age(write(root, f"orders/{file_name(number, 'csv')}", text))
+    return check(root)
+
+
+def test_good_delimited_files_have_no_findings(tmp_path: Path) -> None:
+    assert delimited(tmp_path, "id,note\r\n1,a", 'note,id,__rowMarker__\r\n"b\n",1,4\r\n,1,2\r\n') == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "column"),
+    [
+        ('id,note\r\n1,"\n"\r\n\r\nx,b\r\n', "value-invalid", 5, "id"),
+        ("id,note\r\n1,a\r\n2\r\n", "value-invalid", 3, None),
+        ("id,new\r\n", "column-undeclared", None, "new"),
+        ("", "file-unreadable", None, None),
+        ('note,id,__rowMarker__\r\n"\n\n",1,4\r\n,1,7\r\n,1,8', "row-marker-invalid", 5, "__rowMarker__"),
+        ("id,__rowMarker__\r\n1,x", "row-marker-invalid", 2, "__rowMarker__"),
+        ('note,id\r\n"\n\n",1\r\na,\r\nb,', "key-null", 5, "id"),
+        ("note,__rowMarker__\r\na,\r\nb,2", "key-column-absent", 3, "id"),
+    ],
+)
+def test_what_is_wrong_in_a_delimited_file(
+    tmp_path: Path, text: str, code: str, line: int | None, column: str | None
+) -> None:
+    found = only(delimited(tmp_path, text))
+    assert (found.code, found.row, found.column) == (code, line, column)
+    assert found.file.endswith("0001.csv") and found.table == "orders"
+
+
+def test_delimited_rows_that_need_keys(tmp_path: Path) -> None:
+    metadata = '{"fileFormat": "CSV", "isUpsertDefaultRowMarker": true}'
+    found = delimited(tmp_path, "id\r\n1", metadata=metadata)
+    assert [(each.code, each.row) for each in found] == [("schema-undeclared", None), ("key-columns-missing", 2)]
+
+
+def test_a_young_delimited_file_may_still_be_written(tmp_path: Path) -> None:
+    delimited(tmp_path, "id,note\r\n1,a\r\n2")
+    assert codes(check(tmp_path, now=1010.0)) == ["file-incomplete"]
+
+
 def test_files_without_numbers_are_read_under_last_update_detection(tmp_path: Path) -> None:
     database(tmp_path, metadata='{"keyColumns": ["id"], "fileDetectionStrategy": "LastUpdateTimeFileDetection"}')
     for second, (name, value) in enumerate([("z", 1), ("a", "x")]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
@@ -71,6 +72,12 @@ def read_columns(
         seen += texts.num_rows
 
 
+def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
+    """The line on which a row begins; rows count from 1, the header's line is 1."""
+    rows = _Exact(source, file, metadata.delimited or DelimitedFormat()).rows()
+    return next(itertools.islice(rows, row - 1, None)).line
+
+
 class _Exact:
     """The file by the exact reader: `names` from its first row, then the rows behind it."""
 
@@ -85,13 +92,17 @@ class _Exact:
     def rest(self) -> Iterator[bytes]:
         return self._reader.rest()
 
+    def rows(self) -> Iterator[Record]:
+        """The records behind the header, without the empty lines that are none."""
+        for record in self._records:
+            if len(record.fields) > 1 or len(self.names) == 1 or record.fields[0] != (b"", False):
+                yield record
+
     def columns(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """Blocks of rows as columns of strings, with the line on which each row begins."""
         rows: list[list[str | None]] = []
         lines: list[int] = []
-        for record in self._records:
-            if len(record.fields) == 1 and len(self.names) > 1 and record.fields[0] == (b"", False):
-                continue
+        for record in self.rows():
             if len(record.fields) != len(self.names):
                 raise self._error(
                     "value-invalid", f"{len(record.fields)} fields where the header has {len(self.names)}", record
