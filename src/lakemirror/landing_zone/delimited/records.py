@@ -83,7 +83,9 @@ class RecordReader:
         if left > MOST_IN_RECORD:
             raise self._error("file-unreadable", f"a row of more than {MOST_IN_RECORD // 1024**2} MiB", self._line)
         parts = [self._buffer[self._at :]]
-        wanted = max(left, 1)  # twice as much each time: a long row is not begun anew for every block
+        self._buffer, self._at = b"", 0
+        # twice as much each time: a long row is not begun anew for every block
+        wanted = min(max(left, 1), MOST_IN_RECORD - left + 1)
         while wanted > 0:
             block = next(self._blocks, None)
             if block is None:
@@ -91,7 +93,7 @@ class RecordReader:
                 break
             parts.append(block)
             wanted -= len(block)
-        self._buffer, self._at = b"".join(parts), 0
+        self._buffer = b"".join(parts)
 
     def _record(self, at: int) -> tuple[list[Field] | None, int]:
         if at >= len(self._buffer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -63,8 +64,7 @@ def _decompressed(source: IO[bytes], file: str) -> Iterator[bytes]:
         if suffix == "gz":
             yield from _blocks(gzip.GzipFile(fileobj=source))
         elif suffix == "zst":
-            with pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd") as stream:
-                yield from _blocks(stream)
+            yield from _blocks(pa.CompressedInputStream(pa.PythonFile(_Borrowed(source), mode="r"), "zstd"))
         elif suffix == "snappy":
             yield from _snappy(source)
         else:
@@ -73,6 +73,19 @@ def _decompressed(source: IO[bytes], file: str) -> Iterator[bytes]:
         if isinstance(error, UnicodeError | FileNotFoundError):
             raise
         raise TableError("file-unreadable", f"{file} does not decompress: {error}", file=file) from error
+
+
+class _Borrowed(io.RawIOBase):
+    """A file that stays open when Arrow closes what it was given: it is read again from its beginning."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._source.read(size)
 
 
 def _blocks(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:

@@ -1,0 +1,35 @@
+"""Broken metadata, text and Parquet files are read or met with a coded error, in little memory (contract section 5)."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def fuzz(count: int, seed: int, place: Path) -> None:
+    """In a process of its own, whose memory is measured; it counts in kilobytes."""
+    program = (
+        "import resource, sys; from pathlib import Path; from tests.fuzz import run;"
+        f" run({count}, {seed}, Path(sys.argv[1]));"
+        " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(place)], capture_output=True, text=True, check=False, timeout=1500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) < 1024 * 1024, f"seed {seed}: {int(done.stdout) // 1024} MiB"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+
+
+def test_some_broken_files(tmp_path: Path) -> None:
+    fuzz(90, 1, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_two_thousand_broken_files(tmp_path: Path, seed: int) -> None:
+    fuzz(200, seed, tmp_path)
