@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,7 +54,7 @@ def zone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (binaries / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert [language for language, _ in blocks] == ["python"] * 4 + ["sh", "sql"] + ["sh"] * 3
+    assert [language for language, _ in blocks] == ["python"] * 4 + ["sh", "sql"] + ["sh"] * 4
     for language, code in blocks:
         if "--from-sql" in code and not importlib.util.find_spec("adbc_driver_sqlite"):
             continue
@@ -94,8 +97,25 @@ def test_the_query_of_the_page(zone: Path) -> None:
     assert [row["id"] for _, row in changes(zone / "visits")] == [1, 2]
 
 
+def test_the_delimited_text_of_the_page(zone: Path) -> None:
+    from lakemirror.landing_zone.delimited import convert
+    from lakemirror.landing_zone.metadata import parse_metadata
+
+    folder, target = zone / "payments", io.BytesIO()
+    metadata = parse_metadata((folder / "_metadata.json").read_bytes(), "_metadata.json")
+    with (folder / f"{1:020d}.csv").open("rb") as source:
+        convert(source, target, file="1.csv", metadata=metadata)
+    assert [list(row.values()) for row in pq.read_table(target).to_pylist()] == [
+        [1, Decimal("19.90"), datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc), 'two "large" cups,\nand a pot', 4],
+        [2, Decimal("5.00"), None, "", 4],
+        [1, None, None, None, 2],
+    ]
+
+
 def test_every_table_obeys_the_contract(zone: Path) -> None:
     for folder in zone.iterdir():
+        if folder.name == "payments":
+            continue  # delimited text: not what the publisher writes
         assert others(folder) == set()
         assert not [path for path in folder.iterdir() if path.suffix == ".tmp"]
         assert json.loads((folder / "_metadata.json").read_text())["keyColumns"]

@@ -116,15 +116,16 @@ class _Watched(io.RawIOBase):
 
     def _row_end(self) -> int:
         """Behind the last line break that has an even number of quotes before it; 0 where there is none."""
-        end, quotes = len(self._waiting), 0
-        left = self._waiting.count(self._quote) if self._quote else 0
+        # a carriage return is looked at once it is known whether a line feed follows
+        end, quotes = len(self._waiting) - (self._break == b"\r"), 0
+        left = self._waiting.count(self._quote, 0, end) if self._quote else 0
         for _ in range(_TRIES):
             found = self._waiting.rfind(self._break, 0, end)
             if found < 0:
                 return 0
             quotes += self._waiting.count(self._quote, found, end) if self._quote else 0
             if (left - quotes) % 2 == 0:
-                return found + 1
+                return found + 1 + (self._break == b"\r" and self._waiting.startswith(b"\n", found + 1))
             end = found
         return 0
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
-MOST_IN_RECORD = 64 * 1024 * 1024  # bytes
+MOST_IN_RECORD = 16 * 1024 * 1024  # bytes
 
 
 class Field(NamedTuple):

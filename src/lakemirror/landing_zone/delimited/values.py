@@ -46,9 +46,9 @@ def converted(texts: pa.Array, table_type: str) -> pa.Array:
         return texts
     if pc.any(pc.equal(texts, "")).as_py():
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-    fast = _FAST.get(table_type)
-    if fast is not None or table_type.startswith("decimal("):
-        found = (fast or _cast)(texts, kind)
+    fast = _FAST.get(table_type, _decimal if table_type.startswith("decimal(") else None)
+    if fast is not None:
+        found = fast(texts, kind)
         if found is not None:
             return found
     return _one_by_one(texts, _EXACT.get(table_type) or _decimal_of(kind), kind)
@@ -67,6 +67,12 @@ def _whole(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if found is not None and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         return None
     return found
+
+
+def _decimal(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    # Arrow's cast of more than 38 digits overflows without a word
+    longest = pc.max(pc.binary_length(texts)).as_py()
+    return _cast(texts, kind) if longest is None or longest + kind.scale <= 38 else None
 
 
 def _real(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
