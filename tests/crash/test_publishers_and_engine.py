@@ -1,4 +1,4 @@
-"""Two publishers and the engine work on ten tables at once, and either is killed: the tables equal what was published."""
+"""Two publishers and the engine work on ten tables at once, and any of them is killed: the tables equal the files."""
 
 from __future__ import annotations
 

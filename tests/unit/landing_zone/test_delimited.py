@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited import convert, fast_reader, records, text_source
+from lakemirror.landing_zone.delimited import convert, records, text_source
 from lakemirror.landing_zone.delimited import convert as convert_file
-from lakemirror.landing_zone.delimited.fast_reader import Inexact, fast_columns
+from lakemirror.landing_zone.delimited.fast_reader import Inexact, parsed, whole_rows
 from lakemirror.landing_zone.delimited.records import RecordReader
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, parse_metadata
 
@@ -320,7 +320,7 @@ def test_a_row_without_end_is_refused_before_it_fills_the_memory(monkeypatch: py
 
 
 def test_a_row_longer_than_the_blocks_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = "ä" * (fast_reader._BLOCK + 10)
+    long = "ä" * (2 * text_source.BLOCK)
     assert rows(f"a,b\r\n1,{long}\r\n2,x\r\n") == [("1", long), ("2", "x")]
 
 
@@ -387,7 +387,7 @@ def test_the_fast_reader_agrees_or_says_that_it_cannot(
     names = ["a", "b"] if wide else ["a"]
     try:
         blocks = iter([data[at : at + block] for at in range(0, len(data), block)])
-        batches = list(fast_columns(blocks, names, form, form.null_value))
+        batches = [parsed(piece, names, form) for piece in whole_rows(blocks, form)]
     except Inexact:
         return
     found = [list(row.values()) for batch in batches for row in batch.to_pylist()]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.fast_reader import Inexact, fast_columns
+from lakemirror.landing_zone.delimited.fast_reader import Inexact, parsed, whole_rows
 from lakemirror.landing_zone.delimited.records import Record, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.values import BadValue, arrow_type, converted
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata
 
 _ROWS = 20_000  # that the exact reader gathers
+_THREADS = 2
 _GROUP_BYTES = 64 * 1024 * 1024
 
 
@@ -59,9 +62,9 @@ def read_columns(
     yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     done = 0
     try:
-        for texts in fast_columns(exact.rest(), list(types), form, form.null_value):
-            yield _typed(texts, types, schema)
-            done += texts.num_rows
+        for batch in _fast(exact.rest(), types, schema, form):
+            yield batch
+            done += batch.num_rows
         return
     except (Inexact, BadValue):
         pass  # the exact reader says where, or gives the rows that follow
@@ -158,6 +161,24 @@ class _Exact:
     def _error(self, code: str, what: str, record: Record, column: str | None = None) -> TableError:
         message = f"{self._file}, line {record.line}: {what}"
         return TableError(code, message, file=self._file, row=record.line, column=column)
+
+
+def _fast(
+    blocks: Iterator[bytes], types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat
+) -> Iterator[pa.RecordBatch]:
+    """The rows by the fast reader, several pieces at once. Raises `Inexact` and `BadValue`."""
+
+    def batch(piece: bytes) -> pa.RecordBatch:
+        return _typed(parsed(piece, list(types), form), types, schema)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
+        at_work: deque[Future[pa.RecordBatch]] = deque()
+        for piece in whole_rows(blocks, form):
+            at_work.append(pool.submit(batch, piece))
+            if len(at_work) > _THREADS:
+                yield at_work.popleft().result()
+        while at_work:
+            yield at_work.popleft().result()
 
 
 def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakemirror.errors import TableError
 
-BLOCK = 1024 * 1024  # bytes of the file that are looked at together
+BLOCK = 2 * 1024 * 1024  # bytes of the file that are looked at together
 
 _FRAMED = b"\xff\x06\x00\x00sNaPpY"
 _MOST_IN_CHUNK = 64 * 1024 * 1024
