@@ -1,0 +1,131 @@
+"""Results as a table on the terminal, and as a page and charts in docs/.
+
+python -m benchmarks.report RESULTS.json [--docs FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chart import Bar, bars
+from benchmarks.figures import OURS, SAME, Row, summary
+from benchmarks.peers import PEERS
+
+DOCS = Path(__file__).parent.parent / "docs" / "explanation"
+NOTHING = "–"
+
+Column = tuple[str, Callable[[Row], str]]
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def _spread(row: Row) -> str:
+    return NOTHING if row.low is None or row.rounds < 2 else f"{row.low:.2f}–{row.high:.2f}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("peer", lambda r: r.peer),
+    ("seconds", lambda r: _number(r.seconds, ".2f")),
+    ("spread", _spread),
+    ("ratio", lambda r: _number(r.ratio, ".1f")),
+    ("CPU, s", lambda r: _number(r.cpu, ".1f")),
+    ("peak, MB", lambda r: _number(r.peak / 2**20 if r.peak else None, ",.0f")),
+    ("written per byte given", lambda r: _number(r.amplification, ".1f")),
+    ("commits", lambda r: _number(r.commits, ",.0f")),
+    ("files", lambda r: _number(r.files, ",.0f")),
+    ("read, s", lambda r: _number(r.read, ".2f")),
+    ("table", lambda r: r.verdict),
+)
+
+
+def terminal(report: Mapping[str, Any]) -> str:
+    """All scenarios as text in columns."""
+    parts = [report["machine"]]
+    for name, scenario in report["scenarios"].items():
+        rows = summary(report["results"], name)
+        if not rows:
+            continue
+        cells = [[title for title, _ in COLUMNS], *([show(row) for _, show in COLUMNS] for row in rows)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells
+        ]
+        notes = [f"  {row.peer}: {_extra(row)}" for row in rows if row.extra]
+        parts.append(
+            "\n".join([f"{name} {scenario['title']} ({scenario['size']}), {scenario['headline']}", *lines, *notes])
+        )
+    return "\n\n".join(parts)
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """All scenarios as a Markdown page."""
+    lines = [
+        "# Benchmark",
+        "",
+        "Made by `python -m benchmarks.report` from the results of `make bench`; not edited by hand.",
+        "",
+        f"Machine: {report['machine']}.",
+        "",
+        "![lakemirror beside its peers](benchmark.svg)",
+        "",
+        "Every peer ran in its own process, in turn; seconds are medians over the rounds. *ratio*: times lakemirror's time.",
+        "*CPU*, *written*: of the whole process tree while it was measured; *peak*: its largest resident memory. *files*: all",
+        "that lie there afterwards, logs too. *read*: one query over every row and column of the table. *table*: whether it",
+        "holds what it should, row by row (sums that the order does not change), reckoned from the files by another engine.",
+        "",
+        "| peer | what |",
+        "|---|---|",
+    ]
+    seen = {result["peer"] for result in report["results"]}
+    lines += [f"| {peer.name} | {peer.what} |" for peer in PEERS.values() if peer.name in seen]
+    for name, scenario in report["scenarios"].items():
+        rows = summary(report["results"], name)
+        if rows:
+            lines += ["", f"## {name}: {scenario['title']}", "", f"{scenario['size']}; {scenario['headline']}.", ""]
+            lines += markdown([title for title, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows])
+            notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra]
+            lines += ["", *notes] if notes else []
+    return "\n".join(lines) + "\n"
+
+
+def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; all columns but first and last are numbers."""
+    marks = ["---", *["--:"] * (len(titles) - 2), "---"]
+    body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in ([*titles], marks, *body)]
+
+
+def chart(report: Mapping[str, Any], scenarios: Sequence[str] = ("S3", "S3w", "S1", "S2", "S6", "S9")) -> str:
+    """The picture for the README: the headline scenarios, a bar per peer whose table is right."""
+    groups = []
+    for name in scenarios:
+        rows = [r for r in summary(report["results"], name) if r.seconds is not None and r.verdict == SAME]
+        if rows:
+            scenario = report["scenarios"][name]
+            shown = [Bar(row.peer, row.seconds or 0.0, row.peer == OURS) for row in rows]
+            groups.append((f"{scenario['title']} ({scenario['size']})", sorted(shown, key=lambda bar: bar.value)))
+    return bars("Seconds, less is better", report["machine"], groups)
+
+
+def _extra(row: Row) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in row.extra.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.report", description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--docs", type=Path, default=DOCS)
+    given = parser.parse_args()
+    report = json.loads(given.results.read_text())
+    (given.docs / "benchmark.md").write_text(page(report))
+    (given.docs / "benchmark.svg").write_text(chart(report))
+
+
+if __name__ == "__main__":
+    main()
