@@ -68,7 +68,7 @@ def lines(
             return across, by + height - height * (math.log10(point[1]) - by0) / (by1 - by0)
 
         parts.append(
-            f'<rect x="{left}" y="{y}" width="{right - left}" height="{height}" fill="none" stroke="#868e96" opacity="0.5"/>'
+            f'<rect x="{left}" y="{y}" width="{right - left}" height="{height}" fill="none" stroke="#ced4da"/>'
         )
         first = min(points)
         end = (10**x1, first[1] * 10**x1 / first[0])

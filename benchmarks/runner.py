@@ -183,7 +183,8 @@ def machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     python = f"Python {platform.python_version()}"
-    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {platform.system()}, {python}, {time.strftime('%Y-%m-%d')}"
+    day = time.strftime("%Y-%m-%d")
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {platform.system()}, {python}, {day}"
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:

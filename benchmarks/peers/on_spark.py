@@ -65,8 +65,8 @@ class OnSpark(Peer):
             "*", "_metadata.file_name as f", "_metadata.row_index as r"
         ).createOrReplaceTempView("raw")
         self.spark.sql(
-            f"select * except (f, r, n) from (select *, row_number() over (partition by {KEY} order by f desc, r desc) n "
-            "from raw) where n = 1"
+            "select * except (f, r, n) from (select *, row_number() over "
+            f"(partition by {KEY} order by f desc, r desc) n from raw) where n = 1"
         ).createOrReplaceTempView("changes")
 
     def merge(self, table: str) -> None:

@@ -25,10 +25,10 @@ class Peer(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def start(self, pending: int) -> None:
+    def start(self, pending: int) -> None:  # noqa: B027
         """Starts what it runs on, told how many bytes it will be given first."""
 
-    def offer(self, work: Work) -> None:
+    def offer(self, work: Work) -> None:  # noqa: B027
         """Puts files where it looks for them; not measured."""
 
     def load(self, work: Work) -> None:

@@ -30,7 +30,7 @@ WRITERS = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "
 
 @dataclass(frozen=True)
 class Backlog(Scenario):
-    """`changes` makes the change files; `appends` says that they hold new rows alone, which is no secret to any peer."""
+    """`changes` makes the change files; `appends` says that they hold new rows alone, which every peer is told."""
 
     name: str
     title: str

@@ -27,7 +27,7 @@ class Swarm(Scenario):
 
     def run(self, peer: Peer, data: Data) -> dict[str, Any]:
         tables = [f"table_{number:05}" for number in range(data.size.tables)]
-        work = {table: data.changes for table in tables}
+        work = dict.fromkeys(tables, data.changes)
         given = data.change_bytes * len(tables)
         peer.start(given)
         peer.offer(work)
