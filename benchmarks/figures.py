@@ -47,6 +47,14 @@ def median(rounds: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """The power of x by which y grows, by least squares on the logarithms: 1 is linear; None for fewer than two x."""
+    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
+    if len({x for x, _ in logs}) < 2:
+        return None
+    return statistics.linear_regression([x for x, _ in logs], [y for _, y in logs]).slope
+
+
 def summary(results: Sequence[Mapping[str, Any]], scenario: str) -> list[Row]:
     """The rows of a scenario: ours first, then by time, then those without one, in order of appearance."""
     by_peer: dict[str, list[Mapping[str, Any]]] = {}

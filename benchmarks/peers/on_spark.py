@@ -64,10 +64,8 @@ class OnSpark(Peer):
         self.spark.read.parquet(*map(str, files)).selectExpr(
             "*", "_metadata.file_name as f", "_metadata.row_index as r"
         ).createOrReplaceTempView("raw")
-        self.spark.sql(
-            "select * except (f, r, n) from (select *, row_number() over "
-            f"(partition by {KEY} order by f desc, r desc) n from raw) where n = 1"
-        ).createOrReplaceTempView("changes")
+        latest = f"select *, row_number() over (partition by {KEY} order by f desc, r desc) n from raw"
+        self.spark.sql(f"select * from ({latest}) where n = 1").drop("f", "r", "n").createOrReplaceTempView("changes")
 
     def merge(self, table: str) -> None:
         """MERGE of the view `changes`."""
