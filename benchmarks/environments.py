@@ -36,7 +36,6 @@ class Environment:
 
     requirements: tuple[str, ...]
     packages: str = ""  # coordinates of the bundle
-    delta: bool = False  # takes the Delta jars that lakemirror has
 
 
 ENVIRONMENTS = {
@@ -44,7 +43,9 @@ ENVIRONMENTS = {
         ("pyspark==4.1.4", "numpy", "pyarrow"), "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
     ),
     "hudi": Environment(("pyspark==3.5.5", "numpy", "pyarrow"), "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"),
-    "pipelines": Environment(("pyspark[pipelines]==4.2.0", "pandas<3", "numpy", "pyarrow"), delta=True),
+    "pipelines": Environment(
+        ("pyspark[pipelines]==4.2.0", "pandas<3", "numpy", "pyarrow"), "io.delta:delta-spark_4.2_2.13:4.4.0"
+    ),
     "ducklake": Environment(("duckdb==1.5.5", "duckdb-extension-ducklake==1.5.5", "numpy", "pyarrow")),
 }
 
@@ -67,8 +68,7 @@ def ensure(name: str) -> tuple[Path, dict[str, str]]:
             what = f"Spark could not fetch {wanted.packages}"
             _call(what, [str(python), "-c", _RESOLVE, wanted.packages, str(place / "ivy")], **_variables(None))
         stamp.write_text(repr(wanted))
-    jars_folder = jars.cache_folder(Settings().with_environment()) / "jars" if wanted.delta else place / "ivy" / "jars"
-    return python, _variables(jars_folder)
+    return python, _variables(place / "ivy" / "jars")
 
 
 def _variables(jars_folder: Path | None) -> dict[str, str]:
