@@ -35,6 +35,34 @@ class Row:
     extra: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Growth:
+    """One line of the growth chart: medians by size, and how steeply they rise."""
+
+    question: str
+    name: str
+    points: Sequence[tuple[float, float]]
+
+    @property
+    def slope(self) -> float | None:
+        """See `slope`; over the upper half of the sizes, where fixed costs hide the least."""
+        return slope(self.points[len(self.points) // 2 - 1 :] if len(self.points) > 2 else self.points)
+
+    @property
+    def worse_than_linear(self) -> bool:
+        """A defect: twice as much takes clearly more than twice as long."""
+        return self.slope is not None and self.slope > 1.1
+
+
+def growth(points: Sequence[Mapping[str, Any]]) -> list[Growth]:
+    """The lines, in order of appearance."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for point in points:
+        place = found.setdefault((point["question"], point["line"]), [])
+        place.append((float(point["x"]), statistics.median(point["seconds"])))
+    return [Growth(question, name, sorted(line)) for (question, name), line in found.items()]
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)

@@ -1,6 +1,8 @@
-"""Results as a table on the terminal, and as a page and charts in docs/.
+"""Results as a table on the terminal, and as pages and charts in docs/.
 
 python -m benchmarks.report RESULTS.json [--docs FOLDER]
+
+benchmark ─▶ benchmark.md, benchmark.svg        growth ─▶ growth.svg, and the figures between marks in performance.md
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chart import Bar, bars
-from benchmarks.figures import OURS, SAME, Row, summary
+from benchmarks.chart import Bar, bars, lines
+from benchmarks.figures import OURS, SAME, Growth, Row, growth, summary
 from benchmarks.peers import PEERS
 
 DOCS = Path(__file__).parent.parent / "docs" / "explanation"
 NOTHING = "–"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 Column = tuple[str, Callable[[Row], str]]
 
@@ -114,6 +117,36 @@ def chart(report: Mapping[str, Any], scenarios: Sequence[str] = ("S3", "S3w", "S
     return bars("Seconds, less is better", report["machine"], groups)
 
 
+def growth_table(report: Mapping[str, Any]) -> list[str]:
+    """Seconds of an apply at every size, and the slope: 1 is as fast as what grows, 0 is not at all."""
+    titles = ["what grows", "line", "from", "s", "to", "s", "slope", ""]
+    rows = []
+    for line in growth(report["points"]):
+        (x0, y0), (x1, y1) = line.points[0], line.points[-1]
+        verdict = "worse than linear" if line.worse_than_linear else ""
+        figures = [f"{x0:,.0f}", f"{y0:.2f}", f"{x1:,.0f}", f"{y1:.2f}", _number(line.slope, ".2f")]
+        rows.append([report["titles"][line.question], line.name, *figures, verdict])
+    return [f"Machine: {report['machine']}.", "", *markdown(titles, rows)]
+
+
+def growth_chart(report: Mapping[str, Any]) -> str:
+    """A panel per question."""
+    panels: dict[str, list[Growth]] = {}
+    for line in growth(report["points"]):
+        panels.setdefault(line.question, []).append(line)
+    shown = [(report["titles"][name], [(line.name, line.points) for line in found]) for name, found in panels.items()]
+    return lines("Seconds of one apply; the dotted line is linear growth", report["machine"], shown)
+
+
+def between_marks(page: str, body: Sequence[str]) -> str:
+    """A page with what stands between its two marks replaced; ValueError where it has none."""
+    head, found, rest = page.partition(BEGIN)
+    _, ended, tail = rest.partition(END)
+    if not found or not ended:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    return "\n".join([head + BEGIN, "", *body, "", END + tail])
+
+
 def _extra(row: Row) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in row.extra.items())
 
@@ -124,8 +157,13 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=DOCS)
     given = parser.parse_args()
     report = json.loads(given.results.read_text())
-    (given.docs / "benchmark.md").write_text(page(report))
-    (given.docs / "benchmark.svg").write_text(chart(report))
+    if "points" in report:
+        performance = given.docs / "performance.md"
+        performance.write_text(between_marks(performance.read_text(), growth_table(report)))
+        (given.docs / "growth.svg").write_text(growth_chart(report))
+    else:
+        (given.docs / "benchmark.md").write_text(page(report))
+        (given.docs / "benchmark.svg").write_text(chart(report))
 
 
 if __name__ == "__main__":
