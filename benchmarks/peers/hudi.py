@@ -31,7 +31,7 @@ class Hudi(OnSpark):
             f"create table {table} (id bigint, amount bigint, price double, name string, changed timestamp) using hudi "
             f"location '{self.folder / table}' tblproperties (type = 'mor', primaryKey = 'id', "
             "'hoodie.metadata.enable' = 'true', 'hoodie.metadata.record.index.enable' = 'true', "
-            "'hoodie.index.type' = 'RECORD_INDEX')"
+            "'hoodie.metadata.record.index.min.filegroup.count' = '2', 'hoodie.index.type' = 'RECORD_INDEX')"
         )
         self.spark.sql("set hoodie.spark.sql.insert.into.operation = bulk_insert")
         self.spark.sql("set hoodie.metadata.record.index.enable = true")

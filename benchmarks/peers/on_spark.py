@@ -73,6 +73,7 @@ class OnSpark(Peer):
         names, values = ", ".join(digest.COLUMNS), ", ".join(f"s.{c}" for c in digest.COLUMNS)
         self.spark.sql(
             f"merge into {self.name(table)} t using changes s on t.{KEY} = s.{KEY} "
-            f"when matched and s.{MARKER} = 2 then delete when matched then update set {sets} "
+            f"when matched and s.{MARKER} = 2 then delete "
+            f"when matched and s.{MARKER} != 2 then update set {sets} "  # Hudi looks at updates first
             f"when not matched and s.{MARKER} != 2 then insert ({names}) values ({values})"
         )
