@@ -1,6 +1,7 @@
 """Runs cells (a peer in a scenario, once) in turn and keeps every result the moment it is there.
 
-data, once ─▶ round 1: A B C …, round 2: A B C … (a process each, a time limit each) ─▶ results/*.json after every cell
+environments, data, once ─▶ round 1: A B C …, round 2: A B C … (a process and a time limit each)
+                                              └─▶ results/*.json after every cell
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from benchmarks.peers import PEERS
 from benchmarks.scenarios import SCENARIOS, Data, Size
 
 REPOSITORY = Path(__file__).parent.parent
+
+Python = tuple[Path, Mapping[str, str]]
+"""An interpreter and the variables that its peer needs."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
     done = {(r["round"], r["scenario"], r["peer"]) for r in report["results"] if "left_out" not in r}
     report["results"] = [r for r in report["results"] if (r["round"], r["scenario"], r["peer"]) in done]
     into.parent.mkdir(parents=True, exist_ok=True)
+    pythons = {peer: _python(peer, say) for peer in sorted({p for peers in plan.scenarios.values() for p in peers})}
     begun = time.monotonic()
     took: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory(prefix="lakemirror-bench-") as place:
@@ -95,7 +100,7 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
                 result: dict[str, Any] = {"left_out": f"the time budget of {plan.budget:.0f} s is used up"}
             else:
                 started = time.monotonic()
-                result = _cell(scenario, peer, data, plan, Path(place), min(plan.limit, left))
+                result = _cell(scenario, peer, pythons[peer], data, plan, Path(place), min(plan.limit, left))
                 took[scenario, peer] = time.monotonic() - started
                 say("  " + brief(result))
             report["results"].append({"round": number, "scenario": scenario, "peer": peer, **result})
@@ -111,11 +116,20 @@ def brief(result: Mapping[str, Any]) -> str:
     return f"{result['seconds']:.2f} s" + ("" if result["right"] else ", WRONG")
 
 
-def _cell(scenario: str, peer: str, data: dict[str, Path], plan: Plan, place: Path, limit: float) -> dict[str, Any]:
+def _python(peer: str, say: Callable[[str], None]) -> Python | Missing:
+    """What runs a peer, made here and now, or why it cannot be had; no part of the time budget."""
     try:
-        python, variables = ensure(PEERS[peer].environment)
+        return ensure(PEERS[peer].environment)
     except Missing as reason:
-        return {"missing": str(reason)}
+        say(f"{peer} is missing: {reason}")
+        return reason
+
+
+def _cell(
+    scenario: str, peer: str, python: Python | Missing, data: dict[str, Path], plan: Plan, place: Path, limit: float
+) -> dict[str, Any]:
+    if isinstance(python, Missing):
+        return {"missing": str(python)}
     try:
         if scenario not in data:
             data[scenario] = _make(scenario, plan.size(scenario), place / "data")
@@ -123,7 +137,7 @@ def _cell(scenario: str, peer: str, data: dict[str, Path], plan: Plan, place: Pa
         return {"failed": f"the data could not be made: {type(error).__name__}: {error}"[:300]}
     folder = Path(tempfile.mkdtemp(prefix="peer-", dir=place))
     try:
-        return measure(python, variables, [scenario, peer, str(data[scenario]), str(folder / "tables")], limit)
+        return measure(*python, [scenario, peer, str(data[scenario]), str(folder / "tables")], limit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
