@@ -74,6 +74,6 @@ class OnSpark(Peer):
         self.spark.sql(
             f"merge into {self.name(table)} t using changes s on t.{KEY} = s.{KEY} "
             f"when matched and s.{MARKER} = 2 then delete "
-            f"when matched and s.{MARKER} != 2 then update set {sets} "  # Hudi looks at updates first
+            f"when matched and s.{MARKER} != 2 then update set {sets} "
             f"when not matched and s.{MARKER} != 2 then insert ({names}) values ({values})"
         )
