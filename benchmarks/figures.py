@@ -45,8 +45,8 @@ class Growth:
 
     @property
     def slope(self) -> float | None:
-        """See `slope`; over the upper half of the sizes, where fixed costs hide the least."""
-        return slope(self.points[len(self.points) // 2 - 1 :] if len(self.points) > 2 else self.points)
+        """See `slope`; over the larger half of the sizes, where fixed costs hide the least."""
+        return slope(self.points[-max(2, math.ceil(len(self.points) / 2)) :])
 
     @property
     def worse_than_linear(self) -> bool:

@@ -1,8 +1,9 @@
 """Results as a table on the terminal, and as pages and charts in docs/.
 
-python -m benchmarks.report RESULTS.json [--docs FOLDER]
+python -m benchmarks.report RESULTS.json [--root FOLDER]
 
-benchmark ─▶ benchmark.md, benchmark.svg        growth ─▶ growth.svg, and the figures between marks in performance.md
+benchmark ─▶ benchmark.md, benchmark.svg, and the picture between marks in README.md
+growth    ─▶ growth.svg, and the figures between marks in performance.md
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from benchmarks.chart import Bar, bars, lines
 from benchmarks.figures import OURS, SAME, Growth, Row, growth, summary
 from benchmarks.peers import PEERS
 
-DOCS = Path(__file__).parent.parent / "docs" / "explanation"
+ROOT = Path(__file__).parent.parent
+DOCS = Path("docs", "explanation")
 NOTHING = "–"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
@@ -126,7 +128,15 @@ def growth_table(report: Mapping[str, Any]) -> list[str]:
         verdict = "worse than linear" if line.worse_than_linear else ""
         figures = [f"{x0:,.0f}", f"{y0:.2f}", f"{x1:,.0f}", f"{y1:.2f}", _number(line.slope, ".2f")]
         rows.append([report["titles"][line.question], line.name, *figures, verdict])
-    return [f"Machine: {report['machine']}.", "", *markdown(titles, rows)]
+    picture = "![seconds of one apply](growth.svg)"
+    return [picture, "", f"Machine: {report['machine']}.", "", *markdown(titles, rows)]
+
+
+def readme(report: Mapping[str, Any]) -> list[str]:
+    """The picture, the machine, and the way to all figures."""
+    link = f"All scenarios and peers: [benchmark]({DOCS / 'benchmark.md'})."
+    picture = f"![seconds beside other ways to do the same]({DOCS / 'benchmark.svg'})"
+    return [picture, "", f"Machine: {report['machine']}. {link}"]
 
 
 def growth_chart(report: Mapping[str, Any]) -> str:
@@ -154,16 +164,26 @@ def _extra(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.report", description=__doc__)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository, or a copy of its README.md and docs/")
     given = parser.parse_args()
     report = json.loads(given.results.read_text())
+    write(report, given.root)
+
+
+def write(report: Mapping[str, Any], root: Path) -> None:
+    """The pages and pictures of one report, into the documents of a repository."""
+    docs = root / DOCS
     if "points" in report:
-        performance = given.docs / "performance.md"
-        performance.write_text(between_marks(performance.read_text(), growth_table(report)))
-        (given.docs / "growth.svg").write_text(growth_chart(report))
+        _renew(docs / "performance.md", growth_table(report))
+        (docs / "growth.svg").write_text(growth_chart(report))
     else:
-        (given.docs / "benchmark.md").write_text(page(report))
-        (given.docs / "benchmark.svg").write_text(chart(report))
+        (docs / "benchmark.md").write_text(page(report))
+        (docs / "benchmark.svg").write_text(chart(report))
+        _renew(root / "README.md", readme(report))
+
+
+def _renew(path: Path, body: Sequence[str]) -> None:
+    path.write_text(between_marks(path.read_text(), body))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from benchmarks import report
 from benchmarks.chart import Bar, bars, lines
-from benchmarks.figures import OURS, percentile, slope, summary
+from benchmarks.figures import OURS, growth, percentile, slope, summary
 
 
 def measured(peer: str, seconds: float, **more: Any) -> dict[str, Any]:
@@ -98,6 +99,49 @@ def test_the_page_has_a_row_for_every_peer_and_no_broken_cell() -> None:
     assert len(rows) == 2 + 6
     assert all(line.replace("\\|", "").count("|") == columns + 1 for line in rows)
     assert "WRONG" in page and "failed: boom \\| bang" in page and "missing: no bundle" in page
+
+
+GROWTH: dict[str, Any] = {
+    "machine": "2 cores",
+    "titles": {"rows": "rows of the table", "tables": "table folders"},
+    "points": [
+        {"question": "rows", "line": "any key", "x": x, "seconds": [s, s, 50.0]}
+        for x, s in ((1, 9.0), (10, 1.0), (100, 10.0))
+    ]
+    + [{"question": "tables", "line": "idle", "x": x, "seconds": [s]} for x, s in ((1, 1.0), (10, 20.0), (100, 400.0))],
+}
+
+
+def test_growth_is_told_by_its_larger_sizes_and_worse_than_linear_is_marked() -> None:
+    linear, worse = growth(GROWTH["points"])
+    assert linear.points == [(1, 9.0), (10, 1.0), (100, 10.0)]
+    assert linear.slope is not None and worse.slope is not None
+    assert linear.slope == pytest.approx(1.0)
+    assert not linear.worse_than_linear
+    assert worse.worse_than_linear
+    table = "\n".join(report.growth_table(GROWTH))
+    assert table.count("worse than linear") == 1
+
+
+def test_reports_are_written_into_the_documents_and_leave_the_rest_alone(tmp_path: Path) -> None:
+    docs = tmp_path / report.DOCS
+    docs.mkdir(parents=True)
+    for page in (tmp_path / "README.md", docs / "performance.md"):
+        page.write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
+    for made in (REPORT, GROWTH, REPORT, GROWTH):  # a second time changes nothing
+        report.write(made, tmp_path)
+    for page, says in ((tmp_path / "README.md", "benchmark.svg"), (docs / "performance.md", "any key")):
+        text = page.read_text()
+        assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
+        assert text.count(says) == 1
+    assert all((docs / name).exists() for name in ("benchmark.md", "benchmark.svg", "growth.svg"))
+    with pytest.raises(ValueError, match="figures"):
+        report.between_marks("no marks", [])
+
+
+def test_the_documents_have_the_marks() -> None:
+    for page in ("README.md", "docs/explanation/performance.md"):
+        assert report.between_marks((report.ROOT / page).read_text(), ["x"])
 
 
 def test_the_terminal_shows_the_same_verdicts() -> None:
