@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +18,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Seen:
-    """One process at one moment: its parent, resident bytes, seconds of processor."""
+    """One process at one moment: its parent, when it began (in ticks), resident bytes, seconds of processor."""
 
     parent: int
+    began: int
     memory: int
     cpu: float
 
@@ -33,7 +34,7 @@ def processes() -> dict[int, Seen]:
             with contextlib.suppress(OSError):  # it ended meanwhile
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 cpu = (int(fields[11]) + int(fields[12])) / _TICK
-                found[int(entry.name)] = Seen(int(fields[1]), int(fields[21]) * _PAGE, cpu)
+                found[int(entry.name)] = Seen(int(fields[1]), int(fields[19]), int(fields[21]) * _PAGE, cpu)
     return found
 
 
@@ -64,11 +65,32 @@ def end(root: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def settle(members: Mapping[int, int], patience: float = 10.0) -> None:
+    """Waits until these processes, by id and beginning, are gone; kills those that stay."""
+    deadline = time.monotonic() + patience
+    while left := _alive(members):
+        if time.monotonic() > deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+
+
+def _alive(members: Mapping[int, int]) -> list[int]:
+    seen = processes()
+    return [pid for pid, began in members.items() if pid in seen and seen[pid].began == began]
+
+
 class Peak:
-    """The largest resident memory of a process and all below it while the block runs, in bytes."""
+    """The largest resident memory of a process and all below it while the block runs, in bytes.
+
+    `members`: every process that was seen, by id, with when it began.
+    """
 
     def __init__(self, root: int, pause: float = 0.2) -> None:
         self.bytes = 0
+        self.members: dict[int, int] = {}
         self._root, self._pause = root, pause
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -84,7 +106,9 @@ class Peak:
     def _watch(self) -> None:
         while not self._done.wait(self._pause):
             seen = processes()
-            self.bytes = max(self.bytes, sum(seen[pid].memory for pid in family(self._root, seen)))
+            now = family(self._root, seen)
+            self.bytes = max(self.bytes, sum(seen[pid].memory for pid in now))
+            self.members |= {pid: seen[pid].began for pid in now}
 
 
 class Meter:

@@ -162,14 +162,16 @@ def measure(python: Path, variables: Mapping[str, str], arguments: Sequence[str]
             cwd=REPOSITORY,
             env=environment,
         )
+        peak = process.Peak(child.pid)
         try:
-            with process.Peak(child.pid) as peak:
+            with peak:
                 child.wait(limit)
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {limit:.0f} s"}
         finally:
             process.end(child.pid)
             child.wait()
+            process.settle(peak.members)  # a JVM outlives its Python for a moment
         lines = _lines(out)
         with contextlib.suppress(IndexError, json.JSONDecodeError):
             return {**json.loads(lines[-1]), "peak": peak.bytes}

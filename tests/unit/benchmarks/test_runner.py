@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from benchmarks import runner
 from benchmarks.environments import Missing
 from benchmarks.peers import PEERS
-from benchmarks.process import Meter, Peak, family, processes
+from benchmarks.process import Meter, Peak, family, processes, settle
 from benchmarks.scenarios import SCENARIOS, Data, Size
 
 
@@ -99,6 +100,29 @@ def test_a_worker_that_hangs_or_dies_is_told_with_its_reason(tmp_path: Path) -> 
     assert runner.measure(python("exit 4"), {}, [], 10) == {"failed": "exit code 4: it said nothing"}
     good = runner.measure(python("echo noise; echo '{\"seconds\": 1.5}'"), {}, [], 10)
     assert good["seconds"] == 1.5
+
+
+def test_what_a_worker_leaves_behind_is_ended() -> None:
+    parent = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 0.5"])
+    with Peak(parent.pid, pause=0.05) as peak:
+        parent.wait()
+    left = [pid for pid in peak.members if pid != parent.pid and pid in processes()]
+    assert left, "the sleep outlives the shell"
+    settle(peak.members, patience=0.2)
+    until = time.monotonic() + 10
+    while set(left) & {pid for pid, one in processes().items() if one.memory} and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not set(left) & {pid for pid, one in processes().items() if one.memory}
+
+
+def test_another_process_with_the_same_id_is_left_alone() -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        settle({other.pid: processes()[other.pid].began - 1}, patience=0.0)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_the_meter_counts_what_is_written_and_the_peak_what_is_held(tmp_path: Path) -> None:
