@@ -74,7 +74,7 @@ def _upserts(keys: make.Keys, new: float = 0.3) -> Callable[[Path, Size], None]:
 
 BACKLOGS = (
     Backlog(
-        "S2", "200 small append-only files", WRITERS,
+        "S2", "small append-only files", WRITERS,
         Size(0, 50, 1_000), Size(0, 200, 10_000),
         lambda folder, s: make.appends(folder, s.files, s.changes), appends=True,
     ),
