@@ -87,12 +87,13 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
     report["results"] = [r for r in report["results"] if (r["round"], r["scenario"], r["peer"]) in done]
     into.parent.mkdir(parents=True, exist_ok=True)
     pythons = {peer: _python(peer, say) for peer in sorted({p for peers in plan.scenarios.values() for p in peers})}
+    hopeless: set[tuple[str, str]] = set()
     begun = time.monotonic()
     took: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory(prefix="lakemirror-bench-") as place:
         data: dict[str, Path] = {}
         for number, scenario, peer in plan.cells():
-            if (number, scenario, peer) in done:
+            if (number, scenario, peer) in done or (scenario, peer) in hopeless:
                 continue
             say(f"round {number}: {scenario} {peer} …")
             left = plan.budget - (time.monotonic() - begun)
@@ -103,6 +104,8 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
                 result = _cell(scenario, peer, pythons[peer], data, plan, Path(place), min(plan.limit, left))
                 took[scenario, peer] = time.monotonic() - started
                 say("  " + brief(result))
+            if "failed" in result or "missing" in result:
+                hopeless.add((scenario, peer))  # its row says so whatever later rounds find: they go to the others
             report["results"].append({"round": number, "scenario": scenario, "peer": peer, **result})
             _write(into, report)
     return report

@@ -20,9 +20,9 @@ EVERYONE = (
     "delta-rs",
     "iceberg",
     "hudi",
-    "auto-cdc",
     "ducklake",
     "duckdb",
+    "auto-cdc",
 )
 BEST = ("lakemirror", "expert-delta", "delta-rs", "iceberg", "ducklake")
 WRITERS = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "ducklake")
