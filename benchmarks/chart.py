@@ -98,8 +98,8 @@ def _figure(value: float) -> str:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal", colour: str = "") -> str:
-    style = f' fill="{colour}"' if colour else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"{style}>{escape(text)}</text>'
+    style = f"font-weight:{weight}" + (f";fill:{colour}" if colour else "")  # the page's style wins over attributes
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" style="{style}">{escape(text)}</text>'
 
 
 def _svg(title: str, note: str, height: float, parts: Sequence[str]) -> str:
