@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase, spark
+from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 
 CSV = {
@@ -79,7 +80,10 @@ class Lakemirror(Peer):
         return place
 
     def follow(self, table: str, stop: threading.Event, applied: Callable[[int], None]) -> None:
-        MirroredDatabase(self.folder, spark=self.spark).run(stop, _Told(applied))
+        told = _Told(applied, stop)
+        MirroredDatabase(self.folder, spark=self.spark).run(stop, told)
+        if told.error is not None:
+            raise told.error
 
     def next_number(self, table: str) -> int:
         return self._next.get(table, 0) + 1
@@ -104,16 +108,20 @@ class Lakemirror(Peer):
 
 
 class _Told:
-    """Passes on the number of the last file of every commit; an error ends the run."""
+    """Passes on the number of the last file of every commit; an error that does not pass by itself ends the run."""
 
-    def __init__(self, applied: Callable[[int], None]) -> None:
+    def __init__(self, applied: Callable[[int], None], stop: threading.Event) -> None:
+        self.error: LakemirrorError | None = None
         self._applied = applied
+        self._stop = stop
 
     def applied(self, name: Any, applied: Any) -> None:
         self._applied(applied.position.number)
 
-    def failed(self, name: Any, error: Exception) -> None:
-        raise error
+    def failed(self, name: Any, error: LakemirrorError) -> None:
+        if not error.retry:
+            self.error = error
+            self._stop.set()
 
     def dropped(self, target: str) -> None:
         pass
