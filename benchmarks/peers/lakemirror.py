@@ -116,7 +116,7 @@ class _Told:
         self._stop = stop
 
     def applied(self, name: Any, applied: Any) -> None:
-        self._applied(applied.position.number)
+        self._applied(applied.manifest.last)
 
     def failed(self, name: Any, error: LakemirrorError) -> None:
         if not error.retry:
