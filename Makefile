@@ -30,7 +30,7 @@ format: install
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: install ## the engine against plain Delta MERGE, in one run
+bench: install ## lakemirror beside its peers, in ten minutes; what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 
 docs: install ## the reference pages, from the code

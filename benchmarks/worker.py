@@ -1,31 +1,34 @@
-"""One peer, one round, in its own process: prints its seconds and its digest as JSON on the last line."""
+"""One peer, one scenario, one round, in its own process: prints what it found as JSON on the last line.
+
+python -m benchmarks.worker SCENARIO PEER DATA.json FOLDER
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-import tempfile
-import time
+import traceback
 from pathlib import Path
 
-from benchmarks.peers import PEERS
+from benchmarks.peers import peer_class
+from benchmarks.scenarios import SCENARIOS, Data
 
 
 def main() -> None:
-    peer_name, data = sys.argv[1], Path(sys.argv[2])
-    with tempfile.TemporaryDirectory(prefix="lakemirror-bench-") as place:
-        peer = PEERS[peer_name](Path(place))
-        load = sorted((data / "load").iterdir())
-        changes = sorted((data / "changes").iterdir())
-        began = time.perf_counter()
-        peer.load(load)
-        loaded = time.perf_counter()
-        peer.changes(changes)
-        changed = time.perf_counter()
-        kept = [f for f in Path(place).rglob("*.parquet") if "LandingZone" not in f.parts]
-        written = sum(f.stat().st_size for f in kept)
-        result = {"load": loaded - began, "changes": changed - loaded, "files": len(kept), "bytes": written}
-        print(json.dumps({**result, "digest": peer.digest()}))
+    scenario, peer, data, folder = sys.argv[1:]
+    try:
+        found = SCENARIOS[scenario].run(peer_class(peer)(Path(folder)), Data.read(Path(data)))
+    except Exception as error:
+        traceback.print_exc()
+        found = {"failed": _sentence(error).replace(folder, "…")}
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # threads that hang, and a JVM's slow good-bye, are no part of a measurement
+
+
+def _sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"[:300]
 
 
 if __name__ == "__main__":

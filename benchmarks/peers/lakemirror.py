@@ -1,0 +1,127 @@
+"""lakemirror by its public door: files lie in a landing zone, and one pass, or a running mirror, applies them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import digest
+from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
+from lakemirror import MirroredDatabase, spark
+from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
+
+CSV = {
+    "fileFormat": "CSV",
+    "fileExtension": "csv",
+    "fileFormatTypeProperties": {"firstRowAsHeader": True, "rowSeparator": "\n", "columnSeparator": ","},
+    "SchemaDefinition": {
+        "Columns": [
+            {"Name": "id", "DataType": "Int64"},
+            {"Name": "amount", "DataType": "Int64"},
+            {"Name": "price", "DataType": "Double"},
+            {"Name": "name", "DataType": "String"},
+            {"Name": "changed", "DataType": "DateTime"},
+        ]
+    },
+}
+
+_SHORT_RUN_BYTES = 256 * 1024**2  # as MirroredDatabase itself chooses the JVM's flags
+
+
+class Lakemirror(Peer):
+    """All tables in one mirrored database, default settings."""
+
+    folds = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._next: dict[str, int] = {}
+
+    def start(self, pending: int) -> None:
+        (self.folder / "Files/LandingZone").mkdir(parents=True, exist_ok=True)
+        self.spark: Any = spark.start(Settings().with_environment(), short=pending <= _SHORT_RUN_BYTES)
+
+    def offer(self, work: Work) -> None:
+        for table, files in work.items():
+            place = self.inbox(table, csv=files[0].suffix == ".csv")
+            for file in files:
+                number = self._next[table] = self._next.get(table, 0) + 1
+                shutil.copyfile(file, place / f"{number:020}{file.suffix}")
+
+    def load(self, work: Work) -> None:
+        result = MirroredDatabase(self.folder, spark=self.spark).sync()
+        if result.failed:
+            raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
+
+    append = upsert = load
+
+    def digest(self, table: str, extra: Sequence[str] = ()) -> list[int]:
+        source = f"delta.`{self.folder / 'Tables' / table}`"
+        return digest.numbers(self.spark.sql(digest.sql(source, extra)).collect()[0])
+
+    def commits(self, table: str) -> int:
+        return len(list((self.folder / "Tables" / table / "_delta_log").glob("*[0-9].json")))
+
+    def on_disk(self) -> list[Path]:
+        return [path for path in (self.folder / "Tables").rglob("*") if path.is_file()]
+
+    def inbox(self, table: str, *, csv: bool = False) -> Path:
+        place = self.folder / "Files/LandingZone" / table
+        if not place.exists():
+            place.mkdir(parents=True)
+            (place / "_metadata.json").write_text(json.dumps({"keyColumns": [KEY], **(CSV if csv else {})}))
+        return place
+
+    def follow(self, table: str, stop: threading.Event, applied: Callable[[int], None]) -> None:
+        told = _Told(applied, stop)
+        MirroredDatabase(self.folder, spark=self.spark).run(stop, told)
+        if told.error is not None:
+            raise told.error
+
+    def next_number(self, table: str) -> int:
+        return self._next.get(table, 0) + 1
+
+    def idle_pass(self) -> float:
+        begun = time.perf_counter()
+        if MirroredDatabase(self.folder).sync().started_spark:
+            raise RuntimeError("an idle pass started Spark")
+        return time.perf_counter() - begun
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", "from lakemirror.cli import main; main()", "sync", str(self.folder)]
+
+    def cold(self, table: str, file: Path) -> tuple[list[str], Path]:
+        self.offer({table: [file]})
+        return self.command(), self.folder / "Tables" / table / FIRST_COMMIT
+
+    def rewritten(self, table: str) -> str:
+        writer = self.spark.read.format("delta").load(str(self.folder / "Tables" / table)).coalesce(4).write
+        writer.format("delta").mode("overwrite").save(str(self.folder / "Tables" / "fresh"))
+        return "fresh"
+
+
+class _Told:
+    """Passes on the number of the last file of every commit; an error that does not pass by itself ends the run."""
+
+    def __init__(self, applied: Callable[[int], None], stop: threading.Event) -> None:
+        self.error: LakemirrorError | None = None
+        self._applied = applied
+        self._stop = stop
+
+    def applied(self, name: Any, applied: Any) -> None:
+        self._applied(applied.manifest.last)
+
+    def failed(self, name: Any, error: LakemirrorError) -> None:
+        if not error.retry:
+            self.error = error
+            self._stop.set()
+
+    def dropped(self, target: str) -> None:
+        pass

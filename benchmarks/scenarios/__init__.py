@@ -1,0 +1,19 @@
+"""S1 to S10, the most telling first: a run whose time is over has left out the last ones."""
+
+from __future__ import annotations
+
+from benchmarks.scenarios.backlog import BACKLOGS
+from benchmarks.scenarios.cold import Cold
+from benchmarks.scenarios.initial import Initial, InitialText
+from benchmarks.scenarios.restart import Restart
+from benchmarks.scenarios.scenario import Data, Scenario, Size
+from benchmarks.scenarios.steady import Steady
+from benchmarks.scenarios.swarm import Swarm
+from benchmarks.scenarios.warm import Warm
+
+_ORDER = ("S3", "S3w", "S1", "S2", "S9", "S6", "S8", "S5", "S4", "S3t", "S3z", "S7", "S10", "S1c")
+_ALL = {s.name: s for s in (*BACKLOGS, Cold(), Initial(), InitialText(), Restart(), Steady(), Swarm(), Warm())}
+
+SCENARIOS: dict[str, Scenario] = {name: _ALL[name] for name in _ORDER}
+
+__all__ = ["SCENARIOS", "Data", "Scenario", "Size"]

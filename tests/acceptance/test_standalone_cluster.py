@@ -1,0 +1,122 @@
+"""A Spark cluster of its own, master and two workers on loopback, gives the same tables as a local Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, put, table_bag
+
+from lakemirror import java, jvm
+
+_PATIENCE = 90.0
+
+
+class Cluster:
+    """Processes from the pyspark package; what each prints goes to a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.master = ""
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.environment = {
+            **os.environ,
+            "JAVA_HOME": str(java.find().home),
+            "SPARK_HOME": str(jvm.spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(folder / "work"),
+        }
+
+    def start(self) -> None:
+        self.master = self._start("Master", "--host", "127.0.0.1", "--port", "0", says=r"master at (spark://\S+)")
+        for _ in range(2):
+            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", self.master)
+            self._start("Worker", *words, says=r"registered with master (\S+)")
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def executors(self) -> list[str]:
+        """The log folders of the executors that ran here, a worker each."""
+        return sorted(str(path) for path in (self._folder / "work").glob("app-*/*"))
+
+    def _start(self, role: str, *words: str, says: str) -> str:
+        log = self._folder / f"{role}-{len(self._processes)}.log"
+        main = f"org.apache.spark.deploy.{role.lower()}.{role}"
+        with log.open("wb") as file:
+            command = [str(jvm.spark_home() / "bin" / "spark-class"), main, "--webui-port", "0", *words]
+            process = subprocess.Popen(command, env=self.environment, stdout=file, stderr=subprocess.STDOUT)
+        self._processes.append(process)
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline and process.poll() is None:
+            found = re.search(says, log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            time.sleep(0.1)
+        raise RuntimeError(f"{role} did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    (tmp_path / "cluster").mkdir()
+    started = Cluster(tmp_path / "cluster")
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+
+
+def first(database: Path) -> None:
+    for table in ("orders", "sales.customers"):
+        declare(database, table, ["id"])
+        put(database, table, 1, {"id": list(range(1000)), "name": [f"n{i}" for i in range(1000)]})
+
+
+def second(database: Path) -> None:
+    """Updates, deletes, upserts, inserts of deleted keys, a new column, over several files."""
+    for table in ("orders", "sales.customers"):
+        for number in range(2, 6):
+            ids = [number, number + 100, number + 200, 2000 + number, number + 200]
+            markers = pa.array([1, 2, 2, 4, 0], pa.int32())
+            rows = {"id": ids, "name": ["x"] * 5, "extra": [number] * 5, MARKER: markers}
+            put(database, table, number, rows)
+
+
+@pytest.mark.full
+def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, cluster: Cluster) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+
+    def sync(database: Path, *words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "lakemirror.cli", "sync", str(database), *words],
+            env=cluster.environment, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+    for step in (first, second):
+        for database, master in ((here, "local[2]"), (there, cluster.master)):
+            step(database)
+            sync(database, "--master", master)
+        for table in ("orders", "sales.customers"):
+            rows = table_bag(spark, here, table)
+            assert len(rows) == 1000  # of which the second step deletes four and adds four
+            assert table_bag(spark, there, table) == rows
+    assert len({Path(path).name for path in cluster.executors()}) == 2, "both workers did the work"
+    vectors = list((there / "Tables").rglob("deletion_vector_*.bin"))
+    assert vectors, "the changes were applied by deletion vectors written with the cluster"
