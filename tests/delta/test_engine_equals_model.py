@@ -132,6 +132,15 @@ def test_tables_equal_the_model_by_deltas_own_delete(
     play(spark, tables, 2)
 
 
+@settings(max_examples=2, **SLOW)
+@given(st.lists(table(), min_size=3, max_size=3))
+def test_tables_equal_the_model_where_files_are_taken_as_they_are(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr("lakemirror.replication.adoption.SMALLEST_BYTES", 0)
+    play(spark, tables, 2)
+
+
 @pytest.mark.full
 @settings(max_examples=60, **SLOW)
 @given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 3, 1000]), st.booleans())

@@ -1,40 +1,47 @@
-"""May a batch's files become data files of the table as they are, and what their footers say of them; pure.
+"""A batch of inserts whose files already are what the table's data files would be: they are copied, not rewritten.
 
-batch + the table's columns + its configuration ─▶ adoptable ─▶ reason against it | None
-footer + columns ─▶ statistics ─▶ Delta's `stats`: rows, NULLs, bounds
+batch + the table's configuration ─▶ adoptable ─▶ reason against it | None
+batch ─▶ adopt ─▶ a copy of each file in the table's folder, read once, and its `add` action
+
+Copied, never linked: a publisher may write into its file again (`docs/decisions/020-adoption.md`).
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import ROW_MARKER, Column
 
-_SMALLEST_BYTES = 8 << 20  # below it, folding several files into one is kinder to readers
+SMALLEST_BYTES = 8 << 20  # below it, folding several files into one is kinder to readers
 _LARGEST_GROUP_BYTES = 512 << 20  # a reader holds a row group in memory
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 _AS_THEY_ARE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
 }  # fmt: skip
+_BOUNDED = {"smallint", "int", "bigint", "date", "timestamp", "string"}
+_ROWS_AT_ONCE = 256 * 1024
 _SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
-def adoptable(batch: Batch, configuration: Mapping[str, str], partition_columns: Sequence[str] = ()) -> str | None:
+def adoptable(batch: Batch, configuration: Mapping[str, str]) -> str | None:
     """None where every file of the batch can be a data file of the table, else the reason against it."""
     if not batch.append_only:
         return "not every change is an insert"
-    if partition_columns:
-        return "the table is partitioned"
     if configuration.get("delta.columnMapping.mode", "none") != "none":
         return "the table maps its columns"
     if any(key.startswith("delta.constraints.") for key in configuration):
@@ -42,38 +49,79 @@ def adoptable(batch: Batch, configuration: Mapping[str, str], partition_columns:
     return next((reason for item in batch.files if (reason := _against(item, batch.columns))), None)
 
 
-def statistics(footer: pq.FileMetaData, columns: Sequence[Column]) -> str:
-    """Delta's `stats` of a file that `adoptable` let through.
+def adopt(
+    batch: Batch, table: str, path_of: Callable[[str], str], *, modified: int | None = None
+) -> list[dict[str, Any]]:
+    """Copies every file of the batch into the table's folder; the `add` actions of the copies.
 
-    Bounds only for integers, dates, timestamps and short ASCII text, where the footer's order is Delta's; a column
-    of which a row group says nothing is left out.
+    A copy is read once, whole: what does not decode never enters the table, and the statistics are those of the rows,
+    not of a footer that may be wrong. `path_of` gives the local path of a file of the database. TableError
+    `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
     """
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    actions: list[dict[str, Any]] = []
+    try:
+        for place, item in enumerate(batch.files):
+            name = f"part-{place:05}-{uuid.uuid4()}-c000.parquet"
+            copy = Path(table) / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            actions.append({"path": name, "partitionValues": {}, "dataChange": True})
+            try:
+                shutil.copyfile(path_of(item.file.path), copy)  # in the kernel; shares blocks where the file system can
+                stats = statistics(copy, batch.columns, item.file.footer.num_rows)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                if isinstance(error, FileNotFoundError):
+                    raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
+                path = item.file.entry.path
+                raise TableError("file-unreadable", f"{path}: its rows cannot be read: {error}", file=path) from error
+            found = copy.stat()
+            actions[-1].update(
+                size=found.st_size, modificationTime=modified or int(found.st_mtime * 1000), stats=json.dumps(stats)
+            )
+    except BaseException:
+        for action in actions:
+            (Path(table) / action["path"]).unlink(missing_ok=True)
+        raise
+    return actions
+
+
+def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+    """Delta's `stats` of a Parquet file, from its rows; ArrowException or ValueError where they are not what the
+    footer says, `rows` in number.
+
+    Bounds for integers, dates, timestamps and short ASCII text, where Arrow's order is Delta's.
+    """
+    with pq.ParquetFile(path) as file:
+        held = set(file.schema_arrow.names)
+        counted, nulls = 0, {column.name: 0 for column in columns}
+        bounds: dict[str, list[Any]] = {column.name: [] for column in columns if column.type in _BOUNDED}
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=True):
+            counted += batch.num_rows
+            for column in columns:
+                if column.name not in held:
+                    nulls[column.name] += batch.num_rows
+                    continue
+                values = batch.column(column.name)
+                nulls[column.name] += values.null_count
+                if column.type == "string":
+                    values.validate(full=True)  # what is no UTF-8 is found here
+                if column.name in bounds and values.null_count < len(values):
+                    found = pc.min_max(values)
+                    bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
+    if counted != rows:
+        raise ValueError(f"{counted} rows where the footer says {rows}")
+    low, high = {}, {}
     for column in columns:
-        if column.name not in places:
-            nulls[column.name] = footer.num_rows
-            continue
-        found = [group.column(places[column.name]).statistics for group in groups if group.num_rows]
-        if not found or any(s is None or not s.has_null_count for s in found):
-            continue
-        nulls[column.name] = sum(s.null_count for s in found)
-        valued = [s for s, group in zip(found, (g for g in groups if g.num_rows), strict=True)
-                  if s.null_count < group.num_rows]  # fmt: skip
-        if valued and all(s.has_min_max for s in valued):
-            least = _bound(min(s.min for s in valued), column.type, up=False)
-            most = _bound(max(s.max for s in valued), column.type, up=True)
+        if bounds.get(column.name):
+            least = _bound(min(bounds[column.name]), column.type, up=False)
+            most = _bound(max(bounds[column.name]), column.type, up=True)
             if least is not None and most is not None:
                 low[column.name], high[column.name] = least, most
-    return json.dumps({"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+    return {"numRecords": counted, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
 
 def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
     path, footer = item.file.entry.path, item.file.footer
-    if item.file.entry.size < _SMALLEST_BYTES:
+    if item.file.entry.size < SMALLEST_BYTES:
         return f"{path} is small"
     types = {column.name: column.type for column in columns}
     for found in item.columns:
@@ -109,7 +157,7 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
     if type_ == "date":
         return value.isoformat() if type(value) is datetime.date else None
     if type_ == "timestamp" and isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return _timestamp(value.astimezone(datetime.UTC), up=up)
+        return _timestamp(value.astimezone(datetime.timezone.utc), up=up)
     if type_ == "string" and isinstance(value, str):
         return value if len(value) <= _SHORT_TEXT and value.isascii() and value.isprintable() else None
     return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,6 +101,10 @@ class DeltaTransaction:
     def write(self, rows: DataFrame) -> None:
         """Writes rows as new data files; a column `_change_type` makes change-data rows of those where it is set."""
         self._add(self._txn.writeFiles(rows._jdf))
+
+    def add_files(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Makes files that lie in the table's folder its data files; each is an `add` action as in the log."""
+        self._actions += [self._action({"add": dict(action)}) for action in actions]
 
     def commit(self, transactions: Mapping[str, int], *, manifest: str, mode: str) -> int:
         """Commits everything with a `txn` action per application id, and the manifest; returns the new version."""

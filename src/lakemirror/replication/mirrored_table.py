@@ -26,6 +26,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
 from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.replication import changes
+from lakemirror.replication.adoption import adopt, adoptable
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_work import Applied, Work
 from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, Range, next_batch
@@ -139,7 +140,9 @@ class MirroredTable:
             txn.delete_all()
         exists = txn.version >= 0 and not work.replaces
         failpoints.reach("apply.before-write")
-        if batch.rows:
+        if batch.rows and adoptable(batch, metadata["configuration"]) is None:
+            txn.add_files(adopt(batch, self._path, uri_of))
+        elif batch.rows:
             self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions(batch)))
             rows = self._changes(work, batch, uri_of)
             if batch.append_only or not work.key_columns:

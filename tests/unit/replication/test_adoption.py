@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
-from lakemirror.replication.adoption import adoptable, statistics
+from lakemirror.replication.adoption import adopt, adoptable, statistics
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import Column
+from lakemirror.storage import Entry
 
-UTC = datetime.UTC
+UTC = datetime.timezone.utc
 
 
 def footer(table: pa.Table, **options: Any) -> pq.FileMetaData:
@@ -62,12 +66,11 @@ def test_what_else_speaks_against_it() -> None:
     assert "marker" in str(adoptable(batch(ints, "bigint", name="__rowMarker__"), {}))
     assert "does not lie" in str(adoptable(batch(ints, "bigint", name="A"), {}))
     assert "compressed" in str(adoptable(batch(ints, "bigint", compression="brotli"), {}))
-    assert "partitioned" in str(adoptable(batch(ints, "bigint"), {}, ["a"]))
     assert "maps" in str(adoptable(batch(ints, "bigint"), {"delta.columnMapping.mode": "name"}))
     assert "constraints" in str(adoptable(batch(ints, "bigint"), {"delta.constraints.c": "a > 0"}))
 
 
-def test_statistics_hold_every_value_and_leave_out_what_is_not_safe() -> None:
+def test_statistics_hold_every_value_and_leave_out_what_is_not_safe(tmp_path: Path) -> None:
     table = pa.table({
         "i": pa.array([5, None, -3], pa.int64()),
         "d": pa.array([None, datetime.date(2020, 1, 2), None]),
@@ -82,11 +85,41 @@ def test_statistics_hold_every_value_and_leave_out_what_is_not_safe() -> None:
         "i": "bigint", "d": "date", "t": "timestamp", "f": "double",
         "long": "string", "s": "string", "n": "string", "new": "int",
     }  # fmt: skip
-    found = json.loads(statistics(footer(table, row_group_size=1), [Column(n, t) for n, t in types.items()]))
-    assert found == {
+    path = tmp_path / "f.parquet"
+    pq.write_table(table, path, row_group_size=1, write_statistics=False)
+    assert statistics(path, [Column(n, t) for n, t in types.items()], 3) == {
         "numRecords": 3,
         "minValues": {"i": -3, "d": "2020-01-02", "t": "2020-01-01T00:00:00.001Z", "s": "a"},
         "maxValues": {"i": 5, "d": "2020-01-02", "t": "2020-01-01T00:00:00.003Z", "s": "c"},
         "nullCount": {"i": 1, "d": 2, "t": 0, "f": 0, "long": 0, "s": 0, "n": 3, "new": 3},
+        "tightBounds": True,
     }
-    assert json.loads(statistics(footer(table, write_statistics=False), [Column("i", "bigint")]))["nullCount"] == {}
+    with pytest.raises(ValueError, match="3 rows where the footer says 4"):
+        statistics(path, [], 4)
+
+
+def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array(range(1000)), "s": [str(n) for n in range(1000)]})
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    pq.write_table(rows, good)
+    data = bytearray(good.read_bytes())
+    data[100:300] = bytes(200)
+    bad.write_bytes(data)
+    files = []
+    for path in (good, bad):
+        found = pq.read_metadata(path)
+        entry = Entry(path.name, path.stat().st_size, 1)
+        files.append(BatchFile(ChangeFile(entry, 1, found), tuple(file_columns(found))))
+    both = Batch(tuple(files), (Column("a", "bigint"), Column("s", "string")), True)
+    with pytest.raises(TableError) as raised:
+        adopt(both, str(tmp_path / "table"), lambda name: str(tmp_path / name))
+    assert (raised.value.code, raised.value.file) == ("file-unreadable", "bad.parquet")
+    assert list((tmp_path / "table").iterdir()) == []
+    one = Batch((files[0],), both.columns, True)
+    (action,) = adopt(one, str(tmp_path / "table"), lambda name: str(tmp_path / name))
+    assert (tmp_path / "table" / action["path"]).read_bytes() == good.read_bytes()
+    assert json.loads(action["stats"])["maxValues"]["a"] == 999
+    good.unlink()
+    with pytest.raises(LakemirrorError) as gone:
+        adopt(one, str(tmp_path / "table"), lambda name: str(tmp_path / name))
+    assert gone.value.code == "concurrent-commit"
