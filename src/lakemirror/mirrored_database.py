@@ -12,10 +12,13 @@ import logging
 import os
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakemirror import failpoints, monitoring
+from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
@@ -109,7 +112,9 @@ class MirroredDatabase:
                 time.sleep(pause)
                 self._tick(scheduler)
                 scheduler.wait()
-            _StatusWriter(self.storage, scheduler).write("Stopped")
+            readers = DeclaredReaders(self.settings.readers, self.storage.uri)
+            readers.step(scheduler, partial(self._session_of, scheduler), again=True)
+            _StatusWriter(self.storage, scheduler, readers).write("Stopped")
         finally:
             scheduler.stop()
         result = SyncResult(collected.tables, collected.gone, time.monotonic() - begun, scheduler.spark is not None)
@@ -128,7 +133,10 @@ class MirroredDatabase:
         stop = stop or threading.Event()
         scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer)
         maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
-        writer = _StatusWriter(self.storage, scheduler)
+        readers = DeclaredReaders(self.settings.readers, self.storage.uri)
+        dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
+        at_work: Future[int] | None = None
+        writer = _StatusWriter(self.storage, scheduler, readers)
         idle_since = time.monotonic()
         definition = self._definition()
         trouble = 0
@@ -140,14 +148,19 @@ class MirroredDatabase:
                     if definition != (now_defined := self._definition()):
                         self.settings = self._resolve()
                         definition = now_defined
+                        if at_work is not None:
+                            wait([at_work])
                         scheduler.stop()
                         spark = scheduler.spark
+                        readers = DeclaredReaders(self.settings.readers, self.storage.uri)
                         scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer, spark)
                         maintenance.retain(self.settings.retention_in_days)
-                        writer.scheduler = scheduler
+                        writer.scheduler, writer.readers = scheduler, readers
                         log.info("%s has changed: its settings hold from now on, but those of Spark", DEFINITION)
                     worked = self._tick(scheduler)
                     trouble = 0
+                    if self.settings.readers and (at_work is None or at_work.done()):
+                        at_work = dropping.submit(readers.step, scheduler, partial(self._session_of, scheduler))
                 except LakemirrorError as error:
                     if not error.retry and error.code not in _WAITED_FOR:
                         raise
@@ -160,13 +173,14 @@ class MirroredDatabase:
                 if worked or scheduler.at_work:
                     idle_since = now
                 elif self.settings.maintenance and scheduler.spark is not None:
-                    maintenance.step(scheduler.spark, self._targets(scheduler))
+                    maintenance.step(scheduler.spark, scheduler.targets().values())
                 quiet = now - idle_since > 10
                 pause = self.settings.poll_idle if quiet else self.settings.poll
                 pause = max(pause, 5 * (now - begun) if quiet else 0.0, min(30.0, 2.0**trouble) if trouble else 0.0)
                 stop.wait(pause)
         finally:
             maintenance.stop()
+            dropping.shutdown(wait=True)
             scheduler.stop()
             writer.write("Stopped")
 
@@ -185,7 +199,8 @@ class MirroredDatabase:
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*skipped_warnings(zone), *([warned] if warned else ()))
-        return replace(stored, tables=tuple(tables), warnings=warnings, partner=partner)
+        unmet = tuple(warned for warned in stored.warnings if warned.code == UNMET)
+        return replace(stored, tables=tuple(tables), warnings=warnings + unmet, partner=partner)
 
     def _tick(self, scheduler: Scheduler) -> int:
         if scheduler.broken:
@@ -212,7 +227,7 @@ class MirroredDatabase:
             definition = parse_definition(self.storage.read(DEFINITION))
         except FileNotFoundError:
             definition = {}
-        return resolve(definition, **self.flags)
+        return allowed(resolve(definition, **self.flags))
 
     def _start_spark(self, pending_bytes: int) -> SparkSession:
         if self._given is not None:
@@ -221,8 +236,9 @@ class MirroredDatabase:
 
         return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES)
 
-    def _targets(self, scheduler: Scheduler) -> list[str]:
-        return [name.target(self.settings.default_schema) for name, s in scheduler.states.items() if s.position]
+    def _session_of(self, scheduler: Scheduler) -> SparkSession:
+        """The session that a drop of table features works with; started where no table needed one."""
+        return scheduler.spark or self._start_spark(0)
 
 
 class _Collector:
@@ -257,7 +273,8 @@ class _Collector:
 class _StatusWriter:
     """Writes the status files when something changed, and now and then when nothing did."""
 
-    def __init__(self, storage: Storage, scheduler: Scheduler) -> None:
+    def __init__(self, storage: Storage, scheduler: Scheduler, readers: DeclaredReaders) -> None:
+        self.readers = readers
         self.error: LakemirrorError | None = None
         self._storage = storage
         self.scheduler = scheduler
@@ -272,7 +289,11 @@ class _StatusWriter:
             self.error.code if self.error else "",
             self.error.message if self.error else "",
             tuple(table_status(name, state) for name, state in list(self.scheduler.states.items())),
-            (*skipped_warnings(self.scheduler.zone), *([warned] if warned else ())),
+            (
+                *skipped_warnings(self.scheduler.zone),
+                *([warned] if warned else ()),
+                *list(self.readers.warnings.values()),
+            ),
             partner,
         )
         if now == self._written and time.monotonic() - self._when < _REFRESH:

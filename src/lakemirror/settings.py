@@ -46,6 +46,11 @@ class Settings:
         ("error", "string"),
     )
     deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
+    column_mapping: bool = _setting(True, "Hold column names that plain Delta refuses by column mapping.")
+    readers: tuple[str, ...] = _setting(
+        (),
+        "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
+    )
     # the engine
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
@@ -135,6 +140,8 @@ def _convert(name: str, value: Any) -> Any:
                 value = [item for item in value.split(",") if item]
             if isinstance(value, Mapping):
                 return tuple((str(k), str(v)) for k, v in value.items())
+            if name == "readers":
+                return tuple(str(item) for item in value)
             return tuple(item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value)
         if kind is float and isinstance(value, bool):
             raise ValueError(value)

@@ -396,8 +396,8 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
 
 def column_rules(settings: Settings) -> Rules:
     """How a mirrored table's columns may grow."""
-    feed = ("_change_type", "_commit_version", "_commit_timestamp")
-    return Rules(settings.on_type_change == "widen", True, frozenset(feed if settings.change_data_feed else ()))
+    feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
+    return Rules(settings.on_type_change == "widen", settings.column_mapping, frozenset(feed))
 
 
 def _unknown(failure: Exception, file: ChangeFile) -> LakemirrorError:

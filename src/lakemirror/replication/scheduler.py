@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,6 +127,26 @@ class Scheduler:
         """How many tables are at work now."""
         with self._lock:
             return len(self._running)
+
+    def targets(self) -> dict[TableName, str]:
+        """The Delta tables of the table folders, relative to the database; those that exist."""
+        return {name: name.target(self._settings.default_schema) for name, s in list(self.states.items()) if s.position}
+
+    @contextmanager
+    def held_back(self, name: TableName) -> Iterator[bool]:
+        """No apply of the table begins within the block; False where one is at work, and nothing is held."""
+        held: Future[None] = Future()
+        with self._lock:
+            is_free = name not in self._running
+            if is_free:
+                self._running[name] = held
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                with self._lock:
+                    self._running.pop(name, None)
+                held.set_result(None)
 
     @property
     def spark(self) -> SparkSession | None:

@@ -1,0 +1,100 @@
+"""The clients that a database's owner has named as readers: every mirrored table stays open to all of them.
+
+    readers ─▶ what new tables may use        (`allowed`)
+            ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, held back meanwhile)
+
+Above both sides: the engine knows nothing of table features, and they know nothing of the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakemirror.delta_log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.replication.scheduler import Scheduler
+from lakemirror.settings import Settings
+
+if TYPE_CHECKING:  # most databases declare no readers, and need none of it
+    from pyspark.sql import SparkSession
+
+    from lakemirror.table_features.compatibility import Client
+
+UNMET = "readers-unmet"
+
+_AGAIN = 60.0  # seconds until a table is looked at again
+
+log = logging.getLogger("lakemirror")
+
+
+def allowed(settings: Settings) -> Settings:
+    """The settings, without what a declared reader could not read. LakemirrorError `client-unknown`."""
+    if not settings.readers:
+        return settings
+    from lakemirror.table_features.compatibility import features_all_read
+
+    features = features_all_read(settings.readers)
+    return replace(
+        settings,
+        deletion_vectors=settings.deletion_vectors and "deletionVectors" in features,
+        column_mapping=settings.column_mapping and "columnMapping" in features,
+        on_type_change=settings.on_type_change if "typeWidening" in features else "stop",
+    )
+
+
+class DeclaredReaders:
+    """Brings existing tables down to what the declared readers can read, while the other tables go on."""
+
+    def __init__(self, readers: Iterable[str], uri: Callable[[str], str]) -> None:
+        """`uri` gives a table's place from its path in the database. LakemirrorError `client-unknown`."""
+        self.warnings: dict[str, Warned] = {}
+        self._clients: list[Client] = []
+        for text in readers:
+            from lakemirror.table_features.compatibility import find_clients
+
+            self._clients += find_clients(text)
+        self._uri = uri
+        self._looked: dict[str, float] = {}
+
+    def step(self, scheduler: Scheduler, session: Callable[[], SparkSession], *, again: bool = False) -> int:
+        """Looks at every table that is not at work and drops what is in the way; how many tables were changed.
+
+        A table is looked at once a minute, or now with `again`. What cannot be dropped is in `warnings`.
+        """
+        if not self._clients:
+            return 0
+        changed = 0
+        for name, target in scheduler.targets().items():
+            if not again and time.monotonic() - self._looked.get(target, -_AGAIN) < _AGAIN:
+                continue
+            with scheduler.held_back(name) as is_free:
+                if not is_free:
+                    continue
+                self._looked[target] = time.monotonic()
+                changed += self._bring_down(target, session)
+        return changed
+
+    def _bring_down(self, target: str, session: Callable[[], SparkSession]) -> bool:
+        from lakemirror.table_features.drop import drop
+        from lakemirror.table_features.many import wish_for
+
+        table = self._uri(target)
+        try:
+            snapshot = read_snapshot(table)
+            wish = wish_for(snapshot, self._clients, "read") if snapshot is not None else None
+            if wish is None or not wish.features:
+                self.warnings.pop(target, None)
+                return False
+            dropped = drop(table, wish, session=session, confirmed=True)
+        except LakemirrorError as error:
+            message = f"{target} cannot be opened by every declared reader: {error.message}"
+            self.warnings[target] = Warned(UNMET, message, target)
+            return False
+        log.info("%s: dropped %s for the declared readers", target, ", ".join(dropped.features))
+        self.warnings.pop(target, None)
+        return True
