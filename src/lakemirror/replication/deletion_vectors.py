@@ -7,6 +7,7 @@ and the command is used (`docs/decisions/002-deletion-vectors.md`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,8 +17,12 @@ MOST_FILES = 500
 """Touched files up to which the driver writes the vectors itself."""
 
 
-def mark_deleted(spark: SparkSession, log: Any, snapshot: Any, matching: DataFrame) -> list[Any] | None:
+def mark_deleted(
+    spark: SparkSession, log: Any, snapshot: Any, matching: DataFrame, known: Mapping[str, Any] | None = None
+) -> list[Any] | None:
     """Delta's actions that delete the rows of `matching`, a filter on a plain read of the table at `snapshot`.
+
+    `known`: the files that are read, as Delta's `add` actions by their names; else they are asked of the snapshot.
 
     Every touched file is removed and added again with a vector that holds its old one, or only removed where no row
     is left. None where Delta's own command has to do it; then nothing was written.
@@ -32,7 +37,7 @@ def mark_deleted(spark: SparkSession, log: Any, snapshot: Any, matching: DataFra
         return []
     if len(found) > MOST_FILES:
         return None
-    files = _files(snapshot, found)
+    files = _files(snapshot, found) if known is None else known
     if files is None:
         return None
     table = log.dataPath()
@@ -48,9 +53,13 @@ def mark_deleted(spark: SparkSession, log: Any, snapshot: Any, matching: DataFra
         for name, positions in found.items():
             file = files[name]
             bitmap = bitmaps.readFrom(positions)
+            before = 0
             if file.deletionVector() is not None:
+                before = file.deletionVector().cardinality()
                 bitmap.merge(stored.create(file.deletionVector(), table).load(store))
             count = bitmap.cardinality()
+            if count == before:
+                continue  # all of them had been deleted
             if count == file.numPhysicalRecords().get():
                 actions.append(file.removeWithTimestamp(jvm.java.lang.System.currentTimeMillis(), True))
                 continue

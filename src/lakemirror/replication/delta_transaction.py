@@ -92,6 +92,16 @@ class DeltaTransaction:
         found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
         self._add(found, but="AddCDCFile" if without_change_rows else "")
 
+    def delete_by_vectors(self, matching: DataFrame, files: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Deletes the rows that `matching` finds in these files, given as `add` actions by their names.
+
+        False where Delta's own command has to do it; then nothing was deleted.
+        """
+        adds = {name: self._action({"add": dict(add)}) for name, add in files.items()}
+        actions = mark_deleted(self._spark, self._log, self._snapshot, matching, adds)
+        self._actions += actions or []
+        return actions is not None
+
     def delete_all(self) -> None:
         """Deletes every row, by files."""
         removed = int(time.time() * 1000)

@@ -5,31 +5,28 @@ position = the table's own `txn` action ─▶ apply(batch) ─▶ rows + column
 
 from __future__ import annotations
 
-import datetime
 import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, quoted, read_changes
+from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, read_changes
 from lakemirror.landing_zone.metadata import LAST_UPDATE
-from lakemirror.replication import changes
+from lakemirror.replication import changes, find
 from lakemirror.replication.adoption import adopt, adoptable
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_work import Applied, Work
-from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, Range, next_batch
+from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_transaction import DeltaTransaction, transaction
 from lakemirror.replication.position import Manifest, Position, as_note
@@ -210,31 +207,18 @@ class MirroredTable:
                 if batch.rows <= _BROADCAST_ROWS:
                     cleared = F.broadcast(cleared)
                 cleared.createOrReplaceTempView(view)
-                touched = self._touched(view, key_columns, before, batch)
-                txn.delete(touched, without_change_rows=feed)
-                if feed:
-                    survivors = with_change_rows(survivors, touched, key_columns)
+                keys = find.Keys(view, key_columns, before, batch)
+                plain = None if feed else find.touched_plainly(self._spark, self._path, txn.version, txn.metadata, keys)
+                if plain is None or (plain.files and not txn.delete_by_vectors(plain.rows, plain.files)):
+                    touched = find.touched(self._spark, self._path, keys)
+                    txn.delete(touched, without_change_rows=feed)
+                    if feed:
+                        survivors = with_change_rows(survivors, touched, key_columns)
             txn.write(_sized(survivors.drop(FILE, ROW, MARKER), batch))
         finally:
             if before:
                 self._spark.catalog.dropTempView(view)
                 folded.unpersist()
-
-    def _touched(self, view: str, key_columns: Sequence[str], before: Sequence[Column], batch: Batch) -> DataFrame:
-        """The table's rows whose key is in the view, null-safe, found within the batch's key range."""
-        held = {c.name.lower() for c in before}
-        typed = {(c.name.lower(), c.type) for c in before}
-        pairs = []
-        for key in key_columns:
-            # a key column that this batch adds is NULL in every row there is; one that it widens compares as wide
-            old = f"t.{quoted(key)}" if key.lower() in held else "null"
-            pairs.append((f"cast({old} as {_type_of(key, batch.columns)})", quoted(key)))
-        old_key = ", ".join(f"'k{i}', {old}" for i, (old, _) in enumerate(pairs))
-        new_key = ", ".join(f"'k{i}', {new}" for i, (_, new) in enumerate(pairs))
-        condition = F.expr(f"named_struct({old_key}) in (select named_struct({new_key}) from {view})")
-        within = [_within(r) for r in batch.ranges if (r.column.lower(), r.type) in typed]
-        target = self._spark.read.format("delta").load(self._path).alias("t")
-        return target.where(reduce(lambda a, b: a & b, within, condition) if within else condition)
 
 
 def _needs_mapping_first(txn: DeltaTransaction, work: Work, batch: Batch) -> bool:
@@ -326,22 +310,6 @@ def _manifest(work: Work, batch: Batch, detection: Detection) -> Manifest:
 
 def _sized(rows: DataFrame, batch: Batch) -> DataFrame:
     return rows.coalesce(1) if batch.rows <= _SMALL_ROWS else rows
-
-
-def _within(bounds: Range) -> SparkColumn:
-    column = F.col(f"t.{quoted(bounds.column)}")
-    inside = column.between(_literal(bounds.low), _literal(bounds.high))
-    return inside | column.isNull() if bounds.nulls else inside
-
-
-def _literal(value: Any) -> SparkColumn:
-    if isinstance(value, datetime.datetime) and value.tzinfo is None:
-        value = value.replace(tzinfo=datetime.timezone.utc)
-    return F.lit(value)
-
-
-def _type_of(key: str, columns: Sequence[Column]) -> str:
-    return next((c.type for c in columns if c.name.lower() == key.lower()), "string")
 
 
 def _row_error(failure: Exception, batch: Batch) -> TableError | None:
