@@ -122,6 +122,17 @@ def test_tables_equal_the_model_without_deletion_vectors(spark: Any, tables: lis
     play(spark, tables, 2, deletion_vectors=False)
 
 
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_both_zeros_and_every_nan_are_one_key(spark: Any, tmp_path: Path, vectors: bool, kind: pa.DataType) -> None:
+    declare(tmp_path, "t", ["k", "s"])
+    put(tmp_path, "t", 1, {"k": pa.array([0.0, -0.0, NAN, 1.5, None], kind), "s": list("abcde"), "v": [1, 1, 1, 1, 1]})
+    changed = {"k": pa.array([-0.0, 0.0, -NAN, None], kind), "s": list("abce"), "v": [2, 2, 2, 2]}
+    put(tmp_path, "t", 2, {**changed, MARKER: pa.array([2, 4, 4, 2], pa.int32())})
+    assert not MirroredDatabase(tmp_path, spark=spark, batch_files=1, deletion_vectors=vectors).sync().failed
+    assert table_bag(spark, tmp_path, "t") == {(0.0, "b", 2): 1, ("NaN", "c", 2): 1, (1.5, "d", 1): 1}
+
+
 @settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=2, max_size=2))
 def test_tables_equal_the_model_by_deltas_own_delete(
