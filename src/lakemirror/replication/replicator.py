@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,14 +24,15 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import ChangeFile, Waiting
+from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped, parse_metadata
-from lakemirror.landing_zone.pending import Pending, pending
+from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.replication.applied_record import AppliedPaths, Detection, declared, parse_detection
+from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Work
+from lakemirror.replication.look import Look, applied_files
 from lakemirror.replication.moved_tables import move_here
 from lakemirror.replication.position import Manifest, Position, from_note
 from lakemirror.replication.schema import Rules
@@ -46,63 +46,6 @@ if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than m
 log = logging.getLogger("lakemirror")
 
 _STEADY = 1.0  # seconds between two looks that make a delimited file complete
-
-
-@dataclass
-class Look:
-    """What one look at a table folder and its table found, without a JVM and without changing anything but a marker.
-
-    `work` is what an apply starts from, None where nothing can be applied: no file, or an error before all files.
-    """
-
-    folder: TableFolder
-    metadata: TableMetadata
-    table_log: TableLog | None = None
-    pending: Pending = field(default_factory=Pending)
-    work: Work | None = None
-    identity: str = ""
-    reseeding: bool = False
-    waiting: Waiting | None = None
-    error: LakemirrorError | None = None
-    warnings: list[Warned] = field(default_factory=list)
-    detection: Detection = field(default_factory=Detection)
-    applied: AppliedFiles = field(default_factory=AppliedFiles)
-
-    @property
-    def position(self) -> int:
-        """The number of the last applied file; 0 where none is, or where the folder was made again."""
-        if self.table_log is None or self.table_log.position is None or self.reseeding:
-            return 0
-        return self.table_log.position.number
-
-    @property
-    def leftovers(self) -> bool:
-        """True where applied files but the newest still lie in the table folder."""
-        return bool(cleanup.leftovers(self.folder, self.metadata, self.applied))
-
-    def after(self, applied: Applied, work: Work, table: str) -> Look:
-        """The same look once a batch of it is applied: what is left of its files. `table`: the Delta table's path."""
-        manifest, taken = applied.manifest, [item.file for item in applied.batch.files]
-        detection = parse_detection(manifest.detection, table)
-        sequences = self.applied.sequences
-        if sequences is not None:
-            sequences = {**sequences, **{file.partition: file.sequence for file in taken}}
-        return replace(
-            self,
-            table_log=TableLog(applied.position, manifest, manifest.key_columns, manifest.detection),
-            pending=replace(self.pending, files=self.pending.files[len(taken) :]),
-            detection=detection,
-            applied=_applied_files(detection, applied.position.number, manifest, sequences, table),
-            work=replace(
-                work,
-                expected=applied.position,
-                rows_before=applied.manifest.rows,
-                bytes_before=applied.manifest.bytes,
-                notes_before=applied.manifest.notes,
-                detection=detection,
-            ),
-            reseeding=False,
-        )
 
 
 class Replicator:
@@ -331,7 +274,7 @@ class Replicator:
                 sequences = self._sequences[1]
         manifest = table_log.manifest if table_log else None
         table = self._storage.uri(self.target)
-        return _applied_files(detection, at.number if at else 0, manifest, sequences, table)
+        return applied_files(detection, at.number if at else 0, manifest, sequences, table)
 
     def _steady_at(self, now: float, entry: Entry) -> float:
         """When a delimited file counts as complete: seen unchanged for a second, or settled before (section 4)."""
@@ -375,13 +318,6 @@ class Replicator:
             entry = self._storage.stat(file.entry.path)
             if entry is None or entry.etag != file.entry.etag:
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
-
-
-def _applied_files(
-    detection: Detection, count: int, manifest: Manifest | None, sequences: Mapping[str, int] | None, table: str
-) -> AppliedFiles:
-    paths = AppliedPaths(table, detection.segments) if detection.strategy == LAST_UPDATE else None
-    return AppliedFiles(count, sequences, paths, detection.numbered, manifest.file if manifest else "")
 
 
 def table_properties(settings: Settings) -> Mapping[str, str]:

@@ -21,7 +21,8 @@ from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
 from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
-from lakemirror.replication.replicator import Look, Replicator
+from lakemirror.replication.look import Look
+from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_state import TableState
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage

@@ -6,7 +6,7 @@ from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.monitoring import TableStatus
 from lakemirror.replication import table_state
-from lakemirror.replication.replicator import Look
+from lakemirror.replication.look import Look
 from lakemirror.replication.table_state import TableState
 
 
