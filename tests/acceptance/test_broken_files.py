@@ -46,6 +46,7 @@ def flood(spark: Any, database: Path, count: int, seed: int) -> None:
         assert (zone / path).exists() or aside.exists(), path
 
 
+@pytest.mark.full
 def test_a_database_full_of_broken_files(spark: Any, tmp_path: Path) -> None:
     flood(spark, tmp_path, 24, 5)
 

@@ -92,7 +92,7 @@ def storm(spark: Any, database: Path, seconds: float, seed: int) -> None:
 
 
 def test_publishers_and_engine_are_killed_for_a_while(spark: Any, tmp_path: Path) -> None:
-    storm(spark, tmp_path / "db", 15.0, 1)
+    storm(spark, tmp_path / "db", 10.0, 1)
 
 
 @pytest.mark.full

@@ -143,7 +143,7 @@ def test_tables_equal_the_model_by_deltas_own_delete(
     play(spark, tables, 2)
 
 
-@settings(max_examples=2, **SLOW)
+@settings(max_examples=1, **SLOW)
 @given(st.lists(table(), min_size=3, max_size=3))
 def test_tables_equal_the_model_where_files_are_taken_as_they_are(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]

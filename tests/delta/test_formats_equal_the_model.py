@@ -152,8 +152,8 @@ SLOW: dict[str, Any] = {
 }
 
 
-@settings(max_examples=3, **SLOW)
-@given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 1000]))
+@settings(max_examples=2, **SLOW)
+@given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
 def test_tables_equal_the_model_in_any_format(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
     play(spark, tables, batch_files)
 
