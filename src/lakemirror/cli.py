@@ -187,8 +187,19 @@ app.command()(cli_features.compat)
 app.command()(cli_features.sql)
 
 
+class _NoPandas:
+    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def main() -> None:
     """The `lakemirror` command."""
+    if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
+        sys.meta_path.insert(0, _NoPandas)
     try:
         app()
     except LakemirrorError as error:

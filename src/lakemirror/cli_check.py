@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.check import check as find
-from lakemirror.landing_zone.findings import Finding
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.findings import Finding
 
 ATTENTION = 3
 
@@ -41,6 +41,11 @@ def check(
 
 
 def _find(path: Path, settle: float) -> list[Finding]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lakemirror.landing_zone.check import check as find
+
     console = Console(stderr=True)
     if not console.is_terminal:
         return find(path, settle=settle)

@@ -340,21 +340,23 @@ def _checkpoint_files(log: Path, checkpoint: Checkpoint | None) -> Iterator[Acti
         return
     try:
         for part in checkpoint.files:
-            if part.suffix == ".json":
-                sidecars = [a for a in read_commit(part) if "sidecar" in a]
-            else:
+            if part.suffix != ".json":
                 yield from _rows(part, ["add", "remove"])
-                sidecars = list(_rows(part, ["sidecar"]))
-            for sidecar in sidecars:
-                yield from _rows(_sidecar(log, sidecar["sidecar"]["path"]), ["add", "remove"])
+        for sidecar in sidecars(log, checkpoint):
+            yield from _rows(sidecar, ["add", "remove"])
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
 
 
-def _sidecar(log: Path, path: str) -> Path:
-    if path.startswith("file:"):
-        return table_folder(path)
-    return log / "_sidecars" / unquote(path)
+def sidecars(log: Path, checkpoint: Checkpoint) -> list[Path]:
+    """The files beside a V2 checkpoint that hold its file actions; none for a classic one."""
+    actions = (
+        action
+        for part in checkpoint.files
+        for action in (read_commit(part) if part.suffix == ".json" else _rows(part, ["sidecar"]))
+    )
+    paths = [str(action["sidecar"]["path"]) for action in actions if "sidecar" in action]
+    return [table_folder(path) if path.startswith("file:") else log / "_sidecars" / unquote(path) for path in paths]
 
 
 def _rows(path: Path, names: list[str]) -> Iterator[Action]:

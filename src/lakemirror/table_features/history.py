@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta_log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot
+from lakemirror.delta_log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
+from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.checkpoint import interval_ms
 from lakemirror.table_features.usage import action_trace
 
@@ -162,4 +164,16 @@ def truncate(table: Path, at_least: int, wait: timedelta, now: datetime) -> int:
     for compacted in log.folder.glob("*.compacted.json"):
         if int(compacted.name.split(".")[0]) < begin:
             compacted.unlink(missing_ok=True)
+    _remove_sidecars(log.folder, [c for c in log.checkpoints if c.version >= begin], (now - wait).timestamp())
     return begin
+
+
+def _remove_sidecars(log: Path, standing: Iterable[Checkpoint], before: float) -> None:
+    """Deletes side files that no standing checkpoint names, but for young ones: their checkpoint may be under way."""
+    try:
+        kept = {path.name for checkpoint in standing for path in sidecars(log, checkpoint)}
+    except (pa.ArrowException, OSError, LakemirrorError):
+        return  # a damaged checkpoint does not say what it needs
+    for path in (log / "_sidecars").glob("*.parquet"):
+        if path.name not in kept and path.stat().st_mtime <= before:
+            path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
 
@@ -121,6 +122,26 @@ def test_history_is_cut_when_its_time_has_come(tmp_path: Path) -> None:
     done = drop(table, wish, now=lambda: waiting)
     assert done.after == "(1, 2)" and min(snapshot(table).log.commits) == 2
     others_read(table)
+
+
+def test_side_files_go_with_the_checkpoints_that_name_them(tmp_path: Path) -> None:
+    table = listed(tmp_path / "t", {"v2Checkpoint"}, set(), **{"delta.checkpointPolicy": "v2"})
+    state, log = snapshot(table), table / "_delta_log"
+    sides = [log / "_sidecars" / f"{name}.parquet" for name in ("named", "unnamed", "young")]
+    sides[0].parent.mkdir()
+    adds = [{key: add[key] for key in ("path", "size", "modificationTime", "stats")} for add in state.files.values()]
+    for side in sides:
+        pq.write_table(pa.table({"add": adds}), side)
+    os.utime(sides[2], (4e9, 4e9))
+    lines = [{"checkpointMetadata": {"version": 0}}, state.protocol.to_action(), {"metaData": state.metadata.value}]
+    lines += [{"sidecar": {"path": sides[0].name, "sizeInBytes": 1, "modificationTime": 1}}]
+    manifest = log / f"{0:020}.checkpoint.6374b053-df23-479b-b2cf-c9c550132b49.json"
+    manifest.write_text("\n".join(json.dumps(line) for line in lines))
+    wish = Wish(("v2Checkpoint",), truncate=True)
+    waiting = drop(table, wish).waiting
+    assert waiting is not None and all(side.exists() for side in sides), "nothing goes before its time"
+    drop(table, wish, now=lambda: waiting + timedelta(hours=1))
+    assert not manifest.exists() and [side.exists() for side in sides] == [False, False, True]
 
 
 def test_a_shortened_wait_needs_no_property(tmp_path: Path) -> None:
