@@ -30,8 +30,9 @@ format: install
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: install ## lakemirror beside its peers, in ten minutes; what it leaves out: python -m benchmarks --help
+bench: install ## lakemirror beside its peers, in some twelve minutes; what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.table_features
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py

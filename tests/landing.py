@@ -6,12 +6,16 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.replication import direct
 from tests.model import canonical
 
 MARKER = "__rowMarker__"
@@ -51,6 +55,18 @@ def put_broken(database: Path, table: str, number: int, data: bytes = b"PAR1 not
     then = time.time() - age
     os.utime(target, (then, then))
     return target
+
+
+@contextmanager
+def by_turns() -> Iterator[None]:
+    """Small batches are applied without a Spark job where they begin with a file of even number, else by Spark."""
+    true = direct.against
+
+    def against(batch: Any, *rest: Any) -> str | None:
+        return "it is Spark's turn" if batch.files[0].file.number % 2 else true(batch, *rest)
+
+    with mock.patch.object(direct, "against", against):
+        yield
 
 
 def table_bag(spark: Any, database: Path, table: str, columns: list[str] | None = None) -> Counter[tuple[Any, ...]]:

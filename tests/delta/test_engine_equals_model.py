@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.landing import MARKER, declare, folder, put, table_bag
+from tests.landing import MARKER, by_turns, declare, folder, put, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase
@@ -113,7 +113,8 @@ SLOW: dict[str, Any] = {
 @settings(max_examples=3, **SLOW)
 @given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
 def test_tables_equal_the_model(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    play(spark, tables, batch_files)
+    with by_turns():
+        play(spark, tables, batch_files)
 
 
 @settings(max_examples=2, **SLOW)
@@ -134,12 +135,22 @@ def test_both_zeros_and_every_nan_are_one_key(spark: Any, tmp_path: Path, vector
 
 
 @settings(max_examples=2, **SLOW)
+@given(st.lists(table(), min_size=2, max_size=2), st.sampled_from([1, 1000]))
+def test_tables_equal_the_model_by_spark_alone(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]], batch_files: int
+) -> None:
+    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", -1)
+    play(spark, tables, batch_files)
+
+
+@settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=2, max_size=2))
 def test_tables_equal_the_model_by_deltas_own_delete(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]
 ) -> None:
     """The fallback of the driver's deletion vectors."""
     monkeypatch.setattr("lakemirror.replication.deletion_vectors.MOST_FILES", 0)
+    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", -1)
     play(spark, tables, 2)
 
 
@@ -156,7 +167,8 @@ def test_tables_equal_the_model_where_files_are_taken_as_they_are(
 @settings(max_examples=60, **SLOW)
 @given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 3, 1000]), st.booleans())
 def test_many_tables_equal_the_model(spark: Any, tables: list[dict[str, Any]], batch_files: int, vectors: bool) -> None:
-    play(spark, tables, batch_files, deletion_vectors=vectors)
+    with by_turns():
+        play(spark, tables, batch_files, deletion_vectors=vectors)
 
 
 def test_a_footer_that_lies_about_its_markers(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +188,12 @@ def test_a_footer_that_lies_about_its_markers(spark: Any, tmp_path: Path, monkey
     assert table_bag(spark, tmp_path, "t") == {(2,): 2, (3,): 1}
 
 
-def test_every_sequence_on_one_key(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_rows", [-1, 200_000])
+def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
     """All sequences of up to four markers, each on a key of its own, on a key that is there or not, cut anywhere."""
     import itertools
 
+    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", most_rows)
     sequences = [s for n in range(1, 5) for s in itertools.product([0, 1, 2, 4], repeat=n)]
     model = ModelTable(["k"])
     first = {

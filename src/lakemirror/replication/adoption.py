@@ -12,7 +12,7 @@ import datetime
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +31,36 @@ _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 _AS_THEY_ARE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
+    pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
 _BOUNDED = {"smallint", "int", "bigint", "date", "timestamp", "string"}
 _ROWS_AT_ONCE = 256 * 1024
+_INDEXED = 32  # columns with statistics, Delta's own number
 _SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
+_RULES = ('"nullable":false', "delta.invariants", "delta.generationExpression", "delta.identity.")
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
-def adoptable(batch: Batch, configuration: Mapping[str, str]) -> str | None:
+def adoptable(batch: Batch, metadata: Mapping[str, Any]) -> str | None:
     """None where every file of the batch can be a data file of the table, else the reason against it."""
     if not batch.append_only:
         return "not every change is an insert"
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
+    return unusual(metadata) or next(
+        (reason for item in batch.files if (reason := _against(item, batch.columns))), None
+    )
+
+
+def unusual(metadata: Mapping[str, Any]) -> str | None:
+    """What of a table's `metaData` asks more of a data file than its columns by their names, None for nothing."""
+    if metadata["configuration"].get("delta.columnMapping.mode", "none") != "none":
         return "the table maps its columns"
-    if any(key.startswith("delta.constraints.") for key in configuration):
+    if any(key.startswith("delta.constraints.") for key in metadata["configuration"]):
         return "the table has constraints"
-    return next((reason for item in batch.files if (reason := _against(item, batch.columns))), None)
+    if metadata.get("partitionColumns"):
+        return "the table is partitioned"
+    if any(mark in metadata["schemaString"] for mark in _RULES):
+        return "the table has rules for its columns"
+    return None
 
 
 def adopt(
@@ -91,24 +105,31 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
     Bounds for integers, dates, timestamps and short ASCII text, where Arrow's order is Delta's.
     """
     with pq.ParquetFile(path) as file:
-        held = set(file.schema_arrow.names)
-        counted, nulls = 0, {column.name: 0 for column in columns}
-        bounds: dict[str, list[Any]] = {column.name: [] for column in columns if column.type in _BOUNDED}
-        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=True):
-            counted += batch.num_rows
-            for column in columns:
-                if column.name not in held:
-                    nulls[column.name] += batch.num_rows
-                    continue
-                values = batch.column(column.name)
-                nulls[column.name] += values.null_count
-                if column.type == "string":
-                    values.validate(full=True)  # what is no UTF-8 is found here
-                if column.name in bounds and values.null_count < len(values):
-                    found = pc.min_max(values)
-                    bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
-    if counted != rows:
-        raise ValueError(f"{counted} rows where the footer says {rows}")
+        found = statistics_of(file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=True), columns)
+    if found["numRecords"] != rows:
+        raise ValueError(f"{found['numRecords']} rows where the footer says {rows}")
+    return found
+
+
+def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
+    """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
+    columns = columns[:_INDEXED]
+    counted, nulls = 0, {column.name: 0 for column in columns}
+    bounds: dict[str, list[Any]] = {column.name: [] for column in columns if column.type in _BOUNDED}
+    for batch in batches:
+        held = set(batch.schema.names)
+        counted += batch.num_rows
+        for column in columns:
+            if column.name not in held:
+                nulls[column.name] += batch.num_rows
+                continue
+            values = batch.column(column.name)
+            nulls[column.name] += values.null_count
+            if column.type == "string":
+                values.validate(full=True)  # what is no UTF-8 is found here
+            if column.name in bounds and values.null_count < len(values):
+                found = pc.min_max(values)
+                bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
     low, high = {}, {}
     for column in columns:
         if bounds.get(column.name):
@@ -127,7 +148,7 @@ def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
     for found in item.columns:
         if found.name == ROW_MARKER:
             return f"{path} has a row marker column"
-        if types.get(found.name) is None or _kept_type(found) != types[found.name]:
+        if types.get(found.name) is None or kept_type(found) != types[found.name]:
             return f"{path}: column {found.name!r} does not lie in the file as the table needs it"
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
@@ -139,7 +160,17 @@ def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
     return None
 
 
-def _kept_type(column: FileColumn) -> str | None:
+def arrow_type(type_: str) -> pa.DataType:
+    """The type that Arrow reads a column of a table as, the first that `kept_type` takes for it."""
+    if type_ == "timestamp":
+        return pa.timestamp("us", "UTC")
+    if type_.startswith("decimal"):
+        precision, scale = type_[len("decimal(") : -1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return next(kind for kind, name in _AS_THEY_ARE.items() if name == type_)
+
+
+def kept_type(column: FileColumn) -> str | None:
     """The table's type whose Parquet form the column already has; None where it needs a conversion."""
     if column.encoding or column.note or column.unsupported:
         return None

@@ -7,9 +7,12 @@ and the command is used (`docs/decisions/002-deletion-vectors.md`).
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,9 +21,14 @@ MOST_FILES = 500
 
 
 def mark_deleted(
-    spark: SparkSession, log: Any, snapshot: Any, matching: DataFrame, known: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    log: Any,
+    snapshot: Any,
+    matching: DataFrame | Mapping[str, pa.Array],
+    known: Mapping[str, Any] | None = None,
 ) -> list[Any] | None:
-    """Delta's actions that delete the rows of `matching`, a filter on a plain read of the table at `snapshot`.
+    """Delta's actions that delete the rows of `matching`: a filter on a plain read of the table at `snapshot`, or the
+    numbers of the rows in each file by its name.
 
     `known`: the files that are read, as Delta's `add` actions by their names; else they are asked of the snapshot.
 
@@ -32,7 +40,11 @@ def mark_deleted(
     vectors = _object(jvm, "org.apache.spark.sql.delta.commands.DeletionVectorUtils")
     if not vectors.deletionVectorsWritable(snapshot.protocol(), snapshot.metadata()):
         return None
-    found = _positions(jvm, matching)
+    bitmaps = _object(jvm, "org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray")
+    if isinstance(matching, DataFrame):
+        found = {name: bitmaps.readFrom(rows) for name, rows in _positions(jvm, matching).items()}
+    else:
+        found = {name: _bitmap(spark, bitmaps, rows) for name, rows in matching.items()}
     if not found:
         return []
     if len(found) > MOST_FILES:
@@ -42,7 +54,6 @@ def mark_deleted(
         return None
     table = log.dataPath()
     store = delta.storage.dv.HadoopFileSystemDVStore(log.newDeltaHadoopConf())
-    bitmaps = _object(jvm, "org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray")
     portable = _object(jvm, "org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArrayFormat").Portable()
     stored = _object(jvm, "org.apache.spark.sql.delta.deletionvectors.StoredBitmap")
     descriptors = _object(jvm, "org.apache.spark.sql.delta.actions.DeletionVectorDescriptor")
@@ -50,9 +61,8 @@ def mark_deleted(
     writer = store.createWriter(store.generateFileNameInTable(store.pathWithFileSystem(table), vector_file, ""))
     actions: list[Any] = []
     try:
-        for name, positions in found.items():
+        for name, bitmap in found.items():
             file = files[name]
-            bitmap = bitmaps.readFrom(positions)
             before = 0
             if file.deletionVector() is not None:
                 before = file.deletionVector().cardinality()
@@ -89,7 +99,19 @@ def _positions(jvm: Any, matching: DataFrame) -> dict[str, bytes]:
     return {row["file"].rpartition("/")[2]: bytes(row["bitmap"]) for row in grouped.collect()}
 
 
-def _files(snapshot: Any, found: dict[str, bytes]) -> dict[str, Any] | None:
+def _bitmap(spark: SparkSession, bitmaps: Any, rows: pa.Array) -> Any:
+    """Delta's bitmap of row numbers, which go over as bytes: one by one they would take far longer."""
+    jvm: Any = spark._jvm
+    data = array("q", rows.to_pylist())
+    if sys.byteorder == "little":
+        data.byteswap()
+    gateway: Any = spark.sparkContext._gateway
+    longs = gateway.new_array(jvm.long, len(data))
+    jvm.java.nio.ByteBuffer.wrap(data.tobytes()).asLongBuffer().get(longs)
+    return bitmaps.apply(jvm.scala.runtime.ScalaRunTime.wrapLongArray(longs))
+
+
+def _files(snapshot: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:
     """The table's files of those names; None where one is not known exactly, or without its number of rows."""
     names = ", ".join("'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in found)
     files = snapshot.allFiles().filter(f"substring_index(path, '/', -1) in ({names})").collectAsList()

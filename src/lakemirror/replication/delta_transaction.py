@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -92,8 +93,11 @@ class DeltaTransaction:
         found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
         self._add(found, but="AddCDCFile" if without_change_rows else "")
 
-    def delete_by_vectors(self, matching: DataFrame, files: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Deletes the rows that `matching` finds in these files, given as `add` actions by their names.
+    def delete_by_vectors(
+        self, matching: DataFrame | Mapping[str, pa.Array], files: Mapping[str, Mapping[str, Any]]
+    ) -> bool:
+        """Deletes rows of these files, given as `add` actions by their names: those that `matching` finds in them, or
+        those of the numbers that it holds for each.
 
         False where Delta's own command has to do it; then nothing was deleted.
         """

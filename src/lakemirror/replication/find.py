@@ -57,36 +57,46 @@ def touched(spark: SparkSession, path: str, keys: Keys) -> DataFrame:
 def touched_plainly(
     spark: SparkSession, path: str, version: int, metadata: Mapping[str, Any], keys: Keys
 ) -> PlainFiles | None:
-    """The same rows, and perhaps deleted ones, by a plain read of the files that may hold them.
+    """The same rows, and perhaps deleted ones, by a plain read of files; None where `plain_files` is."""
+    held = {column.name.lower(): column for column in keys.before}
+    read = [held[key.lower()] for key in keys.columns if key.lower() in held]
+    files = plain_files(path, version, metadata, keys.before, keys.batch)
+    if files is None or not read:
+        return None
+    if not files:
+        return PlainFiles(spark.range(0), {})
+    schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in read)
+    frame = spark.read.option("__globPaths__", "false").schema(schema)
+    rows = frame.parquet(*(f"{path}/{add['path']}" for add in files.values()))
+    return PlainFiles(_matching(rows, keys), files)
 
-    None where that cannot be: where the table writes no vectors, maps or has widened columns, has many files, or files
-    without statistics.
+
+def plain_files(
+    path: str, version: int, metadata: Mapping[str, Any], before: Sequence[Column], batch: Batch
+) -> dict[str, Action] | None:
+    """The `add` actions of the files that may hold a key of the batch, by the files' names.
+
+    None where they cannot be read as plain Parquet: where the table writes no vectors, maps or has widened columns, has
+    many files, or files without statistics.
     """
     configuration = metadata["configuration"]
     if configuration.get("delta.enableDeletionVectors", "").lower() != "true":
         return None
     if configuration.get("delta.columnMapping.mode", "none") != "none" or is_widened(metadata["schemaString"]):
         return None
-    held = {column.name.lower(): column for column in keys.before}
-    read = [held[key.lower()] for key in keys.columns if key.lower() in held]
     try:
         snapshot = read_snapshot(path, version)
     except LakemirrorError:
         return None
-    if snapshot is None or not read:
+    if snapshot is None:
         return None
-    adds = [add for add in snapshot.files.values() if _may_hold(add, keys)]
+    bounds = list(_bounds(before, batch))
+    adds = [add for add in snapshot.files.values() if _may_hold(add, before, bounds)]
     names = {add["path"].rpartition("/")[2]: add for add in adds}
     plain = all("%" not in add["path"] and ":" not in add["path"] and not add["path"].startswith("/") for add in adds)
     if not plain or len(names) != len(adds) or len(adds) > MOST_FILES:
         return None
-    if any("numRecords" not in (add.get("stats") or "") for add in adds):
-        return None
-    schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in read)
-    if not adds:
-        return PlainFiles(spark.range(0), {})
-    frame = spark.read.option("__globPaths__", "false").schema(schema)
-    return PlainFiles(_matching(frame.parquet(*(f"{path}/{add['path']}" for add in adds)), keys), names)
+    return names if all("numRecords" in (add.get("stats") or "") for add in adds) else None
 
 
 def _matching(table: DataFrame, keys: Keys) -> DataFrame:
@@ -100,7 +110,7 @@ def _matching(table: DataFrame, keys: Keys) -> DataFrame:
     old_key = ", ".join(f"'k{i}', {old}" for i, (old, _) in enumerate(pairs))
     new_key = ", ".join(f"'k{i}', {new}" for i, (_, new) in enumerate(pairs))
     condition = F.expr(f"named_struct({old_key}) in (select named_struct({new_key}) from {keys.view})")
-    within = [_within(bounds) for bounds in _bounds(keys)]
+    within = [_within(bounds) for bounds in _bounds(keys.before, keys.batch)]
     return table.alias("t").where(reduce(lambda a, b: a & b, within, condition) if within else condition)
 
 
@@ -114,20 +124,20 @@ def _comparable(value: str, type_: str) -> str:
     return f"if(isnan({value}), cast('NaN' as {type_}), cast({value} + cast(0 as {type_}) as {type_}))"
 
 
-def _bounds(keys: Keys) -> Iterable[Range]:
+def _bounds(before: Sequence[Column], batch: Batch) -> Iterable[Range]:
     """The batch's bounds of key columns that the table already has in that type."""
-    typed = {(column.name.lower(), column.type) for column in keys.before}
-    return (bounds for bounds in keys.batch.ranges if (bounds.column.lower(), bounds.type) in typed)
+    typed = {(column.name.lower(), column.type) for column in before}
+    return (bounds for bounds in batch.ranges if (bounds.column.lower(), bounds.type) in typed)
 
 
-def _may_hold(add: Action, keys: Keys) -> bool:
+def _may_hold(add: Action, before: Sequence[Column], all_bounds: Iterable[Range]) -> bool:
     """False where the file's statistics say that no key of the batch is in it."""
     try:
         stats = json.loads(add.get("stats") or "{}")
     except ValueError:
         return True
-    names = {column.name.lower(): column.name for column in keys.before}
-    for bounds in _bounds(keys):
+    names = {column.name.lower(): column.name for column in before}
+    for bounds in all_bounds:
         name = names[bounds.column.lower()]
         low, high = stats.get("minValues", {}).get(name), stats.get("maxValues", {}).get(name)
         nulls = stats.get("nullCount", {}).get(name, 1)

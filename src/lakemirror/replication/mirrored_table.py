@@ -22,7 +22,7 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, read_changes
 from lakemirror.landing_zone.metadata import LAST_UPDATE
-from lakemirror.replication import changes, find
+from lakemirror.replication import changes, direct, find
 from lakemirror.replication.adoption import adopt, adoptable
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_work import Applied, Work
@@ -137,9 +137,9 @@ class MirroredTable:
             txn.delete_all()
         exists = txn.version >= 0 and not work.replaces
         failpoints.reach("apply.before-write")
-        if batch.rows and adoptable(batch, metadata["configuration"]) is None:
+        if batch.rows and adoptable(batch, metadata) is None:
             txn.add_files(adopt(batch, self._path, uri_of))
-        elif batch.rows:
+        elif batch.rows and not self._written_directly(txn, work, batch, before if exists else (), metadata, uri_of):
             self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions(batch)))
             rows = self._changes(work, batch, uri_of)
             if batch.append_only or not work.key_columns:
@@ -157,6 +157,37 @@ class MirroredTable:
         )
         failpoints.reach("apply.after-commit")
         return Applied(batch, position, manifest, version)
+
+    def _written_directly(
+        self,
+        txn: DeltaTransaction,
+        work: Work,
+        batch: Batch,
+        before: Sequence[Column],
+        metadata: Mapping[str, Any],
+        uri_of: Any,
+    ) -> bool:
+        """Applies a small batch without a Spark job. False where that cannot be: then nothing was written."""
+        mixed = bool(before) and not batch.append_only
+        if direct.against(batch, metadata, work.key_columns) is not None:
+            return False
+        if mixed and metadata["configuration"].get(_FEED, "").lower() == "true":
+            return False
+        folded = direct.fold(
+            batch, work.key_columns, changes.UPSERT if work.upsert_by_default else changes.INSERT, uri_of
+        )
+        if folded is None:
+            return False
+        if mixed and folded.clears.num_rows:
+            files = find.plain_files(self._path, txn.version, txn.metadata, before, batch)
+            found = None if files is None else direct.positions(self._path, files, folded.clears, batch.ranges)
+            if files is None or found is None:
+                return False
+            if found and not txn.delete_by_vectors(found, {name: files[name] for name in found}):
+                return False
+        if folded.survivors.num_rows:
+            txn.add_files([direct.write(self._path, batch, folded.survivors)])
+        return True
 
     def _recorded(self, work: Work, batch: Batch) -> Detection:
         """The table's record of how files are found, with the batch's."""

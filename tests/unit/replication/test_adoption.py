@@ -22,6 +22,7 @@ from lakemirror.replication.schema import Column
 from lakemirror.storage import Entry
 
 UTC = datetime.timezone.utc
+PLAIN: dict[str, Any] = {"configuration": {}, "schemaString": "{}", "partitionColumns": []}
 
 
 def footer(table: pa.Table, **options: Any) -> pq.FileMetaData:
@@ -44,7 +45,7 @@ def batch(
      (pa.decimal128(20, 2), "decimal(20,2)"), (pa.timestamp("us", "UTC"), "timestamp")],
 )  # fmt: skip
 def test_types_that_lie_as_the_table_needs_them(kind: pa.DataType, type_: str) -> None:
-    assert adoptable(batch(pa.nulls(3, kind), type_), {}) is None
+    assert adoptable(batch(pa.nulls(3, kind), type_), PLAIN) is None
 
 
 @pytest.mark.parametrize(
@@ -56,18 +57,23 @@ def test_types_that_lie_as_the_table_needs_them(kind: pa.DataType, type_: str) -
      (pa.timestamp("us", "UTC"), "timestamp", {"use_deprecated_int96_timestamps": True})],
 )  # fmt: skip
 def test_types_that_need_a_conversion(kind: pa.DataType, type_: str, options: dict[str, Any]) -> None:
-    assert "does not lie" in str(adoptable(batch(pa.nulls(3, kind), type_, **options), {}))
+    assert "does not lie" in str(adoptable(batch(pa.nulls(3, kind), type_, **options), PLAIN))
 
 
 def test_what_else_speaks_against_it() -> None:
     ints = pa.array([0, 0])
-    assert "insert" in str(adoptable(batch(ints, "bigint", append=False), {}))
-    assert "small" in str(adoptable(batch(ints, "bigint", size=1000), {}))
-    assert "marker" in str(adoptable(batch(ints, "bigint", name="__rowMarker__"), {}))
-    assert "does not lie" in str(adoptable(batch(ints, "bigint", name="A"), {}))
-    assert "compressed" in str(adoptable(batch(ints, "bigint", compression="brotli"), {}))
-    assert "maps" in str(adoptable(batch(ints, "bigint"), {"delta.columnMapping.mode": "name"}))
-    assert "constraints" in str(adoptable(batch(ints, "bigint"), {"delta.constraints.c": "a > 0"}))
+    assert "insert" in str(adoptable(batch(ints, "bigint", append=False), PLAIN))
+    assert "small" in str(adoptable(batch(ints, "bigint", size=1000), PLAIN))
+    assert "marker" in str(adoptable(batch(ints, "bigint", name="__rowMarker__"), PLAIN))
+    assert "does not lie" in str(adoptable(batch(ints, "bigint", name="A"), PLAIN))
+    assert "compressed" in str(adoptable(batch(ints, "bigint", compression="brotli"), PLAIN))
+    for found, word in (
+        ({"configuration": {"delta.columnMapping.mode": "name"}}, "maps"),
+        ({"configuration": {"delta.constraints.c": "a > 0"}}, "constraints"),
+        ({"partitionColumns": ["a"]}, "partitioned"),
+        ({"schemaString": '{"nullable":false}'}, "rules"),
+    ):
+        assert word in str(adoptable(batch(ints, "bigint"), {**PLAIN, **found}))
 
 
 def test_statistics_hold_every_value_and_leave_out_what_is_not_safe(tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""A small batch, applied in this process by Arrow: no Spark job, whose start alone would take longer than the work.
+
+change files ─▶ fold ─▶ clears ─▶ positions in the data files that may hold them (the caller writes the vectors)
+                  └───▶ survivors ─▶ write: one data file and its `add` action
+
+The same net effect as `changes`, `find` and a Spark write, for columns that lie in the files as the table needs them.
+Everything else is None here, and those do it: with their conversions, and with their errors for bad rows
+(`docs/decisions/022-small-batches.md`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakemirror.delta_log import Action
+from lakemirror.errors import LakemirrorError
+from lakemirror.replication.adoption import arrow_type, kept_type, statistics_of, unusual
+from lakemirror.replication.batch import Batch, Range
+from lakemirror.replication.changes import DELETE, INSERT, UPDATE, UPSERT
+from lakemirror.replication.schema import ROW_MARKER
+
+MOST_ROWS = 200_000
+"""Changes of a batch up to which it is small."""
+
+_MOST_BYTES = 64 << 20
+_MOST_KEYS_READ = 10_000_000  # rows of the table whose keys are read here; Spark's cores read more
+_KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
+_ORDERED = ("smallint", "int", "bigint", "date")
+_MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The net effect of a batch: the keys whose rows in the table go, one row each, and the rows that come."""
+
+    clears: pa.Table
+    survivors: pa.Table
+
+
+def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str]) -> str | None:
+    """None where a batch can be applied here, else the reason against it; from footers and the table's metadata."""
+    if batch.rows > MOST_ROWS or batch.bytes > _MOST_BYTES:
+        return "the batch is large"
+    types = {column.name.lower(): column.type for column in batch.columns}
+    if not batch.append_only and not all(
+        types.get(key.lower(), "").partition("(")[0] in _KEY_TYPES for key in key_columns
+    ):
+        return "a key column has a type that Spark compares"
+    exact = {column.name: column.type for column in batch.columns}
+    for item in batch.files:
+        for found in item.columns:
+            if found.name != ROW_MARKER and (exact.get(found.name) is None or kept_type(found) != exact[found.name]):
+                return f"{item.file.entry.path}: column {found.name!r} has to be converted"
+    return unusual(metadata)
+
+
+def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of: Callable[[str], str]) -> Folded | None:
+    """The net effect (contract section 3), None where a row or a file is not as it should be.
+
+    LakemirrorError `concurrent-commit` where a file is gone: another engine has applied it.
+    """
+    held = {found.name for item in batch.files for found in item.columns}
+    columns = {column.name: arrow_type(column.type) for column in batch.columns if column.name in held}
+    keys = [name for key in key_columns for name in columns if name.lower() == key.lower()]
+    if not columns or (len(keys) < len(key_columns) and not batch.append_only):
+        return None
+    parts, markers = [], []
+    for item in batch.files:
+        try:
+            with pq.ParquetFile(path_of(item.file.path)) as file:
+                rows = file.read()
+            if rows.num_rows != item.file.footer.num_rows:
+                return None
+            rows.validate(full=True)
+            marker = _markers(rows, default_marker)
+        except FileNotFoundError as error:
+            raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
+        except (pa.ArrowException, OSError, ValueError):
+            return None
+        if marker is None or _lacks_keys(rows, keys, marker):
+            return None
+        absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items()}
+        parts.append(pa.table({name: rows[name] if name in rows.column_names else absent[name] for name in columns}))
+        markers.append(marker)
+    rows = pa.concat_tables(part.cast(pa.schema(columns)) for part in parts).combine_chunks()
+    marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
+    changed = pc.not_equal(marker, INSERT)
+    if not pc.any(changed).as_py():
+        return Folded(rows.select(keys).slice(0, 0), rows)
+    if batch.append_only or not keys:
+        return None
+    codes, place = _codes(rows.select(keys)), pa.array(range(rows.num_rows), pa.int64())
+    last = pa.table({"key": codes, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
+    last = last.combine_chunks()
+    of_key = last["place_max"].combine_chunks().take(pc.index_in(codes, value_set=last["key"].combine_chunks()))
+    kept = pc.and_(pc.fill_null(pc.greater_equal(place, of_key), True), pc.not_equal(marker, DELETE))
+    return Folded(rows.select(keys).take(last["place_max"].combine_chunks()), rows.filter(kept))
+
+
+def positions(
+    table: str, adds: Mapping[str, Action], clears: pa.Table, bounds: Sequence[Range]
+) -> dict[str, pa.Array] | None:
+    """Where rows with these keys lie: row numbers by the names of the data files, rows that are deleted already too.
+
+    `adds`: the files that may hold them. None where that is too much to read here, or cannot be read.
+    """
+    try:
+        if sum(int(json.loads(add["stats"])["numRecords"]) for add in adds.values()) > _MOST_KEYS_READ:
+            return None
+        with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+            found = pool.map(lambda add: _in_file(Path(table) / add["path"], clears, bounds), adds.values())
+            return {name: rows for name, rows in zip(adds, found, strict=True) if len(rows)}
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def write(table: str, batch: Batch, rows: pa.Table) -> Action:
+    """Writes rows as one data file of the table; its `add` action."""
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    path = Path(table) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path, compression="snappy", store_schema=False)
+    found = path.stat()
+    return {
+        "path": name,
+        "partitionValues": {},
+        "size": found.st_size,
+        "modificationTime": int(found.st_mtime * 1000),
+        "dataChange": True,
+        "stats": json.dumps(statistics_of(rows.to_batches(), batch.columns)),
+    }
+
+
+def _markers(rows: pa.Table, default: int) -> pa.Array | None:
+    """The marker of every row, None where one is none of 0, 1, 2, 4."""
+    if ROW_MARKER not in rows.column_names:
+        return pa.array([default] * rows.num_rows, pa.int32())
+    column = rows[ROW_MARKER].combine_chunks()
+    if pa.types.is_string(column.type):
+        if not _all(pc.is_in(column.drop_null(), value_set=pa.array([str(number) for number in _MARKERS]))):
+            return None
+    elif not pa.types.is_integer(column.type):
+        return None
+    marker = pc.fill_null(column.cast(pa.int32()), default)
+    return marker if _all(pc.is_in(marker, value_set=pa.array(_MARKERS, pa.int32()))) else None
+
+
+def _all(mask: pa.Array) -> bool:
+    return bool(pc.all(mask, min_count=0).as_py())
+
+
+def _lacks_keys(rows: pa.Table, keys: Sequence[str], marker: pa.Array) -> bool:
+    absent = any(key not in rows.column_names for key in keys)
+    return absent and bool(pc.any(pc.not_equal(marker, INSERT)).as_py())
+
+
+def _codes(keys: pa.Table) -> pa.Array:
+    """One number for each row, equal where all columns are; NULL equals NULL."""
+    codes = None
+    for column in keys.columns:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        code = encoded.indices.cast(pa.int64())
+        if codes is not None:
+            both = pc.add(pc.multiply(codes, len(encoded.dictionary)), code)
+            code = both.dictionary_encode().indices.cast(pa.int64())
+        codes = code
+    return codes
+
+
+def _in_file(path: Path, clears: pa.Table, bounds: Sequence[Range]) -> pa.Array:
+    """The numbers of the rows of one data file whose key is among these."""
+    found, begin = [pa.array([], pa.int64())], 0
+    with pq.ParquetFile(path) as file:
+        names = {name.lower(): name for name in file.schema_arrow.names}
+        held = [names[key.lower()] for key in clears.column_names if key.lower() in names]
+        for index in range(file.num_row_groups):
+            group = file.metadata.row_group(index)
+            if not _outside(group, bounds):
+                rows = file.read_row_group(index, columns=held)
+                found.append(pc.add(_matching(_keys(rows, clears.schema), clears), begin))
+            begin += group.num_rows
+    return pa.chunked_array(found).combine_chunks()
+
+
+def _keys(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows' key columns as the batch has them; one that the file does not hold is NULL in all of them."""
+    names = {name.lower(): name for name in rows.column_names}
+    columns = [
+        rows[names[field.name.lower()]].cast(field.type)
+        if field.name.lower() in names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _matching(keys: pa.Table, clears: pa.Table) -> pa.Array:
+    """The numbers of the rows whose keys are among these."""
+    inside = None
+    for name in clears.column_names:
+        one = pc.is_in(keys[name], value_set=clears[name].combine_chunks())
+        inside = one if inside is None else pc.and_(inside, one)
+    rows = pc.indices_nonzero(inside).cast(pa.int64())
+    if clears.num_columns == 1 or not len(rows):
+        return rows
+    codes = _codes(pa.concat_tables([keys.take(rows), clears]))  # each column alone fits; now all together
+    return rows.filter(pc.is_in(codes.slice(0, len(rows)), value_set=codes.slice(len(rows))))
+
+
+def _outside(group: Any, bounds: Sequence[Range]) -> bool:
+    """True where the statistics of a row group say that no key of the batch is in it."""
+    columns = {group.column(place).path_in_schema.lower(): place for place in range(group.num_columns)}
+    for bound in bounds:
+        place = columns.get(bound.column.lower())
+        found = group.column(place).statistics if place is not None and bound.type in _ORDERED else None
+        if found is None or not found.has_min_max or not found.has_null_count or (bound.nulls and found.null_count):
+            continue
+        if bound.high < found.min or found.max < bound.low:
+            return True
+    return False

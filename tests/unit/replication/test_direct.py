@@ -1,0 +1,194 @@
+"""A small batch folded, looked up and written by Arrow, against the model; and what it leaves to Spark."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.model import ModelTable, canonical
+
+from lakemirror.delta_log import Action
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.replication import direct
+from lakemirror.replication.batch import Batch, next_batch
+from lakemirror.replication.find import _may_hold
+from lakemirror.replication.schema import Column
+from lakemirror.storage import Entry
+
+MARKER = "__rowMarker__"
+PLAIN: dict[str, Any] = {"configuration": {}, "schemaString": "{}", "partitionColumns": []}
+DAY = datetime.date(2026, 1, 1)
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [-5, 1, 2, 2**62, None]),
+    "short": (pa.int16(), [1, 2, 3]),
+    "text": (pa.string(), ["a", "A", "ä", "", " a", None]),
+    "large text": (pa.large_string(), ["a", "b", None]),
+    "day": (pa.date32(), [DAY, datetime.date(1, 1, 1), None]),
+    "money": (pa.decimal128(10, 2), [decimal.Decimal("1.10"), decimal.Decimal("-1.10"), None]),
+}
+
+
+@st.composite
+def content(draw: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    rows = [
+        (
+            draw(st.sampled_from([0, 0, 1, 2, 4, None])),
+            {f"k{i}": draw(st.sampled_from(KEYS[kind][1])) for i, kind in enumerate(kinds)}
+            | {"v": draw(st.integers(0, 9))},
+        )
+        for _ in range(draw(st.integers(0, 8)))
+    ]
+    return {"rows": rows, "text": draw(st.booleans()), "more": draw(st.booleans()), "groups": draw(st.integers(1, 4))}
+
+
+class Table:
+    """Data files and what is deleted in each, as a Delta table has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.adds: dict[str, Action] = {}
+        self.deleted: dict[str, set[int]] = {}
+        self.columns: tuple[Column, ...] = ()
+
+    def apply(self, files: list[ChangeFile], keys: tuple[str, ...], upsert: bool) -> None:
+        batch = made(files, keys, self.columns, upsert)
+        assert direct.against(batch, PLAIN, keys) is None
+        folded = direct.fold(batch, keys, 4 if upsert else 0, str)
+        assert folded is not None
+        held = {name: add for name, add in self.adds.items() if _may_hold(add, self.columns, batch.ranges)}
+        found = direct.positions(str(self.folder), held, folded.clears, batch.ranges)
+        assert found is not None
+        for name, rows in found.items():
+            self.deleted[name] |= set(rows.to_pylist())
+        add = direct.write(str(self.folder), batch, folded.survivors)
+        self.adds[add["path"]], self.deleted[add["path"]] = add, set()
+        self.columns = batch.columns
+
+    def bag(self, columns: list[str]) -> Counter[tuple[Any, ...]]:
+        found: Counter[tuple[Any, ...]] = Counter()
+        for name, gone in self.deleted.items():
+            for number, row in enumerate(pq.read_table(self.folder / name).to_pylist()):
+                if number not in gone:
+                    found[tuple(canonical(row.get(column)) for column in columns)] += 1
+        return found
+
+
+def made(
+    files: list[ChangeFile], keys: tuple[str, ...], columns: tuple[Column, ...] = (), upsert: bool = False
+) -> Batch:
+    batch, error = next_batch(files, columns, keys, upsert_by_default=upsert, most_files=100, most_bytes=10**9)
+    assert batch is not None and error is None
+    return batch
+
+
+def change_file(folder: Path, number: int, rows: pa.Table, **options: Any) -> ChangeFile:
+    path = folder / f"{number:020}.parquet"
+    pq.write_table(rows, path, **options)
+    return ChangeFile(Entry(str(path), path.stat().st_size, number), number, pq.read_metadata(path))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_net_effect_is_the_model_s(data: Any) -> None:
+    kinds = tuple(data.draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3)))
+    keys, upsert = tuple(f"k{i}" for i in range(len(kinds))), data.draw(st.booleans())
+    model = ModelTable(keys, upsert)
+    with tempfile.TemporaryDirectory() as scratch:
+        table, waiting = Table(Path(scratch) / "t"), list[ChangeFile]()
+        table.folder.mkdir()
+        for number, each in enumerate(data.draw(st.lists(content(kinds), min_size=1, max_size=6)), 1):
+            columns = {key: KEYS[kind][0] for key, kind in zip(keys, kinds, strict=True)} | {"v": pa.int32()}
+            changes = each["rows"]
+            if each["more"]:
+                columns["more"] = pa.string()
+                changes = [(marker, {**row, "more": str(row["v"])}) for marker, row in changes]
+            rows = pa.table({name: pa.array([row[name] for _, row in changes], kind) for name, kind in columns.items()})
+            kind = pa.string() if each["text"] else pa.int8()
+            markers = [str(m) if m is not None and each["text"] else m for m, _ in changes]
+            rows = rows.append_column(MARKER, pa.array(markers, kind))
+            size = max(1, rows.num_rows // each["groups"])
+            waiting.append(change_file(Path(scratch), number, rows, row_group_size=size))
+            model.apply(columns, changes)
+            if data.draw(st.booleans()):
+                table.apply(waiting, keys, upsert)
+                waiting = []
+        if waiting:
+            table.apply(waiting, keys, upsert)
+        assert table.bag(model.columns) == model.bag()
+        assert all(json.loads(add["stats"])["nullCount"].keys() >= {"v"} for add in table.adds.values())
+
+
+def test_what_spark_has_to_do(tmp_path: Path) -> None:
+    def reason(rows: dict[str, Any], keys: tuple[str, ...] = ("id",), metadata: dict[str, Any] = PLAIN) -> str:
+        return str(direct.against(made([change_file(tmp_path, 1, pa.table(rows))], keys), metadata, keys))
+
+    upserts = {"id": [1], MARKER: [4]}
+    assert reason(upserts) == "None"
+    assert "converted" in reason({**upserts, "at": [datetime.datetime(2026, 1, 1)]})
+    assert "converted" in reason({**upserts, "list": [[1]]})
+    assert "Spark compares" in reason({"id": [1.5], MARKER: [4]})
+    assert "rules" in reason(upserts, metadata={**PLAIN, "schemaString": '{"nullable":false}'})
+    many = range(direct.MOST_ROWS + 1)
+    assert "large" in reason({"id": list(many), MARKER: pa.array([4] * len(many), pa.int32())})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"id": [1], MARKER: [3]},
+        {"id": [1], MARKER: [2**40]},
+        {"id": [1], MARKER: ["4 "]},
+        {"id": [1], MARKER: ["0x4"]},
+        {"v": [1], MARKER: [2]},
+    ],
+)
+def test_rows_that_spark_refuses(tmp_path: Path, rows: dict[str, Any]) -> None:
+    batch = made([change_file(tmp_path, 1, pa.table(rows))], ("id",), (Column("id", "bigint"), Column("v", "bigint")))
+    assert direct.fold(batch, ("id",), 0, str) is None
+
+
+def test_text_that_is_no_utf8(tmp_path: Path) -> None:
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    batch = made([change_file(tmp_path, 1, pa.table({"id": [1], "s": text}))], ())
+    assert direct.fold(batch, (), 0, str) is None
+
+
+def test_a_file_that_is_gone_is_another_engines(tmp_path: Path) -> None:
+    file = change_file(tmp_path, 1, pa.table({"id": [1]}))
+    Path(file.entry.path).unlink()
+    with pytest.raises(LakemirrorError) as error:
+        direct.fold(made([file], ()), (), 0, str)
+    assert error.value.code == "concurrent-commit"
+
+
+def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = change_file(tmp_path, 1, pa.table({"id": [205, 5000], MARKER: [4, 2]}))
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "data.parquet", row_group_size=100)
+    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":1000}'}}
+    read: list[int] = []
+    true = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), true(self, i, **more))[1]
+    )
+    batch = made([file], ("id",))
+    folded = direct.fold(batch, ("id",), 0, str)
+    assert folded is not None
+    found = direct.positions(str(tmp_path), adds, folded.clears, batch.ranges)
+    assert found is not None and {name: rows.to_pylist() for name, rows in found.items()} == {"data.parquet": [205]}
+    assert read == list(range(2, 10))
+
+
+def test_too_many_keys_to_read_here(tmp_path: Path) -> None:
+    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":10000001}'}}
+    assert direct.positions(str(tmp_path), adds, pa.table({"id": [1]}), ()) is None
