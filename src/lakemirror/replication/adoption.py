@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ _AS_THEY_ARE = {
 }  # fmt: skip
 _BOUNDED = {"smallint", "int", "bigint", "date", "timestamp", "string"}
 _ROWS_AT_ONCE = 256 * 1024
+_AT_ONCE = 4  # files that are read at the same time
 _INDEXED = 32  # columns with statistics, Delta's own number
 _SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
 _RULES = ('"nullable":false', "delta.invariants", "delta.generationExpression", "delta.identity.")
@@ -72,30 +75,41 @@ def adopt(
     not of a footer that may be wrong. `path_of` gives the local path of a file of the database. TableError
     `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
     """
-    actions: list[dict[str, Any]] = []
+    names = [f"part-{place:05}-{uuid.uuid4()}-c000.parquet" for place in range(len(batch.files))]
+    Path(table).mkdir(parents=True, exist_ok=True)
     try:
-        for place, item in enumerate(batch.files):
-            name = f"part-{place:05}-{uuid.uuid4()}-c000.parquet"
-            copy = Path(table) / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            actions.append({"path": name, "partitionValues": {}, "dataChange": True})
-            try:
-                shutil.copyfile(path_of(item.file.path), copy)  # in the kernel; shares blocks where the file system can
-                stats = statistics(copy, batch.columns, item.file.footer.num_rows)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                if isinstance(error, FileNotFoundError):
-                    raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
-                path = item.file.entry.path
-                raise TableError("file-unreadable", f"{path}: its rows cannot be read: {error}", file=path) from error
-            found = copy.stat()
-            actions[-1].update(
-                size=found.st_size, modificationTime=modified or int(found.st_mtime * 1000), stats=json.dumps(stats)
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+            return list(
+                pool.map(
+                    lambda name, item: _adopt(Path(table) / name, item, batch, path_of, modified), names, batch.files
+                )
             )
     except BaseException:
-        for action in actions:
-            (Path(table) / action["path"]).unlink(missing_ok=True)
+        for name in names:
+            (Path(table) / name).unlink(missing_ok=True)
         raise
-    return actions
+
+
+def _adopt(
+    copy: Path, item: BatchFile, batch: Batch, path_of: Callable[[str], str], modified: int | None
+) -> dict[str, Any]:
+    path = item.file.entry.path
+    try:
+        shutil.copyfile(path_of(item.file.path), copy)  # in the kernel; shares blocks where the file system can
+        stats = statistics(copy, batch.columns, item.file.footer.num_rows)
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{path} is gone") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableError("file-unreadable", f"{path}: its rows cannot be read: {error}", file=path) from error
+    found = copy.stat()
+    return {
+        "path": copy.name,
+        "partitionValues": {},
+        "dataChange": True,
+        "size": found.st_size,
+        "modificationTime": modified or int(found.st_mtime * 1000),
+        "stats": json.dumps(stats),
+    }
 
 
 def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
@@ -105,7 +119,7 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
     Bounds for integers, dates, timestamps and short ASCII text, where Arrow's order is Delta's.
     """
     with pq.ParquetFile(path) as file:
-        found = statistics_of(file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=True), columns)
+        found = statistics_of(file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False), columns)
     if found["numRecords"] != rows:
         raise ValueError(f"{found['numRecords']} rows where the footer says {rows}")
     return found
