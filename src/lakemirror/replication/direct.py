@@ -3,7 +3,7 @@
 change files ─▶ fold ─▶ clears ─▶ positions in the data files that may hold them (the caller writes the vectors)
                   └───▶ survivors ─▶ write: one data file and its `add` action
 
-The same net effect as `changes`, `find` and a Spark write, for columns that lie in the files as the table needs them.
+The same net effect as `changes`, `find` and a Spark write, for columns that Arrow converts exactly if at all.
 Everything else is None here, and those do it: with their conversions, and with their errors for bad rows
 (`docs/decisions/022-small-batches.md`).
 """
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta_log import Action
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, statistics_of, unusual
 from lakemirror.replication.batch import Batch, Range
 from lakemirror.replication.changes import DELETE, INSERT, UPDATE, UPSERT
@@ -60,8 +61,8 @@ def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str
     exact = {column.name: column.type for column in batch.columns}
     for item in batch.files:
         for found in item.columns:
-            if found.name != ROW_MARKER and (exact.get(found.name) is None or kept_type(found) != exact[found.name]):
-                return f"{item.file.entry.path}: column {found.name!r} has to be converted"
+            if found.name != ROW_MARKER and not _convertible(found, exact.get(found.name)):
+                return f"{item.file.entry.path}: column {found.name!r} has to be converted by Spark"
     return unusual(metadata)
 
 
@@ -84,16 +85,17 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
                 return None
             rows.validate(full=True)
             marker = _markers(rows, default_marker)
+            kept = {name: _cast(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
         except FileNotFoundError as error:
             raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
         except (pa.ArrowException, OSError, ValueError):
             return None
         if marker is None or _lacks_keys(rows, keys, marker):
             return None
-        absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items()}
-        parts.append(pa.table({name: rows[name] if name in rows.column_names else absent[name] for name in columns}))
+        absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items() if name not in kept}
+        parts.append(pa.table({name: kept[name] if name in kept else absent[name] for name in columns}))
         markers.append(marker)
-    rows = pa.concat_tables(part.cast(pa.schema(columns)) for part in parts).combine_chunks()
+    rows = pa.concat_tables(parts).combine_chunks()
     marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
     changed = pc.not_equal(marker, INSERT)
     if not pc.any(changed).as_py():
@@ -140,6 +142,25 @@ def write(table: str, batch: Batch, rows: pa.Table) -> Action:
         "dataChange": True,
         "stats": json.dumps(statistics_of(rows.to_batches(), batch.columns)),
     }
+
+
+def _convertible(column: FileColumn, type_: str | None) -> bool:
+    """True where Arrow's cast gives each value as it is, or fails."""
+    kind = column.arrow_type
+    if type_ is None or column.encoding or column.unsupported:
+        return False
+    if pa.types.is_timestamp(kind):
+        return type_ == "timestamp"
+    if pa.types.is_integer(kind):
+        return not column.note and type_ in ("smallint", "int", "bigint")
+    return pa.types.is_null(kind) or kept_type(column) == type_
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Times without zone are UTC, nanoseconds are cut (contract section 6). ArrowInvalid for what does not fit."""
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+    return column.cast(kind)
 
 
 def _markers(rows: pa.Table, default: int) -> pa.Array | None:

@@ -135,12 +135,34 @@ def test_what_spark_has_to_do(tmp_path: Path) -> None:
 
     upserts = {"id": [1], MARKER: [4]}
     assert reason(upserts) == "None"
-    assert "converted" in reason({**upserts, "at": [datetime.datetime(2026, 1, 1)]})
     assert "converted" in reason({**upserts, "list": [[1]]})
     assert "Spark compares" in reason({"id": [1.5], MARKER: [4]})
     assert "rules" in reason(upserts, metadata={**PLAIN, "schemaString": '{"nullable":false}'})
     many = range(direct.MOST_ROWS + 1)
     assert "large" in reason({"id": list(many), MARKER: pa.array([4] * len(many), pa.int32())})
+
+
+def test_values_are_converted_exactly_or_not_at_all(tmp_path: Path) -> None:
+    moment = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999)
+    zoned = moment.replace(tzinfo=datetime.timezone.utc)
+    rows = pa.table({
+        "i": pa.array([1, None], pa.uint8()),
+        "cut": pa.array([-1, 1001], pa.timestamp("ns")),
+        "ms": pa.array([-1, None], pa.timestamp("ms", "+05:00")),
+        "none": pa.nulls(2),
+    })  # fmt: skip
+    table = (Column("i", "bigint"), Column("none", "date"))
+    folded = direct.fold(made([change_file(tmp_path, 1, rows)], (), table), (), 0, str)
+    assert folded is not None
+    assert [field.type for field in folded.survivors.schema] == [
+        pa.int64(), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC"),
+    ]  # fmt: skip
+    assert folded.survivors.to_pylist() == [
+        {"i": 1, "none": None, "cut": zoned, "ms": zoned.replace(microsecond=999_000)},
+        {"i": None, "none": None, "cut": zoned + datetime.timedelta(microseconds=2), "ms": None},
+    ]
+    far = pa.table({"at": pa.array([2**62], pa.timestamp("ms"))})
+    assert direct.fold(made([change_file(tmp_path, 2, far)], ()), (), 0, str) is None
 
 
 @pytest.mark.parametrize(
