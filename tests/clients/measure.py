@@ -93,7 +93,7 @@ def run(python: Path, probe: str, folder: Path, tables: list[str]) -> dict[str, 
     while left:
         command = [str(python), str(HERE / "probe.py"), probe, str(folder), *left]
         try:
-            out = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS).stdout
+            out = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder).stdout
         except subprocess.TimeoutExpired as error:
             out = (error.stdout or b"").decode()
         for line in out.splitlines():

@@ -297,7 +297,7 @@ IN_USE: dict[str, tuple[list[str], tuple[str, ...]]] = {
             "UPDATE {t} SET s = 'changed' WHERE id % 10 = 4",
             "DELETE FROM {t} WHERE id % 7 = 0",
         ],
-        ("changeDataFeed",),
+        (),
     ),
     "constraints": (
         [_TABLE, _HUNDRED, "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0 AND s IS NOT NULL)", _MORE],
@@ -481,7 +481,7 @@ def cut_log(table: Path) -> None:
     newest = max(checkpoint.version for checkpoint in log.checkpoints)
     gone = [path for version, path in log.commits.items() if version <= newest]
     gone += [path for checkpoint in log.checkpoints if checkpoint.version < newest for path in checkpoint.files]
-    gone += [path for path in log.folder.glob("*.crc") if int(path.name.partition(".")[0]) <= newest]
+    gone += [path for path in log.folder.glob("[0-9]*.crc") if int(path.name.partition(".")[0]) <= newest]
     for path in gone:
         path.unlink()
 
