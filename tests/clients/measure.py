@@ -35,10 +35,13 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "delta-rs@0.19.2": ("deltalake==0.19.2", "pyarrow<18"),
     "delta-rs@0.25.5": ("deltalake==0.25.5", "pyarrow<20"),
     "delta-rs@1.0.2": ("deltalake==1.0.2", "pyarrow<21"),
+    "delta-rs@1.1.4": ("deltalake==1.1.4", "pyarrow<21"),
     "delta-rs@1.2.1": ("deltalake==1.2.1", "pyarrow"),
+    "delta-rs@1.3.3": ("deltalake==1.3.3", "pyarrow<21"),
     "delta-rs@1.4.2": ("deltalake==1.4.2", "pyarrow"),
+    "delta-rs@1.5.1": ("deltalake==1.5.1", "pyarrow"),
     "delta-rs@1.6.6": ("deltalake==1.6.6", "pyarrow"),
-    "duckdb@1.5.5": ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5"),
+    "duckdb@1.5.5": ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5", "pytz"),
     "polars@2.1.0": ("polars==2.1.0", "deltalake==1.6.6", "pyarrow"),
     "daft@0.7.26": ("daft==0.7.26", "deltalake", "pyarrow"),
     "chdb@4.4.0": ("chdb==4.4.0",),
@@ -110,7 +113,7 @@ def run(python: Path, probe: str, folder: Path, tables: list[str]) -> dict[str, 
 def main(folder: Path, wanted: list[str]) -> None:
     first = predictions(folder)
     measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"clients": {}}
-    measured["tables"] = first["tables"]
+    measured["tables"] = {name: facts(folder / name) for name in first["tables"]}
     for client in wanted or list(CLIENTS):
         try:
             python = environment(folder.parent / "environments", client)

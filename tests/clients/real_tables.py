@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from lakemirror.delta_log import list_log, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
+from lakemirror.table_features.usage import traits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -500,15 +500,16 @@ def make_twin(spark: SparkSession, table: Path, features: tuple[str, ...]) -> Pa
 
 
 def rows_of(spark: SparkSession, table: Path) -> dict[str, Any]:
-    """What Delta Spark reads of a table: its whole numbers and strings, the rows sorted; a column of numbers first."""
+    """What Delta Spark reads of a table: whole numbers first, strings, days; the rows sorted."""
     frame = spark.read.format("delta").load(str(table))
     kinds = dict(frame.dtypes)
     numbers = [name for name, kind in kinds.items() if kind in ("tinyint", "smallint", "int", "bigint")]
     strings = [name for name, kind in kinds.items() if kind == "string"]
-    columns = sorted(numbers, key=lambda name: name != "id") + strings
-    quoted = ", ".join(f"`{name}`" for name in columns)
+    days = [name for name, kind in kinds.items() if kind in ("date", "timestamp_ntz")]
+    columns = sorted(numbers, key=lambda name: name != "id") + strings + days
+    quoted = ", ".join(f"string(`{name}`)" if name in days else f"`{name}`" for name in columns)
     rows = spark.sql(f"SELECT {quoted} FROM delta.`{table}`").collect()
-    return {"columns": columns, "rows": sorted((list(row) for row in rows), key=str)}
+    return {"columns": columns, "days": days, "rows": sorted((list(row) for row in rows), key=str)}
 
 
 def public_tables() -> Path | None:
@@ -518,15 +519,12 @@ def public_tables() -> Path | None:
     return next((folder for folder in (Path(named) if named else None, beside) if folder and folder.is_dir()), None)
 
 
-def facts(table: Path) -> Mapping[str, Any]:
-    """All of a table that a prediction is made from."""
-    from lakemirror.table_features.usage import usage
-
+def facts(table: Path) -> dict[str, Any]:
+    """All of a table that a prediction is made from; it is all in the log."""
     snapshot = read_snapshot(table)
     assert snapshot is not None
-    found = {"protocol": snapshot.protocol.to_action()["protocol"]}
-    found["in_use"] = [use.feature for use in usage(snapshot) if use.in_use]
-    return {**found, "domains": bool(snapshot.domains)}
+    protocol = snapshot.protocol.to_action()["protocol"]
+    return {"protocol": protocol, "in_use": sorted(traits(snapshot)), "domains": bool(snapshot.domains)}
 
 
 def main(folder: str) -> None:
