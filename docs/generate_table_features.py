@@ -117,9 +117,9 @@ def _shortened(names: list[str], shown: int = 4) -> str:
 def in_real_use() -> dict[str, dict[str, Any]]:
     """For every client and table: what was first said, what compat says now, what the client did."""
     sys.path.insert(0, str(ROOT / "tests" / "clients"))
-    from measure import MEASURED, said
+    from measure import load, said
 
-    measured = json.loads(MEASURED.read_text())
+    measured = load()
     return {
         client.replace(":", " "): {
             table: {**seen, "first": seen.get("said", seen["did"]), "now": said(client, measured["tables"][table])}

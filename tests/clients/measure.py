@@ -112,7 +112,7 @@ def run(python: Path, probe: str, folder: Path, tables: list[str]) -> dict[str, 
 
 def main(folder: Path, wanted: list[str]) -> None:
     first = predictions(folder)
-    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"clients": {}}
+    measured = load() if MEASURED.exists() else {"clients": {}}
     measured["tables"] = {name: facts(folder / name) for name in first["tables"]}
     for client in wanted or list(CLIENTS):
         try:
@@ -155,8 +155,31 @@ def compact(measured: dict[str, Any]) -> str:
         return "{\n" + ",\n".join(lines) + "\n}"
 
     clients = sorted(measured["clients"].items())
-    parts = ",\n".join(f"{json.dumps(name)}: {block(tables, ' ')}" for name, tables in clients)
+    short = {name: {table: _short(row) for table, row in tables.items()} for name, tables in clients}
+    parts = ",\n".join(f"{json.dumps(name)}: {block(tables, ' ')}" for name, tables in short.items())
     return f'{{\n"tables": {block(measured["tables"], " ")},\n"clients": {{\n{parts}\n}}\n}}\n'
+
+
+def load() -> dict[str, Any]:
+    """What `measured_real.json` holds, the short rows in full."""
+    measured: dict[str, Any] = json.loads(MEASURED.read_text())
+    for tables in measured["clients"].values():
+        tables.update({table: _full(row) for table, row in tables.items()})
+    return measured
+
+
+def _short(row: dict[str, Any]) -> str | list[str]:
+    """`yes/no` for read and not written as predicted; otherwise also what was said, and why it was not so."""
+    did, said_first = "/".join(row["did"].values()), "/".join(row.get("said", {}).values())
+    return [did, said_first, row.get("why", "")] if len(row) > 1 else did
+
+
+def _full(row: str | list[str]) -> dict[str, Any]:
+    did, said_first, why = (row, "", "") if isinstance(row, str) else row
+    modes = ("read", "write")
+    found: dict[str, Any] = {"did": dict(zip(modes, did.split("/"), strict=False))}
+    found |= {"said": dict(zip(modes, said_first.split("/"), strict=False))} if said_first else {}
+    return found | ({"why": why} if why else {})
 
 
 def without_paths(text: str) -> str:

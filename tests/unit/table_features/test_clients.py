@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from measure import MEASURED as MEASURED_REAL
-from measure import said
+from measure import load, said
 from protocol_tables import make_all
 
 from lakemirror.delta_log import read_snapshot
@@ -17,7 +16,7 @@ from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.many import parse_statement, wish_for
 
 MEASURED = json.loads((Path(__file__).parents[2] / "clients" / "measured.json").read_text())
-REAL = json.loads(MEASURED_REAL.read_text())
+REAL = load()
 FINER = {
     "clustering: mapped",
     *(f"columnMapping: {what}" for what in ("dropped", "nested", "partitions", "renamed", "upgraded")),
