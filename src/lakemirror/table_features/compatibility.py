@@ -13,7 +13,7 @@ from lakemirror.delta_log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, FEATURES, READER_FEATURES
 from lakemirror.table_features.protocol import features_of
-from lakemirror.table_features.usage import usage
+from lakemirror.table_features.usage import traits
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,6 +25,7 @@ _NAMES = (
     "reader_features",
     "writer_features",
     "refused_in_use",
+    "unwritable_in_use",
     "wrong_in_use",
     "unsafe_writes",
     "fails_on",
@@ -45,6 +46,7 @@ class Client:
     reader_features: frozenset[str]
     writer_features: frozenset[str]
     refused_in_use: frozenset[str]
+    unwritable_in_use: frozenset[str]
     wrong_in_use: frozenset[str]
     unsafe_writes: frozenset[str]
     fails_on: frozenset[str]
@@ -115,22 +117,24 @@ def find_clients(text: str) -> list[Client]:
 
 
 def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), actions: Iterable[str] = ()) -> Verdict:
-    """What a client does with a protocol, given the features that are really used and the actions in the log."""
+    """What a client does with a protocol, given what is really used (`traits`) and the actions in the log."""
     features, used = features_of(protocol), frozenset(in_use)
     readers = features & READER_FEATURES | {name for name in features if name not in BY_NAME and protocol.reader >= 3}
     blocked = readers - client.reader_features
     if protocol.reader <= client.reader and protocol.reader < 3:
         blocked = frozenset()
-    blocked |= features & used & client.refused_in_use
+    refused = _met(client.refused_in_use, used, features)
+    blocked |= refused
     if protocol.reader >= 3 and client.reader < 2 and not client.reader_features:
         blocked |= readers
-    wrong = features & used & client.wrong_in_use
+    wrong = _met(client.wrong_in_use, used, features)
     unparsed = frozenset(actions) & client.fails_on
     read = "no" if blocked or unparsed else "wrong" if wrong else "yes"
     if client.writer == 0:
         write, stopping = "never", frozenset[str]()
     else:
-        stopping = _write_blocks(client, protocol, features) | (features & used & client.refused_in_use)
+        stopping = _write_blocks(client, protocol, features) | _met(client.unwritable_in_use, used, features)
+        stopping |= refused & features
         unsafe = features & client.unsafe_writes if protocol.writer >= 7 else frozenset()
         write = "no" if stopping or unparsed else "unsafe" if unsafe else "yes"
         stopping = stopping or frozenset(unsafe)
@@ -140,8 +144,7 @@ def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), acti
 
 def verdicts(snapshot: Snapshot, named: Iterable[Client] | None = None) -> list[Verdict]:
     """The verdict of every client, or of the named ones, on a table as it stands."""
-    used = [use.feature for use in usage(snapshot) if use.in_use]
-    actions = ["domainMetadata"] if snapshot.domains else []
+    used, actions = traits(snapshot), ["domainMetadata"] if snapshot.domains else []
     return [verdict(client, snapshot.protocol, used, actions) for client in (named or clients())]
 
 
@@ -161,8 +164,9 @@ def blocking(snapshot: Snapshot, wanted: Iterable[Client], mode: str) -> frozens
 def changes(snapshot: Snapshot, after: Protocol) -> list[dict[str, str]]:
     """The clients for which a table opens or closes when its protocol becomes another."""
     found = []
+    used = traits(snapshot)
     for client, now in zip(clients(), verdicts(snapshot), strict=True):
-        kept = [use.feature for use in usage(snapshot) if use.in_use and use.feature in features_of(after)]
+        kept = {trait for trait in used if (name := _feature(trait)) not in BY_NAME or name in features_of(after)}
         then = verdict(client, after, kept)
         if (now.read, now.write) != (then.read, then.write):
             change = {
@@ -180,9 +184,24 @@ def features_all_read(readers: Iterable[str]) -> frozenset[str]:
     return frozenset(
         feature.name
         for feature in FEATURES
-        if not feature.reads
-        or all(feature.name in c.reader_features - c.refused_in_use - c.wrong_in_use for c in named)
+        if not feature.reads or all(feature.name in c.reader_features - _stumbles(c) for c in named)
     )
+
+
+def _stumbles(client: Client) -> frozenset[str]:
+    """The features that a client does not read in every use that mirrored tables make of them."""
+    met = (client.refused_in_use | client.wrong_in_use) - {"columnMapping: partitions"}  # these have no partitions
+    return frozenset(_feature(trait) for trait in met)
+
+
+def _feature(trait: str) -> str:
+    return trait.partition(":")[0]
+
+
+def _met(named: frozenset[str], used: frozenset[str], features: frozenset[str]) -> frozenset[str]:
+    """What of the traits that a client trips over a table has: the features, or the whole trait where it is none."""
+    found = {trait if (name := _feature(trait)) not in BY_NAME else name for trait in named & used}
+    return frozenset(name for name in found if name in features or name not in BY_NAME)
 
 
 def _write_blocks(client: Client, protocol: Protocol, features: frozenset[str]) -> frozenset[str]:

@@ -165,6 +165,59 @@ def action_trace(name: str, action: Action) -> bool:
     return False
 
 
+def traits(snapshot: Snapshot) -> frozenset[str]:
+    """What single clients trip over: the features in use, and finer things as `feature: what` or `thing: what`.
+
+    `deletionVectors: in files` and `typeWidening: widened` are uses beyond a property that is on. Of column mapping:
+    `renamed` (a physical name is not the logical one), `upgraded` (mapping came later: names are still the same),
+    `dropped` (a column before a standing one is gone), `nested`, `partitions` (a partition column after others).
+    """
+    found = {use.feature for use in usage(snapshot) if use.in_use}
+    schema, files = snapshot.metadata.schema, snapshot.files.values()
+    fields = [field for _, field in walk(schema)]
+    if any(add.get("deletionVector") for add in files):
+        found.add("deletionVectors: in files")
+    if any("delta.typeChanges" in field.get("metadata", {}) for field in fields):
+        found |= {f"{name}: widened" for name in ("typeWidening", "typeWidening-preview") if name in found}
+    if "columnMapping" in found:
+        found |= {f"columnMapping: {what}" for what in _mapping_traits(snapshot.metadata, fields)}
+        found |= {"clustering: mapped"} & {f"{name}: mapped" for name in found}
+    if len(files) > 1:
+        found.add("files: several")
+    if not all(unquote(add["path"]).isascii() for add in files):
+        found.add("paths: not ASCII")
+    if any(_map_of_maps(field["type"]) for field in fields):
+        found.add("types: map of maps")
+    return frozenset(found)
+
+
+def _mapping_traits(metadata: Metadata, fields: list[dict[str, Any]]) -> Iterator[str]:
+    same = [field.get("metadata", {}).get("delta.columnMapping.physicalName") == field["name"] for field in fields]
+    if not all(same):
+        yield "renamed"
+    if any(same):
+        yield "upgraded"
+    top = metadata.schema["fields"]
+    if len(fields) > len(top):
+        yield "nested"
+    ids = [field.get("metadata", {}).get("delta.columnMapping.id", 0) for field in fields]
+    nested = sum(len(field.get("metadata", {}).get("delta.columnMapping.nested.ids", {})) for field in fields)
+    if ids and max(ids) > len(ids) + nested:
+        yield "dropped"
+    partitions = metadata.partition_columns
+    if {field["name"] for field in top[: len(partitions)]} != set(partitions):
+        yield "partitions"
+
+
+def _map_of_maps(kind: Any) -> bool:
+    if not isinstance(kind, dict) or kind["type"] == "struct":
+        return False
+    if kind["type"] == "array":
+        return _map_of_maps(kind["elementType"])
+    inner = kind["valueType"]
+    return (isinstance(inner, dict) and inner["type"] == "map") or _map_of_maps(inner)
+
+
 def constraints(metadata: Metadata) -> dict[str, str]:
     """The check constraints by name."""
     prefix = "delta.constraints."

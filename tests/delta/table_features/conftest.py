@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-
-def tables_folder() -> Path | None:
-    """Where the public Delta tables lie, or None."""
-    named = os.environ.get("LAKEMIRROR_DELTA_TABLES")
-    root = Path(__file__).resolve().parents[3]
-    for folder in (Path(named) if named else None, root.parent / "shared" / "delta-tables"):
-        if folder and folder.is_dir():
-            return folder
-    return None
+from tests.clients.real_tables import public_tables
 
 
 @pytest.fixture
@@ -25,7 +15,7 @@ def public_table(tmp_path: Path) -> Callable[[str], Path]:
     """A copy of a public Delta table; skips where they are not at hand."""
 
     def copy(name: str) -> Path:
-        folder = tables_folder()
+        folder = public_tables()
         if folder is None:
             pytest.skip("the public Delta tables are not here: set LAKEMIRROR_DELTA_TABLES")
         target = tmp_path / name

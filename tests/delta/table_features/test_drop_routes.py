@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.clients.real_tables import PUBLIC, SETUPS
 
 from lakemirror.delta_log import Snapshot, read_snapshot
 from lakemirror.table_features.drop import Dropped, drop
@@ -38,108 +39,8 @@ def properties(table: Path) -> dict[str, str]:
     return snapshot(table).metadata.configuration
 
 
-SETUPS: dict[str, list[str]] = {
-    "deletionVectors": [
-        "CREATE TABLE {t} (id INT, s STRING COMMENT 'a comment', p INT) USING delta PARTITIONED BY (p) "
-        "TBLPROPERTIES ('delta.enableDeletionVectors'='true', 'mine'='kept')",
-        "INSERT INTO {t} SELECT id, 's' || id, id % 2 FROM range(0, 40, 1, 2)",
-        "INSERT INTO {t} SELECT id, 's' || id, id % 2 FROM range(40, 60, 1, 1)",
-        "DELETE FROM {t} WHERE id IN (3, 4)",
-    ],
-    "columnMapping": [
-        "CREATE TABLE {t} (id INT, s STRING COMMENT 'a comment', p INT, x STRUCT<a: INT, b: ARRAY<STRUCT<c: INT>>>) "
-        "USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.columnMapping.mode'='name', 'mine'='kept')",
-        "INSERT INTO {t} SELECT id, 's' || id, id % 2, struct(id, array(struct(id))) FROM range(0, 10, 1, 1)",
-        "ALTER TABLE {t} RENAME COLUMN s TO renamed",
-        "ALTER TABLE {t} ADD COLUMN more INT",
-        "INSERT INTO {t} SELECT id, 's' || id, id % 2, null, 7 FROM range(10, 20, 1, 1)",
-        "ALTER TABLE {t} DROP COLUMN more",
-        "ALTER TABLE {t} RENAME COLUMN x.a TO aa",
-    ],
-    "typeWidening": [
-        "CREATE TABLE {t} (id INT, x STRUCT<a: SMALLINT>, l ARRAY<INT>, p INT) USING delta PARTITIONED BY (p) "
-        "TBLPROPERTIES ('delta.enableTypeWidening'='true', 'mine'='kept')",
-        "INSERT INTO {t} SELECT id, named_struct('a', cast(id as smallint)), array(cast(id as int)), id % 2 "
-        "FROM range(0, 10, 1, 1)",
-        "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
-        "ALTER TABLE {t} ALTER COLUMN x.a TYPE INT",
-        "ALTER TABLE {t} ALTER COLUMN l.element TYPE BIGINT",
-        "ALTER TABLE {t} ALTER COLUMN p TYPE BIGINT",
-        "INSERT INTO {t} SELECT id + 5000000000, named_struct('a', 70000), array(id), id % 2 FROM range(0, 10, 1, 1)",
-    ],
-    "typeWidening-preview": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.feature.typeWidening-preview'='supported', "
-        "'delta.enableTypeWidening'='true')",
-        "INSERT INTO {t} SELECT id FROM range(0, 10, 1, 1)",
-        "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
-    ],
-    "v2Checkpoint": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.checkpointPolicy'='v2', "
-        "'delta.checkpointInterval'='2', 'mine'='kept')",
-        *[f"INSERT INTO {{t}} VALUES ({n})" for n in range(5)],
-    ],
-    "vacuumProtocolCheck": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.feature.vacuumProtocolCheck'='supported')",
-        "INSERT INTO {t} VALUES (1), (2)",
-    ],
-    "checkConstraints": [
-        "CREATE TABLE {t} (id INT) USING delta",
-        "INSERT INTO {t} VALUES (1), (2)",
-        "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id > 0)",
-        "ALTER TABLE {t} DROP CONSTRAINT positive",
-    ],
-    "inCommitTimestamp": [
-        "CREATE TABLE {t} (id INT) USING delta",
-        "INSERT INTO {t} VALUES (1), (2)",
-        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps'='true')",
-        "INSERT INTO {t} VALUES (3)",
-    ],
-    "rowTracking": [
-        "CREATE TABLE {t} (id INT, s STRING) USING delta TBLPROPERTIES ('delta.enableRowTracking'='true')",
-        "INSERT INTO {t} SELECT id, 's' || id FROM range(0, 10, 1, 1)",
-        "UPDATE {t} SET s = 'x' WHERE id = 3",
-    ],
-    "clustering": [
-        "CREATE TABLE {t} (id INT, s STRING) USING delta CLUSTER BY (id)",
-        "INSERT INTO {t} SELECT id, 's' || id FROM range(0, 10, 1, 1)",
-        "OPTIMIZE {t}",
-    ],
-    "domainMetadata": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.feature.domainMetadata'='supported')",
-        "INSERT INTO {t} VALUES (1), (2)",
-    ],
-    "materializePartitionColumns": [
-        "CREATE TABLE {t} (id INT, p INT) USING delta PARTITIONED BY (p) "
-        "TBLPROPERTIES ('delta.enableMaterializePartitionColumnsFeature'='true')",
-        "INSERT INTO {t} VALUES (1, 2), (2, 3)",
-    ],
-    "icebergCompatV2": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.columnMapping.mode'='name', "
-        "'delta.enableIcebergCompatV2'='true')",
-        "INSERT INTO {t} VALUES (1), (2)",
-    ],
-    "icebergCompatV1": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.columnMapping.mode'='name', "
-        "'delta.enableIcebergCompatV1'='true')",
-        "INSERT INTO {t} VALUES (1), (2)",
-    ],
-    "changeDataFeed": [
-        "CREATE TABLE {t} (id INT) USING delta TBLPROPERTIES ('delta.enableChangeDataFeed'='true')",
-        "INSERT INTO {t} VALUES (1), (2)",
-        "UPDATE {t} SET id = 3 WHERE id = 2",
-        "ALTER TABLE {t} UNSET TBLPROPERTIES ('delta.enableChangeDataFeed')",
-    ],
-    "allowColumnDefaults": [
-        "CREATE TABLE {t} (id INT, d INT) USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults'='supported')",
-        "ALTER TABLE {t} ALTER COLUMN d SET DEFAULT 5",
-        "INSERT INTO {t} (id) VALUES (1), (2)",
-        "ALTER TABLE {t} ALTER COLUMN d DROP DEFAULT",
-    ],
-}
 REWRITTEN = {"deletionVectors", "columnMapping", "typeWidening", "typeWidening-preview"}
 PROTECTED = {*REWRITTEN, "v2Checkpoint", "vacuumProtocolCheck"}
-
-
 FAST = {"deletionVectors", "v2Checkpoint", "clustering"}
 
 
@@ -270,20 +171,6 @@ def test_three_features_cost_one_rewrite(spark: SparkSession, tmp_path: Path) ->
         lines = (table / "_delta_log" / f"{version:020}.json").read_text().splitlines()
         written += sum(json.loads(line)["add"]["size"] for line in lines if line.startswith('{"add"'))
     assert 0 < written <= 1.3 * size
-
-
-PUBLIC = [
-    ("basic-dv-with-checkpoint", "deletionVectors"),
-    ("basic-with-vacuum-protocol-check-feature", "vacuumProtocolCheck"),
-    ("collations-preview-table", "collations-preview"),
-    ("crc-full", "clustering,rowTracking,domainMetadata,deletionVectors"),
-    ("data-reader-timestamp_ntz-id-mode", "columnMapping"),
-    ("dv-with-columnmapping", "columnMapping,deletionVectors"),
-    ("table-with-columnmapping-mode-name", "columnMapping"),
-    ("table-with-icebegCompatV2Enabled", "icebergCompatV2,columnMapping"),
-    ("type-widening", "typeWidening-preview"),
-    ("v2-checkpoint-json", "v2Checkpoint"),
-]
 
 
 @pytest.mark.full
