@@ -1,16 +1,17 @@
-"""Every two droppable features in one table that uses both: one dropped alone, both in one wish, history cut or kept."""
+"""Every two droppable features in one table that uses both: one dropped alone, both at once, history cut or kept."""
 
 from __future__ import annotations
 
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import SparkSession
 from used_tables import INGREDIENTS, all_needed, build, rows, run, snapshot
 
@@ -166,22 +167,60 @@ def stands_on(name: str, other: str) -> bool:
 def test_two_features(spark: SparkSession, tmp_path: Path, pair: tuple[str, str]) -> None:
     table = tmp_path / "t"
     build(spark, table, pair)
+    alone = []
     for first, second in (pair, pair[::-1]):
-        if first == "checkpointProtection":
-            with pytest.raises(LakemirrorError, match="only with the history"):
+        if first == "checkpointProtection" or stands_on(second, first):
+            with pytest.raises(LakemirrorError) as refused:
                 do(table, spark, [first])
-        elif stands_on(second, first):
-            with pytest.raises(LakemirrorError, match=f"stands? on {first}"):
-                do(table, spark, [first])
-        elif first in READERS or second not in READERS:
-            one_alone(spark, copied(table, f"without {first}"), first, second)
+            assert refused.value.code == ("feature-history" if first == "checkpointProtection" else "feature-needed")
+        else:
+            alone.append((first, second))
+    for first, second in [(f, s) for f, s in alone if f in READERS] or alone[:1]:
+        one_alone(spark, copied(table, f"without {first}"), first, second)
     if "checkpointProtection" not in pair:
         both(spark, copied(table, "without both"), pair)
-    if READERS & set(pair) or "checkpointProtection" in pair:
+    if {*READERS, "checkpointProtection"} & set(pair):
         both_and_history(spark, copied(table, "without history"), pair)
 
 
-Refused = Callable[[], None]
+@pytest.mark.full
+@pytest.mark.parametrize("feature", sorted(READERS))
+def test_rules_of_columns_stay(spark: SparkSession, tmp_path: Path, feature: str) -> None:
+    table = tmp_path / "t"
+    new = DeltaTable.create(spark).location(str(table)).addColumn("id", "BIGINT", comment="the key")
+    new = new.addColumn("g", "BIGINT", generatedAlwaysAs="id + 1").addColumn("n", "INT").addColumn("gone", "INT")
+    new = new.addColumn("i", "BIGINT", generatedAlwaysAs=IdentityGenerator())
+    for text in (*INGREDIENTS[feature].properties, "delta.feature.allowColumnDefaults=supported"):
+        new = new.property(*text.split("="))
+    new.execute()
+    changes = {
+        "columnMapping": ["ALTER TABLE {t} RENAME COLUMN gone TO here"],
+        "deletionVectors": ["DELETE FROM {t} WHERE id = 3"],
+    }
+    run(
+        spark,
+        table,
+        [
+            "INSERT INTO {t} (id, n) SELECT id, cast(id AS INT) FROM range(0, 10, 1, 1)",
+            *changes.get(feature, ["ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT"] if "type" in feature else []),
+            "ALTER TABLE {t} ALTER COLUMN n SET DEFAULT 5",
+            "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",
+        ],
+    )
+    before, old = rows(spark, table), snapshot(table)
+    for rule in ("generatedColumns", "identityColumns", "checkConstraints", "allowColumnDefaults"):
+        with pytest.raises(LakemirrorError) as refused:
+            do(table, spark, [rule, feature])
+        assert refused.value.code == "feature-in-use"
+    do(table, spark, [feature])
+    check(old, snapshot(table), [feature])
+    assert rows(spark, table) == before
+    with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
+        spark.sql(f"INSERT INTO delta.`{table}` (id) VALUES (-1)")
+    last = spark.sql(f"SELECT max(i) FROM delta.`{table}`").collect()[0][0]
+    spark.sql(f"INSERT INTO delta.`{table}` (id) VALUES (100)")
+    g, n, i = spark.sql(f"SELECT g, n, i FROM delta.`{table}` WHERE id = 100").collect()[0]
+    assert (g, n) == (101, 5) and i > last
 
 
 @pytest.mark.full

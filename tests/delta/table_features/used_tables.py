@@ -247,8 +247,8 @@ INGREDIENTS: dict[str, Ingredient] = {
             "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
             "ALTER TABLE {t} ALTER COLUMN p TYPE BIGINT",
             "ALTER TABLE {t} ALTER COLUMN x.a TYPE INT",
-            "INSERT INTO {t} (id, x, p) SELECT id + 5000000000, named_struct('a', 70000, 'b', 'w'), id % 2 + 3000000000 "
-            "FROM range(0, 3, 1, 1)",
+            "INSERT INTO {t} (id, x, p) SELECT id + 5000000000, named_struct('a', 70000, 'b', 'w'), "
+            "id % 2 + 3000000000 FROM range(0, 3, 1, 1)",
         ),
         works=("ALTER TABLE {t} ALTER COLUMN x.a TYPE BIGINT",),
         marks=("delta.typeChanges",),
@@ -327,11 +327,11 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
         spark,
         table,
         [
-            f"CREATE {'OR REPLACE ' if firsts else ''}TABLE {{t}} (id INT COMMENT 'the key', s STRING COMMENT 'a text', "
-            f"n INT, x STRUCT<a: SMALLINT COMMENT 'inside', b: STRING>{array}, gone INT, p INT COMMENT 'a part') "
+            f"CREATE {'OR REPLACE ' if firsts else ''}TABLE {{t}} (id INT COMMENT 'the key', "
+            f"s STRING COMMENT 'a text', n INT, x STRUCT<a: SMALLINT COMMENT 'inside', b: STRING>{array}, gone INT, p INT COMMENT 'a part') "
             f"USING delta {layout} COMMENT 'a table' TBLPROPERTIES ({listed})",
-            f"INSERT INTO {{t}} SELECT n, 's' || n, n, named_struct('a', cast(n AS SMALLINT), 'b', 'b' || n){value}, n, "
-            "n % 2 FROM (SELECT cast(id AS INT) AS n FROM range(0, 20, 1, 2))",
+            f"INSERT INTO {{t}} SELECT n, 's' || n, n, named_struct('a', cast(n AS SMALLINT), 'b', 'b' || n){value}, "
+            "n, n % 2 FROM (SELECT cast(id AS INT) AS n FROM range(0, 20, 1, 2))",
             *(step for name in names for step in INGREDIENTS[name].then),
             *(["INSERT INTO {t} (id, p) VALUES (70, 1)"] * 2 if "v2Checkpoint" in names else []),
         ],
