@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import SparkSession
-from used_tables import INGREDIENTS, all_needed, build, rows, run, snapshot
+from used_tables import INGREDIENTS, ORDER, all_needed, build, rows, run, snapshot
 
 from lakemirror.delta_log import Snapshot
 from lakemirror.errors import LakemirrorError
@@ -21,6 +21,7 @@ from lakemirror.table_features.cleaning import clustering_columns
 from lakemirror.table_features.drop import Dropped, drop
 from lakemirror.table_features.plan import Wish
 from lakemirror.table_features.protocol import features_of
+from lakemirror.table_features.read_back import live_rows
 from lakemirror.table_features.usage import walk
 
 deltalake = pytest.importorskip("deltalake")
@@ -33,21 +34,71 @@ APART: dict[frozenset[str], tuple[str, str]] = {}
 """Pairs that no table can use at once: why, and Delta's own refusal."""
 
 PAIRS = [pair for pair in combinations(INGREDIENTS, 2) if frozenset(pair) not in APART]
+ICEBERG = {"icebergCompatV1", "icebergCompatV2", "icebergCompatV3"}
+HOUSES = [
+    tuple(name for name in INGREDIENTS if name not in left_out)
+    for left_out in (
+        {*ICEBERG, "clustering", "typeWidening-preview", "checkpointProtection"},
+        {*ICEBERG, "materializePartitionColumns", "typeWidening"},
+        {*ICEBERG - {"icebergCompatV1"}, "clustering", "deletionVectors", "typeWidening-preview"},
+        {*ICEBERG - {"icebergCompatV2"}, "materializePartitionColumns", "deletionVectors", "typeWidening"},
+        {*ICEBERG - {"icebergCompatV3"}, "clustering", "typeWidening-preview"},
+    )
+]
+"""Tables with as many features as go together, from which pairs are dropped; pairs found in none have their own."""
 CAREFUL = [
     ("columnMapping", "deletionVectors"),
     ("clustering", "columnMapping"),
     ("typeWidening", "deletionVectors"),
     ("v2Checkpoint", "deletionVectors"),
 ]
-FULL = [pair if pair in CAREFUL else pytest.param(pair, marks=pytest.mark.full, id="-".join(pair)) for pair in PAIRS]
+CLOSE = [pair for pair in PAIRS if set(pair) <= {*READERS - {"typeWidening-preview"}, "clustering", "rowTracking"}]
+"""Pairs that also have a table with nothing else in use."""
+
+Base = Callable[[tuple[str, ...]], tuple[Path, Counter[str]]]
+
+
+def house_of(*features: str) -> tuple[str, ...]:
+    return next((house for house in HOUSES if set(features) <= set(house)), features)
+
+
+def cases(pairs: Iterable[tuple[str, str]], fast: Iterable[tuple[str, str]] = ()) -> list[Any]:
+    return [pytest.param(pair, marks=() if pair in fast else pytest.mark.full, id="-".join(pair)) for pair in pairs]
+
+
+@pytest.fixture(scope="module")
+def base(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
+    """A table for a set of features and its rows, made once; queries of a few rows are quicker uncompiled."""
+    made: dict[tuple[str, ...], tuple[Path, Counter[str]]] = {}
+
+    def get(features: tuple[str, ...]) -> tuple[Path, Counter[str]]:
+        if features not in made:
+            table = tmp_path_factory.mktemp("made") / "t"
+            build(spark, table, features)
+            made[features] = table, rows(spark, table)
+        return made[features]
+
+    quick = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    old = {key: spark.conf.get(key, None) for key in quick}
+    for key, value in quick.items():
+        spark.conf.set(key, value)
+    yield get
+    for key, before in old.items():
+        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
 
 
 def do(table: Path, spark: SparkSession, features: Iterable[str], **more: Any) -> Dropped:
     return drop(table, Wish(tuple(features), **more), session=lambda: spark, confirmed=True)
 
 
-def copied(table: Path, name: str) -> Path:
-    return Path(shutil.copytree(table, table.with_name(name)))
+def copied(table: Path, to: Path) -> Path:
+    return Path(shutil.copytree(table, to / "t"))
 
 
 def stop(spark: SparkSession, table: Path, features: Iterable[str]) -> Snapshot:
@@ -113,74 +164,110 @@ def others_read(table: Path, before: Counter[str]) -> None:
         assert Counter(map(str, found)) == Counter(text[1:].split(",")[0] for text in before.elements())
 
 
-def one_alone(spark: SparkSession, table: Path, first: str, second: str) -> None:
-    """The first feature goes; what the second means to the table is all still there, and works."""
-    old = stop(spark, table, [first])
-    before = rows(spark, table)
-    ids = row_ids(spark, table) if second == "rowTracking" else None
-    done = do(table, spark, [first])
-    new = snapshot(table)
-    assert first not in features_of(new.protocol), done
-    check(old, new, [first])
-    assert INGREDIENTS[second].used(new), f"{second} is no longer in use"
-    assert rows(spark, table) == before
-    assert ids is None or row_ids(spark, table) == ids
-    run(spark, table, INGREDIENTS[second].works)
+def stands_on(name: str, other: str) -> bool:
+    below = all_needed([name])
+    return other in {*below, *(more for need in below for more in INGREDIENTS[need].brings)} - {name}
 
 
-def both(spark: SparkSession, table: Path, pair: tuple[str, str]) -> None:
+def goes_with(feature: str, house: tuple[str, ...]) -> list[str]:
+    """The features of a table that must go together with one, or before it."""
+    return [other for other in house if other != feature and stands_on(other, feature)]
+
+
+def both(spark: SparkSession, table: Path, pair: Iterable[str], before: Counter[str]) -> None:
     old = stop(spark, table, pair)
-    before = rows(spark, table)
     do(table, spark, pair)
     check(old, snapshot(table), list(pair))
     assert rows(spark, table) == before
     others_read(table, before)
     assert do(table, spark, pair).commits == 0
+    if snapshot(table).metadata.configuration.get("delta.appendOnly"):
+        run(spark, table, INGREDIENTS["appendOnly"].stop)
     spark.sql(f"INSERT INTO delta.`{table}` (id, p) VALUES (7000, 1)")
     spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 9")
-    assert sum(rows(spark, table).values()) == sum(before.values())
+    assert live_rows(snapshot(table)) == sum(before.values())
 
 
-def both_and_history(spark: SparkSession, table: Path, pair: tuple[str, str]) -> None:
+def both_and_history(spark: SparkSession, table: Path, pair: Iterable[str], before: Counter[str]) -> None:
     old = stop(spark, table, pair)
-    before = rows(spark, table)
     first = do(table, spark, pair, truncate=True)
-    if first.waiting is not None:
+    if (moment := first.waiting) is not None:
         again = do(table, spark, pair, truncate=True)
         assert (again.commits, again.waiting) == (0, first.waiting)
-        moment = first.waiting
-        last = drop(table, Wish(pair, truncate=True), confirmed=True, now=lambda: moment)
+        last = drop(table, Wish(tuple(pair), truncate=True), confirmed=True, now=lambda: moment)
         assert last.waiting is None
         assert min(snapshot(table).log.commits) > 0
-    new = snapshot(table)
-    check(old, new, list(pair), truncate=True)
-    assert "checkpointProtection" not in features_of(new.protocol) - features_of(old.protocol)
+    check(old, snapshot(table), list(pair), truncate=True)
     assert rows(spark, table) == before
     others_read(table, before)
 
 
-def stands_on(name: str, other: str) -> bool:
-    return other in all_needed([name]) or other in INGREDIENTS[name].brings
+@pytest.mark.parametrize("pair", cases(CLOSE, fast=CAREFUL))
+def test_two_features_alone_in_a_table(spark: SparkSession, base: Base, tmp_path: Path, pair: tuple[str, str]) -> None:
+    table, before = base(pair)
+    both(spark, copied(table, tmp_path), pair, before)
 
 
-@pytest.mark.parametrize("pair", FULL, ids="-".join)
-def test_two_features(spark: SparkSession, tmp_path: Path, pair: tuple[str, str]) -> None:
-    table = tmp_path / "t"
-    build(spark, table, pair)
-    alone = []
-    for first, second in (pair, pair[::-1]):
-        if first == "checkpointProtection" or stands_on(second, first):
-            with pytest.raises(LakemirrorError) as refused:
-                do(table, spark, [first])
-            assert refused.value.code == ("feature-history" if first == "checkpointProtection" else "feature-needed")
-        else:
-            alone.append((first, second))
-    for first, second in [(f, s) for f, s in alone if f in READERS] or alone[:1]:
-        one_alone(spark, copied(table, f"without {first}"), first, second)
-    if "checkpointProtection" not in pair:
-        both(spark, copied(table, "without both"), pair)
-    if {*READERS, "checkpointProtection"} & set(pair):
-        both_and_history(spark, copied(table, "without history"), pair)
+@pytest.mark.full
+@pytest.mark.parametrize("pair", cases(pair for pair in CLOSE if READERS & set(pair)))
+def test_two_features_alone_in_a_table_and_its_history(
+    spark: SparkSession, base: Base, tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    table, before = base(pair)
+    both_and_history(spark, copied(table, tmp_path), pair, before)
+
+
+@pytest.mark.parametrize("pair", cases(PAIRS))
+def test_two_features_among_others(spark: SparkSession, base: Base, tmp_path: Path, pair: tuple[str, str]) -> None:
+    house = house_of(*pair)
+    table, before = base(house)
+    gone = sorted({*pair, *(other for name in pair for other in goes_with(name, house))}, key=ORDER.index)
+    if "checkpointProtection" in gone:
+        with pytest.raises(LakemirrorError, match="only with the history"):
+            do(table, spark, gone)
+    else:
+        both(spark, copied(table, tmp_path), gone, before)
+
+
+@pytest.mark.parametrize("pair", cases(pair for pair in PAIRS if {*READERS, "checkpointProtection"} & set(pair)))
+def test_two_features_among_others_and_the_history(
+    spark: SparkSession, base: Base, tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    house = house_of(*pair)
+    table, before = base(house)
+    gone = sorted({*pair, *(other for name in pair for other in goes_with(name, house))}, key=ORDER.index)
+    both_and_history(spark, copied(table, tmp_path), gone, before)
+
+
+ALONE = [(feature, number) for number, house in enumerate(HOUSES) for feature in house]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("feature", "number"), ALONE)
+def test_one_goes_and_all_others_work(
+    spark: SparkSession, base: Base, tmp_path: Path, feature: str, number: int
+) -> None:
+    house = HOUSES[number]
+    made, before = base(house)
+    if goes_with(feature, house) or feature == "checkpointProtection":
+        with pytest.raises(LakemirrorError) as refused:
+            do(made, spark, [feature])
+        assert refused.value.code == ("feature-history" if feature == "checkpointProtection" else "feature-needed")
+        return
+    table = copied(made, tmp_path)
+    old = stop(spark, table, [feature])
+    ids = row_ids(spark, table) if "rowTracking" in house else None
+    do(table, spark, [feature])
+    check(old, snapshot(table), [feature])
+    assert rows(spark, table) == before
+    assert ids is None or feature == "rowTracking" or row_ids(spark, table) == ids
+    others = [name for name in house if name != feature]
+    if not {feature} & {*READERS, "rowTracking", *ICEBERG}:  # a commit that touches no file and no mapping
+        others = [name for name in others if name in ("clustering", "inCommitTimestamp", "changeDataFeed")]
+    if "appendOnly" in house:
+        run(spark, table, INGREDIENTS["appendOnly"].works if feature != "appendOnly" else ())
+        run(spark, table, INGREDIENTS["appendOnly"].stop)
+    run(spark, table, (step for name in others if name != "appendOnly" for step in INGREDIENTS[name].works))
 
 
 @pytest.mark.full

@@ -328,8 +328,8 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
         table,
         [
             f"CREATE {'OR REPLACE ' if firsts else ''}TABLE {{t}} (id INT COMMENT 'the key', "
-            f"s STRING COMMENT 'a text', n INT, x STRUCT<a: SMALLINT COMMENT 'inside', b: STRING>{array}, gone INT, p INT COMMENT 'a part') "
-            f"USING delta {layout} COMMENT 'a table' TBLPROPERTIES ({listed})",
+            f"s STRING COMMENT 'a text', n INT, x STRUCT<a: SMALLINT COMMENT 'inside', b: STRING>{array}, "
+            f"gone INT, p INT COMMENT 'a part') USING delta {layout} COMMENT 'a table' TBLPROPERTIES ({listed})",
             f"INSERT INTO {{t}} SELECT n, 's' || n, n, named_struct('a', cast(n AS SMALLINT), 'b', 'b' || n){value}, "
             "n, n % 2 FROM (SELECT cast(id AS INT) AS n FROM range(0, 20, 1, 2))",
             *(step for name in names for step in INGREDIENTS[name].then),
