@@ -30,7 +30,16 @@ READERS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-pre
 READERS |= {"vacuumProtocolCheck"}
 PROTECTION = "delta.requireCheckpointProtectionBeforeVersion"
 
-APART: dict[frozenset[str], tuple[str, str]] = {}
+_ONE_VERSION = "one version of compatibility with Iceberg at a time", "VERSION_MUTUAL_EXCLUSIVE"
+_NO_VECTORS = "Iceberg's first two table formats have no deletion vectors", "DELETION_VECTORS_SHOULD_BE_DISABLED"
+APART: dict[frozenset[str], tuple[str, str]] = {
+    frozenset({"icebergCompatV1", "icebergCompatV2"}): _ONE_VERSION,
+    frozenset({"icebergCompatV1", "icebergCompatV3"}): _ONE_VERSION,
+    frozenset({"icebergCompatV2", "icebergCompatV3"}): _ONE_VERSION,
+    frozenset({"icebergCompatV1", "deletionVectors"}): _NO_VECTORS,
+    frozenset({"icebergCompatV2", "deletionVectors"}): _NO_VECTORS,
+    frozenset({"clustering", "materializePartitionColumns"}): ("a clustered table has no partitions", "(?i)cluster"),
+}
 """Pairs that no table can use at once: why, and Delta's own refusal."""
 
 PAIRS = [pair for pair in combinations(INGREDIENTS, 2) if frozenset(pair) not in APART]

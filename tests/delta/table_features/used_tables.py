@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from delta.tables import DeltaTable, DeltaTableBuilder, IdentityGenerator
 from pyspark.sql import SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from lakemirror.delta_log import Snapshot, read_commit, read_snapshot
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
+from lakemirror.table_features.protocol import features_of
 from lakemirror.table_features.usage import walk
 
 Do = str | Callable[[SparkSession, Path], None]
@@ -25,7 +28,8 @@ Do = str | Callable[[SparkSession, Path], None]
 class Ingredient:
     """What makes a table use one feature.
 
-    `used`: is it really in use? `properties`: set at creation. `first`: the table that stood in this place before.
+    `used`: is it really in use? `properties`: set at creation. `first`: a column of the table that
+    stood in this place before.
     `then`: what happens to the first rows. `stop`: what a person does before the feature can go. `works`: what only a
     table that still has the feature does. `owns`, `marks`: properties and keys of the schema that come by themselves
     and go with it. `needs`: other ingredients. `brings`: features that come along.
@@ -33,7 +37,7 @@ class Ingredient:
 
     used: Callable[[Snapshot], bool]
     properties: tuple[str, ...] = ()
-    first: Do | None = None
+    first: Callable[[DeltaTableBuilder], DeltaTableBuilder] | None = None
     then: tuple[Do, ...] = ()
     stop: tuple[str, ...] = ()
     works: tuple[Do, ...] = ()
@@ -97,28 +101,17 @@ def domain_of_its_own(_: SparkSession, table: Path) -> None:
     (table / "_delta_log" / f"{now.version + 1:020}.json").write_text(text)
 
 
-def invariant_column(spark: SparkSession, table: Path) -> None:
-    from pyspark.sql.types import IntegerType, StructField, StructType
-
-    rule = json.dumps({"expression": {"expression": "i > 0"}})
-    schema = StructType([StructField("i", IntegerType(), True, {"delta.invariants": rule})])
-    new = spark.createDataFrame([(1,)], schema).write.format("delta").mode("overwrite")
-    new.option("overwriteSchema", "true").save(str(table))
-    assert "delta.invariants" in json.dumps(snapshot(table).metadata.schema)
+def invariant_column(new: DeltaTableBuilder) -> DeltaTableBuilder:
+    rule = json.dumps({"expression": {"expression": "k > 0"}})
+    return new.addColumns(StructType([StructField("k", IntegerType(), True, {"delta.invariants": rule})]))
 
 
-def generated_column(spark: SparkSession, table: Path) -> None:
-    from delta.tables import DeltaTable
-
-    new = DeltaTable.createOrReplace(spark).location(str(table)).addColumn("a", "BIGINT")
-    new.addColumn("g", "BIGINT", generatedAlwaysAs="a + 1").execute()
+def generated_column(new: DeltaTableBuilder) -> DeltaTableBuilder:
+    return new.addColumn("g", "BIGINT", generatedAlwaysAs="a + 1")
 
 
-def identity_column(spark: SparkSession, table: Path) -> None:
-    from delta.tables import DeltaTable, IdentityGenerator
-
-    new = DeltaTable.createOrReplace(spark).location(str(table)).addColumn("a", "BIGINT")
-    new.addColumn("i", "BIGINT", generatedAlwaysAs=IdentityGenerator()).execute()
+def identity_column(new: DeltaTableBuilder) -> DeltaTableBuilder:
+    return new.addColumn("i", "BIGINT", generatedAlwaysAs=IdentityGenerator())
 
 
 def protected(_: SparkSession, table: Path) -> None:
@@ -165,6 +158,20 @@ def iceberg(version: int) -> Ingredient:
     return Ingredient(on(key), properties=(f"{key}=true",), needs=("columnMapping",))
 
 
+WIDENED = Ingredient(
+    schema_has("delta.typeChanges"),
+    properties=("delta.enableTypeWidening=true",),
+    then=(
+        "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
+        "ALTER TABLE {t} ALTER COLUMN p TYPE BIGINT",
+        "ALTER TABLE {t} ALTER COLUMN x.a TYPE INT",
+        "INSERT INTO {t} (id, x, p) SELECT id + 5000000000, named_struct('a', 70000, 'b', 'w'), "
+        "id % 2 + 3000000000 FROM range(0, 3, 1, 1)",
+    ),
+    works=("ALTER TABLE {t} ALTER COLUMN x.a TYPE BIGINT",),
+    marks=("delta.typeChanges",),
+)
+
 INGREDIENTS: dict[str, Ingredient] = {
     "appendOnly": Ingredient(
         on("delta.appendOnly"),
@@ -202,12 +209,6 @@ INGREDIENTS: dict[str, Ingredient] = {
         properties=("delta.feature.domainMetadata=supported",),
         then=(domain_of_its_own,),
     ),
-    "clustering": Ingredient(
-        lambda s: "delta.clustering" in s.domains and any("clusteringProvider" in add for add in s.files.values()),
-        then=("INSERT INTO {t} (id, p) VALUES (50, 0)", "OPTIMIZE {t}"),
-        works=("OPTIMIZE {t} FULL",),
-        brings=("domainMetadata",),
-    ),
     "rowTracking": Ingredient(
         lambda s: all("baseRowId" in add for add in s.files.values()),
         properties=("delta.enableRowTracking=true",),
@@ -230,6 +231,12 @@ INGREDIENTS: dict[str, Ingredient] = {
         stop=("ALTER TABLE {t} UNSET TBLPROPERTIES ('delta.enableChangeDataFeed')",),
         works=(then_true("UPDATE {t} SET n = 700 WHERE id = 7", newest_has("cdc")),),
     ),
+    "clustering": Ingredient(
+        lambda s: "delta.clustering" in s.domains and any("clusteringProvider" in add for add in s.files.values()),
+        then=("INSERT INTO {t} (id, p) VALUES (50, 0)", "OPTIMIZE {t}"),
+        works=("OPTIMIZE {t} FULL",),
+        brings=("domainMetadata",),
+    ),
     "inCommitTimestamp": Ingredient(
         on("delta.enableInCommitTimestamps"),
         then=("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps'='true')",),
@@ -240,19 +247,8 @@ INGREDIENTS: dict[str, Ingredient] = {
             "delta.inCommitTimestampEnablementTimestamp",
         ),
     ),
-    "typeWidening": Ingredient(
-        schema_has("delta.typeChanges"),
-        properties=("delta.enableTypeWidening=true",),
-        then=(
-            "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
-            "ALTER TABLE {t} ALTER COLUMN p TYPE BIGINT",
-            "ALTER TABLE {t} ALTER COLUMN x.a TYPE INT",
-            "INSERT INTO {t} (id, x, p) SELECT id + 5000000000, named_struct('a', 70000, 'b', 'w'), "
-            "id % 2 + 3000000000 FROM range(0, 3, 1, 1)",
-        ),
-        works=("ALTER TABLE {t} ALTER COLUMN x.a TYPE BIGINT",),
-        marks=("delta.typeChanges",),
-    ),
+    "typeWidening": WIDENED,
+    "typeWidening-preview": WIDENED,
     "columnMapping": Ingredient(
         renamed,
         properties=("delta.columnMapping.mode=name",),
@@ -273,10 +269,10 @@ INGREDIENTS: dict[str, Ingredient] = {
         works=(then_true("DELETE FROM {t} WHERE id = 8", has_vectors),),
     ),
     "checkConstraints": Ingredient(
-        on("delta.constraints.positive", "n >= 0"),
-        then=("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n >= 0)",),
+        on("delta.constraints.positive", "id >= 0"),
+        then=("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",),
         stop=("ALTER TABLE {t} DROP CONSTRAINT positive",),
-        works=(fails_with("INSERT INTO {t} (id, n, p) VALUES (1, -1, 0)", "DELTA_VIOLATE_CONSTRAINT"),),
+        works=(fails_with("INSERT INTO {t} (id, p) VALUES (-1, 0)", "DELTA_VIOLATE_CONSTRAINT"),),
         owns=("delta.constraints.positive",),
     ),
     "allowColumnDefaults": Ingredient(
@@ -293,11 +289,9 @@ INGREDIENTS: dict[str, Ingredient] = {
         owns=("delta.requireCheckpointProtectionBeforeVersion",),
     ),
 }
-"""In the order in which their statements run."""
-INGREDIENTS["typeWidening-preview"] = INGREDIENTS["typeWidening"]
+"""In the order in which their statements run, but for appendOnly, which comes last."""
 
-ORDER = list(INGREDIENTS)
-ORDER.sort(key=lambda name: name == "appendOnly")
+ORDER = sorted(INGREDIENTS, key=lambda name: (name == "appendOnly", list(INGREDIENTS).index(name)))
 
 
 def all_needed(names: Iterable[str]) -> list[str]:
@@ -312,24 +306,35 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
     """A table that uses all of these features, checked to do so; `more`: other properties."""
     names = all_needed(features)
     firsts = [first for name in names if (first := INGREDIENTS[name].first)]
-    run(spark, table, firsts)
+    if firsts:
+        new = DeltaTable.create(spark).tableName("was").location(str(table)).addColumn("a", "BIGINT")
+        for first in firsts:
+            new = first(new)
+        new.execute()
+        marks = {"delta.invariants", "delta.generationExpression", "delta.identity.start"}
+        used = {mark for mark in marks if schema_has(mark)(snapshot(table))}
+        assert len(used) == len(firsts)
     properties = {"mine": "kept", **more}
     for name in names:
         properties |= dict(text.split("=") for text in INGREDIENTS[name].properties)
         if name == "v2Checkpoint":
             properties["delta.checkpointInterval"] = "2"
-        if name == "typeWidening-preview":
-            properties["delta.feature.typeWidening-preview"] = "supported"
+        if name.startswith("typeWidening"):
+            properties[f"delta.feature.{name}"] = "supported"
     listed = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
     layout = "CLUSTER BY (id, s)" if "clustering" in names else "PARTITIONED BY (p)"
+    if {"clustering", "materializePartitionColumns"} <= set(names):
+        layout = "PARTITIONED BY (p) CLUSTER BY (id, s)"
     array, value = (", l ARRAY<INT>", ", array(n)") if "icebergCompatV1" not in names else ("", "")
     run(
         spark,
         table,
         [
-            f"CREATE {'OR REPLACE ' if firsts else ''}TABLE {{t}} (id INT COMMENT 'the key', "
+            f"CREATE {'OR REPLACE TABLE was' if firsts else 'TABLE {t}'} (id INT COMMENT 'the key', "
             f"s STRING COMMENT 'a text', n INT, x STRUCT<a: SMALLINT COMMENT 'inside', b: STRING>{array}, "
-            f"gone INT, p INT COMMENT 'a part') USING delta {layout} COMMENT 'a table' TBLPROPERTIES ({listed})",
+            f"gone INT, p INT COMMENT 'a part') USING delta {layout} COMMENT 'a table' TBLPROPERTIES ({listed})"
+            + (f" LOCATION '{table}'" if firsts else ""),
+            *(["DROP TABLE was"] if firsts else []),
             f"INSERT INTO {{t}} SELECT n, 's' || n, n, named_struct('a', cast(n AS SMALLINT), 'b', 'b' || n){value}, "
             "n, n % 2 FROM (SELECT cast(id AS INT) AS n FROM range(0, 20, 1, 2))",
             *(step for name in names for step in INGREDIENTS[name].then),
@@ -339,6 +344,7 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
     if {"checkpointProtection", "vacuumProtocolCheck"} <= set(names):  # the one was made by dropping the other
         run(spark, table, ["ALTER TABLE {t} SET TBLPROPERTIES ('delta.feature.vacuumProtocolCheck'='supported')"])
     made = snapshot(table)
+    assert set(names) <= features_of(made.protocol)
     for name in names:
         assert INGREDIENTS[name].used(made), f"{name} is not in use"
     return made
