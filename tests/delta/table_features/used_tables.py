@@ -172,6 +172,12 @@ WIDENED = Ingredient(
     marks=("delta.typeChanges",),
 )
 
+CHECKPOINTED = (
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval'='1')",
+    "INSERT INTO {t} (id, p) VALUES (70, 1)",
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval'='1000')",
+)
+
 INGREDIENTS: dict[str, Ingredient] = {
     "appendOnly": Ingredient(
         on("delta.appendOnly"),
@@ -194,10 +200,8 @@ INGREDIENTS: dict[str, Ingredient] = {
     "v2Checkpoint": Ingredient(
         lambda s: any(c.kind == "v2" for c in s.log.checkpoints),
         properties=("delta.checkpointPolicy=v2",),
-        works=(
-            "INSERT INTO {t} (id, p) VALUES (100, 1)",
-            then_true("INSERT INTO {t} (id, p) VALUES (101, 1)", lambda s: s.log.checkpoints[-1].kind == "v2"),
-        ),
+        then=CHECKPOINTED,
+        works=(*CHECKPOINTED[:1], then_true(CHECKPOINTED[1], lambda s: s.log.checkpoints[-1].kind == "v2")),
     ),
     "materializePartitionColumns": Ingredient(
         holds_partitions,
@@ -289,9 +293,10 @@ INGREDIENTS: dict[str, Ingredient] = {
         owns=("delta.requireCheckpointProtectionBeforeVersion",),
     ),
 }
-"""In the order in which their statements run, but for appendOnly, which comes last."""
+"""In the order in which their statements run, but for those that come last."""
 
-ORDER = sorted(INGREDIENTS, key=lambda name: (name == "appendOnly", list(INGREDIENTS).index(name)))
+LAST = ("v2Checkpoint", "appendOnly")
+ORDER = [*(name for name in INGREDIENTS if name not in LAST), *LAST]
 
 
 def all_needed(names: Iterable[str]) -> list[str]:
@@ -314,11 +319,9 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
         marks = {"delta.invariants", "delta.generationExpression", "delta.identity.start"}
         used = {mark for mark in marks if schema_has(mark)(snapshot(table))}
         assert len(used) == len(firsts)
-    properties = {"mine": "kept", **more}
+    properties = {"mine": "kept", "delta.checkpointInterval": "1000", **more}
     for name in names:
         properties |= dict(text.split("=") for text in INGREDIENTS[name].properties)
-        if name == "v2Checkpoint":
-            properties["delta.checkpointInterval"] = "2"
         if name.startswith("typeWidening"):
             properties[f"delta.feature.{name}"] = "supported"
     listed = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
@@ -338,7 +341,6 @@ def build(spark: SparkSession, table: Path, features: Iterable[str], **more: str
             f"INSERT INTO {{t}} SELECT n, 's' || n, n, named_struct('a', cast(n AS SMALLINT), 'b', 'b' || n){value}, "
             "n, n % 2 FROM (SELECT cast(id AS INT) AS n FROM range(0, 20, 1, 2))",
             *(step for name in names for step in INGREDIENTS[name].then),
-            *(["INSERT INTO {t} (id, p) VALUES (70, 1)"] * 2 if "v2Checkpoint" in names else []),
         ],
     )
     if {"checkpointProtection", "vacuumProtocolCheck"} <= set(names):  # the one was made by dropping the other
