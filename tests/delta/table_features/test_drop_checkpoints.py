@@ -52,8 +52,9 @@ def check(spark: SparkSession, table: Path, features: tuple[str, ...], truncate:
     assert new.checkpoint is not None and (new.checkpoint.version, new.checkpoint.kind) == (new.version, "classic")
     if truncate:
         first = min(new.log.commits)
-        assert first > old.version and all(c.version >= first and c.kind == "classic" for c in new.log.checkpoints)
-        assert not [f for f in new.log.folder.glob("*.checkpoint.*") if int(f.name[:20]) < first]
+        if set(features) != {"vacuumProtocolCheck"}:  # of which a history holds nothing
+            assert first > old.version and all(c.version >= first and c.kind == "classic" for c in new.log.checkpoints)
+        assert not [f for f in new.log.folder.glob("*.checkpoint.*") if int(f.name.lstrip(".")[:20]) < first]
     else:
         assert rows(spark, table, old.version) == before
     ids = deltalake.DeltaTable(str(table)).to_pyarrow_table().column("id").to_pylist() if not left - BASE else []
