@@ -287,8 +287,10 @@ def test_rules_of_columns_stay(spark: SparkSession, tmp_path: Path, feature: str
     new = DeltaTable.create(spark).location(str(table)).addColumn("id", "BIGINT", comment="the key")
     new = new.addColumn("g", "BIGINT", generatedAlwaysAs="id + 1").addColumn("n", "INT").addColumn("gone", "INT")
     new = new.addColumn("i", "BIGINT", generatedAlwaysAs=IdentityGenerator())
-    for text in (*INGREDIENTS[feature].properties, "delta.feature.allowColumnDefaults=supported"):
+    for text in INGREDIENTS[feature].properties:
         new = new.property(*text.split("="))
+    for name in (feature, "allowColumnDefaults"):
+        new = new.property(f"delta.feature.{name}", "supported")
     new.execute()
     changes = {
         "columnMapping": ["ALTER TABLE {t} RENAME COLUMN gone TO here"],
