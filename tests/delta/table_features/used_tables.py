@@ -262,7 +262,7 @@ INGREDIENTS: dict[str, Ingredient] = {
             "ALTER TABLE {t} DROP COLUMN gone",
             "INSERT INTO {t} (id, renamed, p) VALUES (60, 'after', 1)",
         ),
-        works=("ALTER TABLE {t} RENAME COLUMN renamed TO again", "INSERT INTO {t} (again) VALUES ('x')"),
+        works=("ALTER TABLE {t} RENAME COLUMN renamed TO again", "INSERT INTO {t} (id, again, p) VALUES (100, 'x', 1)"),
         owns=("delta.columnMapping.maxColumnId",),
         marks=("delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"),
     ),
