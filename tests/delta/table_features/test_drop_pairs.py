@@ -26,8 +26,8 @@ from lakemirror.table_features.usage import walk
 
 deltalake = pytest.importorskip("deltalake")
 
-READERS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview", "v2Checkpoint"}
-READERS |= {"vacuumProtocolCheck"}
+WIDENING = {"typeWidening", "typeWidening-preview"}
+READERS = {"columnMapping", "deletionVectors", *WIDENING, "v2Checkpoint", "vacuumProtocolCheck"}
 PROTECTION = "delta.requireCheckpointProtectionBeforeVersion"
 
 _ONE_VERSION = "one version of compatibility with Iceberg at a time", "VERSION_MUTUAL_EXCLUSIVE"
@@ -55,12 +55,8 @@ HOUSES = [
     )
 ]
 """Tables with as many features as go together, from which pairs are dropped; pairs found in none have their own."""
-CAREFUL = [
-    ("columnMapping", "deletionVectors"),
-    ("clustering", "columnMapping"),
-    ("typeWidening", "deletionVectors"),
-    ("v2Checkpoint", "deletionVectors"),
-]
+CAREFUL = [("columnMapping", "deletionVectors"), ("clustering", "columnMapping"), ("v2Checkpoint", "deletionVectors")]
+"""Pairs that are tested every time."""
 CLOSE = [pair for pair in PAIRS if set(pair) <= {*READERS - {"typeWidening-preview"}, "clustering", "rowTracking"}]
 """Pairs that also have a table with nothing else in use."""
 
