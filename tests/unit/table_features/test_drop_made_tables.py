@@ -22,7 +22,7 @@ from lakemirror.table_features.usage import walk
 
 BASE = {"appendOnly", "invariants"}
 COLLATIONS = {"collations", "collations-preview"}
-MADE = [*sorted(COLLATIONS), "coordinatedCommits-preview", "geospatial", "geospatial-dev"]
+MADE = ["collations-preview", "collations", "coordinatedCommits-preview", "geospatial", "geospatial-dev"]
 ON = {
     "deletionVectors": "delta.enableDeletionVectors",
     "typeWidening": "delta.enableTypeWidening",
