@@ -103,8 +103,7 @@ def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None) -> Path:
             table = _table(list(checkpoint_actions(snapshot)))
             actions = table.num_rows
             pq.write_table(table, temporary, compression="snappy", row_group_size=100_000)
-        _sync(temporary)
-        temporary.replace(path)
+        _put_in_place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     _point_to(path, snapshot, actions)
@@ -178,8 +177,14 @@ def _point_to(path: Path, snapshot: Snapshot, actions: int) -> None:
     }
     temporary = path.with_name(f"._last_checkpoint.{uuid.uuid4().hex}.tmp")
     temporary.write_text(json.dumps(hint, separators=(",", ":")))
+    _put_in_place(temporary, pointer)
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    """Also takes away the checksum that Hadoop keeps of a file it wrote: with a wrong one it can read neither."""
     _sync(temporary)
-    temporary.replace(pointer)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    temporary.replace(path)
 
 
 def _sync(path: Path) -> None:

@@ -63,8 +63,8 @@ def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers
         check_unused(name, snapshot)
         for key in BY_NAME[name].properties:
             configuration.pop(key, None)
-        if name.startswith("collations"):
-            _strip(schema, ("__COLLATIONS",))
+    if _last_collations(present, snapshot):
+        _strip(schema, ("__COLLATIONS",))
     if "rowTracking" in present:
         for add in snapshot.files.values():
             if "baseRowId" in add or "defaultRowCommitVersion" in add:
@@ -279,11 +279,17 @@ def _domains_of(names: Iterable[str], snapshot: Snapshot) -> set[str]:
     if "domainMetadata" in gone:
         return set(snapshot.domains)
     found = {domain for name in gone for domain in BY_NAME[name].domains}
-    if any(name.startswith("collations") for name in gone):
+    if _last_collations(gone, snapshot):
         found |= {
             domain for domain in snapshot.domains if "collation" in domain.lower() and domain.startswith("delta.")
         }
     return found
+
+
+def _last_collations(names: Iterable[str], snapshot: Snapshot) -> bool:
+    """True where these take the table's collations away: no other of the features that share the marks is left."""
+    gone = {name for name in names if name.startswith("collations")}
+    return bool(gone) and not {"collations", "collations-preview"} & features_of(snapshot.protocol) - gone
 
 
 def _strip(schema: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -154,8 +154,8 @@ def truncate(table: Path, at_least: int, wait: timedelta, now: datetime) -> int:
             begin = checkpoint.version
     for version in sorted(version for version in log.commits if version < begin):
         log.commits[version].unlink(missing_ok=True)
-        (log.folder / f"{version:020}.crc").unlink(missing_ok=True)
-        (log.folder / f".{version:020}.json.crc").unlink(missing_ok=True)
+        for name in (f"{version:020}.crc", f".{version:020}.crc.crc", f".{version:020}.json.crc"):
+            (log.folder / name).unlink(missing_ok=True)
     for checkpoint in log.checkpoints:
         if checkpoint.version < begin:
             for file in checkpoint.files:

@@ -339,3 +339,26 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, point: str, truncate: boo
     assert features_of(after.protocol) == (BASE if truncate else {*BASE, "checkpointProtection"})
     assert after.checkpoint is not None and after.checkpoint.version == after.version
     others_read(table)
+
+
+def test_a_quiet_table_loses_its_history_at_once(tmp_path: Path) -> None:
+    table = listed(tmp_path / "t", {"v2Checkpoint"}, set(), **{"delta.checkpointPolicy": "v2"})
+    first = snapshot(table)
+    state = [{"checkpointMetadata": {"version": 0}}, first.protocol.to_action(), {"metaData": first.metadata.value}]
+    state += [{"add": add} for add in first.files.values()]
+    name = f"{0:020}.checkpoint.11111111-2222-3333-4444-555555555555.json"
+    (table / "_delta_log" / name).write_text("".join(json.dumps(action) + "\n" for action in state))
+    quiet = {"metaData": {**first.metadata.value, "configuration": {}}}
+    assert put_whole(table / "_delta_log" / f"{1:020}.json", json.dumps(quiet).encode())
+    hadoop = [".{:020}.json.crc", ".{:020}.crc.crc", f".{name}.crc", "._last_checkpoint.crc"]
+    for text in hadoop:
+        (table / "_delta_log" / text.format(0)).write_bytes(b"crc")
+    for path in (table / "_delta_log").iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    checkpoint = snapshot(table).checkpoint
+    assert checkpoint is not None and checkpoint.kind == "v2"
+    done = drop(table, Wish(("v2Checkpoint",), truncate=True))
+    assert done.after == "(1, 2)" and done.waiting is None
+    assert [c.kind for c in snapshot(table).log.checkpoints] == ["classic"] * 2
+    assert not list((table / "_delta_log").glob(".*.crc")), "sums of files that are gone or others"
+    others_read(table)
