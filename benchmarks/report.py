@@ -1,6 +1,6 @@
 """Results as a table on the terminal, and as pages and charts in docs/.
 
-python -m benchmarks.report RESULTS.json [--root FOLDER]
+python -m benchmarks.report RESULTS.json [MORE.json …] [--root FOLDER]
 
 benchmark ─▶ benchmark.md, benchmark.svg, and the picture between marks in README.md
 growth    ─▶ growth.svg, and the figures between marks in performance.md
@@ -163,11 +163,28 @@ def _extra(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.report", description=__doc__)
-    parser.add_argument("results", type=Path)
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="of several runs, the last one that has a scenario counts"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository, or a copy of its README.md and docs/")
     given = parser.parse_args()
-    report = json.loads(given.results.read_text())
-    write(report, given.root)
+    write(joined([json.loads(path.read_text()) for path in given.results]), given.root)
+
+
+def joined(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One report of several runs on one machine: each scenario, or each question of growth, as the last of them has it."""
+    found = dict(reports[0])
+    for report in reports[1:]:
+        if report["machine"] != found["machine"]:
+            raise ValueError(f"{report['machine']} is not {found['machine']}")
+        for kind, key in (("results", "scenario"), ("points", "question")):
+            if kind in report:
+                again = {one[key] for one in report[kind]}
+                found[kind] = [*(one for one in found[kind] if one[key] not in again), *report[kind]]
+        for kind in ("scenarios", "titles"):
+            if kind in report:
+                found[kind] = {**found[kind], **report[kind]}
+    return found
 
 
 def write(report: Mapping[str, Any], root: Path) -> None:

@@ -139,6 +139,15 @@ def test_reports_are_written_into_the_documents_and_leave_the_rest_alone(tmp_pat
         report.between_marks("no marks", [])
 
 
+def test_of_several_runs_the_last_one_that_has_a_scenario_counts() -> None:
+    later = {**REPORT, "results": [measured(OURS, 0.5)]}
+    both = report.joined([REPORT, later])
+    assert [(row.peer, row.seconds) for row in summary(both["results"], "S3")] == [(OURS, 0.5)]
+    assert [row.peer for row in summary(both["results"], "S1")] == [OURS]
+    with pytest.raises(ValueError, match="another"):
+        report.joined([REPORT, {**REPORT, "machine": "another"}])
+
+
 def test_the_documents_have_the_marks() -> None:
     for page in ("README.md", "docs/explanation/performance.md"):
         assert report.between_marks((report.ROOT / page).read_text(), ["x"])
