@@ -163,16 +163,14 @@ def _extra(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.report", description=__doc__)
-    parser.add_argument(
-        "results", type=Path, nargs="+", help="of several runs, the last one that has a scenario counts"
-    )
+    parser.add_argument("results", type=Path, nargs="+", help="of several, the last that has a scenario counts")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository, or a copy of its README.md and docs/")
     given = parser.parse_args()
     write(joined([json.loads(path.read_text()) for path in given.results]), given.root)
 
 
 def joined(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One report of several runs on one machine: each scenario, or each question of growth, as the last of them has it."""
+    """One report of several runs on one machine: each scenario or question of growth as the last of them has it."""
     found = dict(reports[0])
     for report in reports[1:]:
         if report["machine"] != found["machine"]:
