@@ -33,6 +33,8 @@ DELTA = {
 QUIET_AND_SMALL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a fixed cost for every table
+    # the list of files in checksum files too: Delta collects it with a Spark job at a table's first commit
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # what the status store keeps of work done: a service runs for months
