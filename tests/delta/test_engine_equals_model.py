@@ -139,7 +139,7 @@ def test_both_zeros_and_every_nan_are_one_key(spark: Any, tmp_path: Path, vector
 def test_tables_equal_the_model_by_spark_alone(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]], batch_files: int
 ) -> None:
-    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", -1)
+    monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
     play(spark, tables, batch_files)
 
 
@@ -150,7 +150,7 @@ def test_tables_equal_the_model_by_deltas_own_delete(
 ) -> None:
     """The fallback of the driver's deletion vectors."""
     monkeypatch.setattr("lakemirror.replication.deletion_vectors.MOST_FILES", 0)
-    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", -1)
+    monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
     play(spark, tables, 2)
 
 
@@ -188,12 +188,13 @@ def test_a_footer_that_lies_about_its_markers(spark: Any, tmp_path: Path, monkey
     assert table_bag(spark, tmp_path, "t") == {(2,): 2, (3,): 1}
 
 
-@pytest.mark.parametrize("most_rows", [-1, 200_000])
-def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
+@pytest.mark.parametrize("by_spark", [True, False])
+def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
     """All sequences of up to four markers, each on a key of its own, on a key that is there or not, cut anywhere."""
     import itertools
 
-    monkeypatch.setattr("lakemirror.replication.direct.MOST_ROWS", most_rows)
+    if by_spark:
+        monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
     sequences = [s for n in range(1, 5) for s in itertools.product([0, 1, 2, 4], repeat=n)]
     model = ModelTable(["k"])
     first = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put, table_bag
 
@@ -35,3 +37,30 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     put(tmp_path, "t", 4, {"id": [2], MARKER: pa.array([2], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
     assert table_bag(spark, tmp_path, "t") == {(3,): 1, (4,): 1}
+
+
+def test_checkpoints_come_without_a_spark_job_but_for_one_in_ten(spark: Any, tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    MirroredDatabase(tmp_path, spark=spark).sync()
+    table = tmp_path / "Tables/t"
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    for number in range(2, 22):
+        put(tmp_path, "t", number, {"id": [number], "v": [number], MARKER: pa.array([4], pa.int32())})
+    assert not MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync().failed
+    expected = table_bag(spark, tmp_path, "t")
+    found = sorted((table / "_delta_log").glob("*.checkpoint.parquet"))
+    writers = {int(path.name[:20]): pq.read_metadata(path).created_by for path in found}
+    assert list(writers) == list(range(2, 21, 2))
+    assert [version for version, name in writers.items() if "parquet-mr" in name] == [20]
+    for version in (20, 19):  # everything before a checkpoint of ours goes, and nothing is missed
+        (table / f"_delta_log/{version:020}.checkpoint.parquet").unlink(missing_ok=True)
+    for path in (table / "_delta_log").iterdir():
+        if path.is_file() and (path.name < f"{18:020}" or path.name == "_last_checkpoint" or path.suffix == ".crc"):
+            path.unlink()
+    other = tmp_path / "elsewhere"
+    table.rename(other)
+    frame = spark.read.format("delta").load(str(other))
+    assert sum(expected.values()) == 100 == frame.count()
+    assert sorted(row.id for row in frame.where("v is not null").collect()) == list(range(2, 22))
+    assert deltalake.DeltaTable(str(other)).version() == 21

@@ -12,6 +12,7 @@ This is Delta Spark's `OptimisticTransaction`, reached through Py4J: internal cl
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +22,14 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from lakemirror.delta_checkpoint import write_checkpoint
+from lakemirror.delta_log import read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.deletion_vectors import mark_deleted
 
+log = logging.getLogger("lakemirror")
+
+_OWN_CHECKPOINTS = 10  # of so many checkpoints Delta writes one
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
 
@@ -126,6 +132,7 @@ class DeltaTransaction:
         for app_id, number in transactions.items():
             self._actions.append(self._action({"txn": {"appId": app_id, "version": number, "lastUpdated": now}}))
         jvm_mode = getattr(self._jvm.org.apache.spark.sql.SaveMode, mode)
+        takes_over = self._take_checkpoints_over()
         nothing = [self._none] * 5
         operation = self._delta.DeltaOperations.Write(jvm_mode, self._none, self._none, self._some(manifest), *nothing)
         actions = self._jvm.java.util.ArrayList()
@@ -134,6 +141,8 @@ class DeltaTransaction:
         committed: int = self._txn.commit(
             self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation
         )
+        if takes_over and committed and committed % self._checkpoint_interval() == 0:
+            self._write_checkpoint(committed)
         return committed
 
     def forget(self) -> None:
@@ -141,6 +150,32 @@ class DeltaTransaction:
         self._delta.DeltaLog.invalidateCache(
             self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
         )
+
+    def _take_checkpoints_over(self) -> bool:
+        """Takes Delta's own checkpoint away from this commit: a Spark job, of seconds in a JVM that has just begun.
+
+        But for one in ten, which also removes what the log no longer keeps; and for tables whose checkpoints are V2.
+        """
+        if (self.version + 1) % (self._checkpoint_interval() * _OWN_CHECKPOINTS) == 0:
+            return False
+        if "v2Checkpoint" in self._snapshot.protocol().json():
+            return False
+        self._txn.postCommitHooks().subtractOne(
+            _scala_object(self._jvm, "org.apache.spark.sql.delta.hooks.CheckpointHook")
+        )
+        return True
+
+    def _checkpoint_interval(self) -> int:
+        return int(self.metadata.get("configuration", {}).get("delta.checkpointInterval", "10"))
+
+    def _write_checkpoint(self, version: int) -> None:
+        """The checkpoint of the version that has just been committed; without it the log is only longer."""
+        try:
+            snapshot = read_snapshot(self._path, version)
+            if snapshot is not None:
+                write_checkpoint(snapshot)
+        except (LakemirrorError, OSError, ValueError) as error:
+            log.warning("%s: no checkpoint %d: %s", self._path, version, error)
 
     def _add(self, actions: Any, but: str = "") -> None:
         for action in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions):

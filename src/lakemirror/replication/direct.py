@@ -27,15 +27,17 @@ from lakemirror.delta_log import Action
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, statistics_of, unusual
-from lakemirror.replication.batch import Batch, Range
+from lakemirror.replication.batch import Batch, BatchFile, Range
 from lakemirror.replication.changes import DELETE, INSERT, UPDATE, UPSERT
 from lakemirror.replication.schema import ROW_MARKER
 
-MOST_ROWS = 200_000
+MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
 
-_MOST_BYTES = 64 << 20
+_MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
+_MOST_BYTES = 256 << 20  # of its columns, decompressed
 _MOST_KEYS_READ = 10_000_000  # rows of the table whose keys are read here; Spark's cores read more
+_AT_ONCE = 4  # files that are read at the same time
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _ORDERED = ("smallint", "int", "bigint", "date")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
@@ -51,7 +53,10 @@ class Folded:
 
 def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str]) -> str | None:
     """None where a batch can be applied here, else the reason against it; from footers and the table's metadata."""
-    if batch.rows > MOST_ROWS or batch.bytes > _MOST_BYTES:
+    if batch.rows > (_MOST_INSERTS if batch.append_only else MOST_ROWS):
+        return "the batch is large"
+    footers = [item.file.footer for item in batch.files]
+    if sum(each.row_group(i).total_byte_size for each in footers for i in range(each.num_row_groups)) > _MOST_BYTES:
         return "the batch is large"
     types = {column.name.lower(): column.type for column in batch.columns}
     if not batch.append_only and not all(
@@ -76,25 +81,12 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
     keys = [name for key in key_columns for name in columns if name.lower() == key.lower()]
     if not columns or (len(keys) < len(key_columns) and not batch.append_only):
         return None
-    parts, markers = [], []
-    for item in batch.files:
-        try:
-            with pq.ParquetFile(path_of(item.file.path)) as file:
-                rows = file.read()
-            if rows.num_rows != item.file.footer.num_rows:
-                return None
-            rows.validate(full=True)
-            marker = _markers(rows, default_marker)
-            kept = {name: _cast(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
-        except FileNotFoundError as error:
-            raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
-        except (pa.ArrowException, OSError, ValueError):
-            return None
-        if marker is None or _lacks_keys(rows, keys, marker):
-            return None
-        absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items() if name not in kept}
-        parts.append(pa.table({name: kept[name] if name in kept else absent[name] for name in columns}))
-        markers.append(marker)
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+        read = list(pool.map(lambda item: _read(item, columns, keys, default_marker, path_of), batch.files))
+    whole = [each for each in read if each is not None]
+    if len(whole) < len(read):
+        return None
+    parts, markers = [part for part, _ in whole], [marker for _, marker in whole]
     rows = pa.concat_tables(parts).combine_chunks()
     marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
     changed = pc.not_equal(marker, INSERT)
@@ -120,7 +112,7 @@ def positions(
     try:
         if sum(int(json.loads(add["stats"])["numRecords"]) for add in adds.values()) > _MOST_KEYS_READ:
             return None
-        with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
             found = pool.map(lambda add: _in_file(Path(table) / add["path"], clears, bounds), adds.values())
             return {name: rows for name, rows in zip(adds, found, strict=True) if len(rows)}
     except (pa.ArrowException, OSError, ValueError):
@@ -142,6 +134,32 @@ def write(table: str, batch: Batch, rows: pa.Table) -> Action:
         "dataChange": True,
         "stats": json.dumps(statistics_of(rows.to_batches(), batch.columns)),
     }
+
+
+def _read(
+    item: BatchFile,
+    columns: Mapping[str, pa.DataType],
+    keys: Sequence[str],
+    default: int,
+    path_of: Callable[[str], str],
+) -> tuple[pa.Table, pa.Array] | None:
+    """The rows of a change file in the table's columns, and their markers."""
+    try:
+        with pq.ParquetFile(path_of(item.file.path)) as file:
+            rows = file.read(use_threads=False)
+        if rows.num_rows != item.file.footer.num_rows:
+            return None
+        rows.validate(full=True)
+        marker = _markers(rows, default)
+        kept = {name: _cast(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    if marker is None or _lacks_keys(rows, keys, marker):
+        return None
+    absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items() if name not in kept}
+    return pa.table({name: kept[name] if name in kept else absent[name] for name in columns}), marker
 
 
 def _convertible(column: FileColumn, type_: str | None) -> bool:
@@ -166,7 +184,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _markers(rows: pa.Table, default: int) -> pa.Array | None:
     """The marker of every row, None where one is none of 0, 1, 2, 4."""
     if ROW_MARKER not in rows.column_names:
-        return pa.array([default] * rows.num_rows, pa.int32())
+        return pa.repeat(pa.scalar(default, pa.int32()), rows.num_rows)
     column = rows[ROW_MARKER].combine_chunks()
     if pa.types.is_string(column.type):
         if not _all(pc.is_in(column.drop_null(), value_set=pa.array([str(number) for number in _MARKERS]))):

@@ -2,7 +2,7 @@
 
 Nothing here knows of mirroring. Only the writing of data files needs Spark; everything else is the log.
 
-    delta_log ─▶ usage ─▶ plan ─▶ drop ─▶ log_commit, checkpoint, history, spark_route ─▶ read_back
+    delta_log ─▶ usage ─▶ plan ─▶ drop ─▶ log_commit, history, spark_route ─▶ read_back
 """
 
 from lakemirror.table_features.drop import Dropped, drop

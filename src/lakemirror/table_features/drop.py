@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.delta_checkpoint import write_checkpoint
 from lakemirror.delta_log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features import cleaning
-from lakemirror.table_features.checkpoint import write_checkpoint
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
 from lakemirror.table_features.log_commit import commit, existing, newest_commit
