@@ -20,6 +20,7 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
+    monkeypatch.setattr(maintenance, "COMPACT_BUSY_AFTER", 2)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3]})
     put(tmp_path, "t", 2, {"id": [4]})
@@ -29,7 +30,10 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     assert commits_since_compaction(table) == 3
     before = len(spark.read.format("delta").load(table).inputFiles())
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
-    assert work.step(spark, ["Tables/t"]) == "Tables/t"
+    assert work.step(spark, ["Tables/t"]) is None, "it does not rest"
+    work._busy_since["Tables/t"] -= 2
+    work._not_before = 0
+    assert work.step(spark, ["Tables/t"]) == "Tables/t", "it never rests"
     work._pool.shutdown(wait=True)
     assert commits_since_compaction(table) == 0
     assert len(spark.read.format("delta").load(table).inputFiles()) < before

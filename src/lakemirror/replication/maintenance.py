@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakemirror.delta_log import latest_commits
+from lakemirror.delta_log import latest_commits, list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.applied_record import parse_detection, sweep
 from lakemirror.replication.table_log import read_table_log
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 COMPACT_AFTER = 20
-"""Commits since the last compaction after which a table is due."""
+"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while."""
+
+COMPACT_BUSY_AFTER = 200
+"""Commits after which a table is due that never rests."""
+
+QUIET = 5.0
+"""Seconds without a commit after which a table rests: compacting takes the cores that its next apply would want."""
 
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
@@ -44,6 +50,7 @@ class Maintenance:
         self._started = time.monotonic()
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
+        self._busy_since: dict[str, int] = {}
         self._spark: SparkSession | None = None
 
     def step(self, spark: SparkSession, targets: Iterable[str]) -> str | None:
@@ -74,14 +81,26 @@ class Maintenance:
     def _due(self, target: str, now: float) -> str | None:
         path = self._uri(target).replace("`", "``")
         try:
+            if not self._rests(target):
+                return None
             if commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
+                self._busy_since.pop(target, None)
                 return f"OPTIMIZE delta.`{path}`"
-        except LakemirrorError:
+        except (LakemirrorError, FileNotFoundError):
             return None
         if now - self._vacuumed.get(target, self._started + _FIRST_VACUUM - _VACUUM_EVERY) >= _VACUUM_EVERY:
             self._vacuumed[target] = now
             return f"VACUUM delta.`{path}` RETAIN {self._retention_hours:g} HOURS"
         return None
+
+    def _rests(self, target: str) -> bool:
+        """True where a table has had no commit for a while, or so many since it was first seen that it must not wait."""
+        found = list_log(self._uri(target))
+        if found is None or not found.commits:
+            return True
+        newest = found.commits[max(found.commits)]
+        begun = self._busy_since.setdefault(target, found.version)
+        return time.time() - newest.stat().st_mtime >= QUIET or found.version - begun >= COMPACT_BUSY_AFTER
 
     def _carry_out(self, spark: SparkSession, target: str, statement: str) -> None:
         begun = time.monotonic()
