@@ -81,9 +81,7 @@ class Maintenance:
     def _due(self, target: str, now: float) -> str | None:
         path = self._uri(target).replace("`", "``")
         try:
-            if not self._rests(target):
-                return None
-            if commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
+            if self._rests(target) and commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
                 self._busy_since.pop(target, None)
                 return f"OPTIMIZE delta.`{path}`"
         except (LakemirrorError, FileNotFoundError):
@@ -94,7 +92,7 @@ class Maintenance:
         return None
 
     def _rests(self, target: str) -> bool:
-        """True where a table has had no commit for a while, or so many since it was first seen that it must not wait."""
+        """True where a table has had no commit for a while, or too many since it was first seen to wait longer."""
         found = list_log(self._uri(target))
         if found is None or not found.commits:
             return True
