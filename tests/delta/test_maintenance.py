@@ -21,6 +21,7 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
 ) -> None:
     monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
     monkeypatch.setattr(maintenance, "COMPACT_BUSY_AFTER", 2)
+    monkeypatch.setattr(maintenance, "QUIET", 3600.0)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3]})
     put(tmp_path, "t", 2, {"id": [4]})
@@ -48,23 +49,29 @@ def test_checkpoints_come_without_a_spark_job_but_for_one_in_ten(spark: Any, tmp
     put(tmp_path, "t", 1, {"id": list(range(100))})
     MirroredDatabase(tmp_path, spark=spark).sync()
     table = tmp_path / "Tables/t"
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
-    for number in range(2, 22):
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '20')")
+    for number in range(2, 23):
         put(tmp_path, "t", number, {"id": [number], "v": [number], MARKER: pa.array([4], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync().failed
-    expected = table_bag(spark, tmp_path, "t")
-    found = sorted((table / "_delta_log").glob("*.checkpoint.parquet"))
-    writers = {int(path.name[:20]): pq.read_metadata(path).created_by for path in found}
-    assert list(writers) == list(range(2, 21, 2))
-    assert [version for version, name in writers.items() if "parquet-mr" in name] == [20]
-    for version in (20, 19):  # everything before a checkpoint of ours goes, and nothing is missed
-        (table / f"_delta_log/{version:020}.checkpoint.parquet").unlink(missing_ok=True)
-    for path in (table / "_delta_log").iterdir():
-        if path.is_file() and (path.name < f"{18:020}" or path.name == "_last_checkpoint" or path.suffix == ".crc"):
+    log = table / "_delta_log"
+    writers = {int(p.name[:20]): pq.read_metadata(p).created_by for p in log.glob("*.checkpoint.parquet")}
+    assert sorted(writers) == [10, 20]
+    assert "parquet-cpp" in writers[10] and "parquet-mr" in writers[20]
+    # everything before a checkpoint of ours goes, and nothing is missed
+    for path in log.iterdir():
+        old = path.name.startswith(f"{20:020}.checkpoint") or path.name < f"{10:020}.checkpoint"
+        if path.is_file() and (old or path.name == "_last_checkpoint" or path.suffix == ".crc"):
             path.unlink()
     other = tmp_path / "elsewhere"
     table.rename(other)
     frame = spark.read.format("delta").load(str(other))
-    assert sum(expected.values()) == 100 == frame.count()
-    assert sorted(row.id for row in frame.where("v is not null").collect()) == list(range(2, 22))
-    assert deltalake.DeltaTable(str(other)).version() == 21
+    assert frame.count() == 100
+    assert sorted(row.id for row in frame.where("v is not null").collect()) == list(range(2, 23))
+    assert deltalake.DeltaTable(str(other)).version() == 22
+
+
+def test_new_tables_ask_delta_for_fewer_checkpoints(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    MirroredDatabase(tmp_path, spark=spark).sync()
+    found = spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path / 'Tables/t'}`").collect()
+    assert {row.key: row.value for row in found}["delta.checkpointInterval"] == "100"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +44,8 @@ def mark_deleted(
     if isinstance(matching, DataFrame):
         found = {name: bitmaps.readFrom(rows) for name, rows in _positions(jvm, matching).items()}
     else:
-        found = {name: _bitmap(spark, bitmaps, rows) for name, rows in matching.items()}
+        bitmap_of = _bitmap_maker(spark, bitmaps)
+        found = {name: bitmap_of(rows) for name, rows in matching.items()}
     if not found:
         return []
     if len(found) > MOST_FILES:
@@ -60,24 +61,26 @@ def mark_deleted(
     vector_file = jvm.java.util.UUID.randomUUID()
     writer = store.createWriter(store.generateFileNameInTable(store.pathWithFileSystem(table), vector_file, ""))
     actions: list[Any] = []
+    some, no_limit, now = jvm.scala.Some, jvm.scala.Option.empty(), jvm.java.lang.System.currentTimeMillis()
     try:
         for name, bitmap in found.items():
             file = files[name]
+            old = file.deletionVector()
             before = 0
-            if file.deletionVector() is not None:
-                before = file.deletionVector().cardinality()
-                bitmap.merge(stored.create(file.deletionVector(), table).load(store))
+            if old is not None:
+                before = old.cardinality()
+                bitmap.merge(stored.create(old, table).load(store))
             count = bitmap.cardinality()
             if count == before:
                 continue  # all of them had been deleted
             if count == file.numPhysicalRecords().get():
-                actions.append(file.removeWithTimestamp(jvm.java.lang.System.currentTimeMillis(), True))
+                actions.append(file.removeWithTimestamp(now, True))
                 continue
             bitmap.runOptimize()
             data = bitmap.serializeAsByteArray(portable)
             place = writer.write(data)
             vector = descriptors.onDiskWithRelativePath(
-                vector_file, "", len(data), count, jvm.scala.Some(place.offset()), jvm.scala.Option.empty()
+                vector_file, "", len(data), count, some(place.offset()), no_limit
             )
             pair = file.removeRows(vector, True, True)
             actions += [pair._1(), pair._2()]
@@ -99,16 +102,21 @@ def _positions(jvm: Any, matching: DataFrame) -> dict[str, bytes]:
     return {row["file"].rpartition("/")[2]: bytes(row["bitmap"]) for row in grouped.collect()}
 
 
-def _bitmap(spark: SparkSession, bitmaps: Any, rows: pa.Array) -> Any:
-    """Delta's bitmap of row numbers, which go over as bytes: one by one they would take far longer."""
+def _bitmap_maker(spark: SparkSession, bitmaps: Any) -> Callable[[pa.Array], Any]:
+    """Makes Delta's bitmaps of row numbers. These go over as bytes, and classes are asked for once: a call each."""
     jvm: Any = spark._jvm
-    data = array("q", rows.to_pylist())
-    if sys.byteorder == "little":
-        data.byteswap()
     gateway: Any = spark.sparkContext._gateway
-    longs = gateway.new_array(jvm.long, len(data))
-    jvm.java.nio.ByteBuffer.wrap(data.tobytes()).asLongBuffer().get(longs)
-    return bitmaps.apply(jvm.scala.runtime.ScalaRunTime.wrapLongArray(longs))
+    buffer, sequence, kind = jvm.java.nio.ByteBuffer, jvm.scala.runtime.ScalaRunTime, jvm.long
+
+    def make(rows: pa.Array) -> Any:
+        data = array("q", rows.to_pylist())
+        if sys.byteorder == "little":
+            data.byteswap()
+        longs = gateway.new_array(kind, len(data))
+        buffer.wrap(data.tobytes()).asLongBuffer().get(longs)
+        return bitmaps.apply(sequence.wrapLongArray(longs))
+
+    return make
 
 
 def _files(snapshot: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -29,7 +29,9 @@ from lakemirror.replication.deletion_vectors import mark_deleted
 
 log = logging.getLogger("lakemirror")
 
-_OWN_CHECKPOINTS = 10  # of so many checkpoints Delta writes one
+CHECKPOINT_EVERY = 10
+"""Commits from one checkpoint to the next."""
+
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
 
@@ -49,6 +51,7 @@ class DeltaTransaction:
         self._none = _scala_object(self._jvm, "scala.None")
         self._actions: list[Any] = []
         try:
+            self._reader = _scala_object(jvm, "org.apache.spark.sql.delta.actions.Action")
             type(spark)._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
             if fresh:
                 self.forget()
@@ -132,7 +135,6 @@ class DeltaTransaction:
         for app_id, number in transactions.items():
             self._actions.append(self._action({"txn": {"appId": app_id, "version": number, "lastUpdated": now}}))
         jvm_mode = getattr(self._jvm.org.apache.spark.sql.SaveMode, mode)
-        takes_over = self._take_checkpoints_over()
         nothing = [self._none] * 5
         operation = self._delta.DeltaOperations.Write(jvm_mode, self._none, self._none, self._some(manifest), *nothing)
         actions = self._jvm.java.util.ArrayList()
@@ -141,7 +143,8 @@ class DeltaTransaction:
         committed: int = self._txn.commit(
             self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation
         )
-        if takes_over and committed and committed % self._checkpoint_interval() == 0:
+        interval = int(self.metadata.get("configuration", {}).get("delta.checkpointInterval", "10"))
+        if committed and committed % CHECKPOINT_EVERY == 0 and committed % interval:
             self._write_checkpoint(committed)
         return committed
 
@@ -151,25 +154,8 @@ class DeltaTransaction:
             self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
         )
 
-    def _take_checkpoints_over(self) -> bool:
-        """Takes Delta's own checkpoint away from this commit: a Spark job, of seconds in a JVM that has just begun.
-
-        But for one in ten, which also removes what the log no longer keeps; and for tables whose checkpoints are V2.
-        """
-        if (self.version + 1) % (self._checkpoint_interval() * _OWN_CHECKPOINTS) == 0:
-            return False
-        if "v2Checkpoint" in self._snapshot.protocol().json():
-            return False
-        self._txn.postCommitHooks().subtractOne(
-            _scala_object(self._jvm, "org.apache.spark.sql.delta.hooks.CheckpointHook")
-        )
-        return True
-
-    def _checkpoint_interval(self) -> int:
-        return int(self.metadata.get("configuration", {}).get("delta.checkpointInterval", "10"))
-
     def _write_checkpoint(self, version: int) -> None:
-        """The checkpoint of the version that has just been committed; without it the log is only longer."""
+        """A checkpoint without a Spark job, between those that Delta writes; without it the log is only longer."""
         try:
             snapshot = read_snapshot(self._path, version)
             if snapshot is not None:
@@ -183,7 +169,7 @@ class DeltaTransaction:
                 self._actions.append(action)
 
     def _action(self, content: Mapping[str, Any]) -> Any:
-        return _scala_object(self._jvm, "org.apache.spark.sql.delta.actions.Action").fromJson(json.dumps(content))
+        return self._reader.fromJson(json.dumps(content))
 
     def _some(self, value: Any) -> Any:
         return self._jvm.scala.Some(value)

@@ -322,7 +322,10 @@ class Replicator:
 
 def table_properties(settings: Settings) -> Mapping[str, str]:
     """The Delta properties of a new mirrored table."""
-    properties = {"delta.deletedFileRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours"}
+    properties = {
+        "delta.deletedFileRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours",
+        "delta.checkpointInterval": "100",  # the others are written without Delta (decision 023)
+    }
     if settings.deletion_vectors:
         properties["delta.enableDeletionVectors"] = "true"
     if settings.change_data_feed:
