@@ -61,7 +61,7 @@ def unusual(metadata: Mapping[str, Any]) -> str | None:
         return "the table has constraints"
     if metadata.get("partitionColumns"):
         return "the table is partitioned"
-    if any(mark in metadata["schemaString"] for mark in _RULES):
+    if any(mark in metadata["schemaString"].replace(" ", "") for mark in _RULES):
         return "the table has rules for its columns"
     return None
 
@@ -143,7 +143,10 @@ def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) 
                 values.validate(full=True)  # what is no UTF-8 is found here
             if column.name in bounds and values.null_count < len(values):
                 found = pc.min_max(values)
-                bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
+                try:
+                    bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
+                except (OverflowError, ValueError):  # a day that Python has no name for: no bounds at all
+                    del bounds[column.name]
     low, high = {}, {}
     for column in columns:
         if bounds.get(column.name):
@@ -154,10 +157,20 @@ def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) 
     return {"numRecords": counted, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
 
+def legacy_calendar(item: BatchFile) -> bool:
+    """True for a file whose days before 1582 mean others than they say: Spark's readers shift them, Arrow does not."""
+    told = item.file.footer.metadata or {}
+    version = told.get(b"org.apache.spark.version", b"3")
+    marked = any(key in told for key in (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
+    return marked or not version[:1].isdigit() or int(version.split(b".")[0]) < 3
+
+
 def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
     path, footer = item.file.entry.path, item.file.footer
     if item.file.entry.size < SMALLEST_BYTES:
         return f"{path} is small"
+    if legacy_calendar(item):
+        return f"{path} counts days by the legacy calendar"
     types = {column.name: column.type for column in columns}
     for found in item.columns:
         if found.name == ROW_MARKER:
@@ -174,14 +187,14 @@ def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
     return None
 
 
-def arrow_type(type_: str) -> pa.DataType:
-    """The type that Arrow reads a column of a table as, the first that `kept_type` takes for it."""
+def arrow_type(type_: str) -> pa.DataType | None:
+    """The type that Arrow reads a column of a table as, the first that `kept_type` takes for it; None for others."""
     if type_ == "timestamp":
         return pa.timestamp("us", "UTC")
     if type_.startswith("decimal"):
         precision, scale = type_[len("decimal(") : -1].split(",")
         return pa.decimal128(int(precision), int(scale))
-    return next(kind for kind, name in _AS_THEY_ARE.items() if name == type_)
+    return next((kind for kind, name in _AS_THEY_ARE.items() if name == type_), None)
 
 
 def kept_type(column: FileColumn) -> str | None:

@@ -223,7 +223,10 @@ def _range(files: Sequence[BatchFile], column: Column) -> Range | None:
             nulls = nulls or not chunk.has_null_count or chunk.null_count > 0
             if not chunk.has_min_max:
                 continue  # all of it NULL: `_statistics` lets nothing else through
-            if not _bounding(chunk.min) or not _bounding(chunk.max):
+            try:
+                if not _bounding(chunk.min) or not _bounding(chunk.max):
+                    return None
+            except (OverflowError, ValueError):  # a day that Python has no name for
                 return None
             low = chunk.min if low is None or chunk.min < low else low
             high = chunk.max if high is None or chunk.max > high else high

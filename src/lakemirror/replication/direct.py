@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta_log import Action
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.replication.adoption import arrow_type, kept_type, statistics_of, unusual
+from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
 from lakemirror.replication.batch import Batch, BatchFile, Range
 from lakemirror.replication.changes import DELETE, INSERT, UPDATE, UPSERT
 from lakemirror.replication.schema import ROW_MARKER
@@ -35,12 +36,27 @@ MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
 
 _MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
-_MOST_BYTES = 256 << 20  # of its columns, decompressed
+_MOST_BYTES = 512 << 20  # of its columns in memory
 _MOST_KEYS_READ = 10_000_000  # rows of the table whose keys are read here; Spark's cores read more
 _AT_ONCE = 4  # files that are read at the same time
+_ROWS_AT_ONCE = 64 * 1024
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _ORDERED = ("smallint", "int", "bigint", "date")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
+
+
+class _Room:
+    """The memory that the files of a batch may take together."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """False where so much is not left."""
+        with self._lock:
+            self._left -= size
+            return self._left >= 0
 
 
 @dataclass(frozen=True)
@@ -55,9 +71,8 @@ def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str
     """None where a batch can be applied here, else the reason against it; from footers and the table's metadata."""
     if batch.rows > (_MOST_INSERTS if batch.append_only else MOST_ROWS):
         return "the batch is large"
-    footers = [item.file.footer for item in batch.files]
-    if sum(each.row_group(i).total_byte_size for each in footers for i in range(each.num_row_groups)) > _MOST_BYTES:
-        return "the batch is large"
+    if any(legacy_calendar(item) for item in batch.files):
+        return "a file counts days by the legacy calendar"
     types = {column.name.lower(): column.type for column in batch.columns}
     if not batch.append_only and not all(
         types.get(key.lower(), "").partition("(")[0] in _KEY_TYPES for key in key_columns
@@ -79,20 +94,29 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
     held = {found.name for item in batch.files for found in item.columns}
     columns = {column.name: arrow_type(column.type) for column in batch.columns if column.name in held}
     keys = [name for key in key_columns for name in columns if name.lower() == key.lower()]
-    if not columns or (len(keys) < len(key_columns) and not batch.append_only):
+    if not columns or None in columns.values() or (len(keys) < len(key_columns) and not batch.append_only):
         return None
+    room = _Room(_MOST_BYTES)
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        read = list(pool.map(lambda item: _read(item, columns, keys, default_marker, path_of), batch.files))
+        read = list(pool.map(lambda item: _read(item, columns, keys, default_marker, path_of, room), batch.files))
     whole = [each for each in read if each is not None]
     if len(whole) < len(read):
         return None
-    parts, markers = [part for part, _ in whole], [marker for _, marker in whole]
+    try:
+        return _folded([part for part, _ in whole], [marker for _, marker in whole], keys, batch.append_only)
+    except pa.ArrowException:
+        return None
+
+
+def _folded(
+    parts: Sequence[pa.Table], markers: Sequence[pa.Array], keys: Sequence[str], append_only: bool
+) -> Folded | None:
     rows = pa.concat_tables(parts).combine_chunks()
     marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
     changed = pc.not_equal(marker, INSERT)
     if not pc.any(changed).as_py():
         return Folded(rows.select(keys).slice(0, 0), rows)
-    if batch.append_only or not keys:
+    if append_only or not keys:
         return None
     codes, place = _codes(rows.select(keys)), pa.array(range(rows.num_rows), pa.int64())
     last = pa.table({"key": codes, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
@@ -124,6 +148,7 @@ def write(table: str, batch: Batch, rows: pa.Table) -> Action:
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
     path.parent.mkdir(parents=True, exist_ok=True)
+    stats = json.dumps(statistics_of(rows.to_batches(), batch.columns))
     pq.write_table(rows, path, compression="snappy", store_schema=False)
     found = path.stat()
     return {
@@ -132,7 +157,7 @@ def write(table: str, batch: Batch, rows: pa.Table) -> Action:
         "size": found.st_size,
         "modificationTime": int(found.st_mtime * 1000),
         "dataChange": True,
-        "stats": json.dumps(statistics_of(rows.to_batches(), batch.columns)),
+        "stats": stats,
     }
 
 
@@ -142,11 +167,17 @@ def _read(
     keys: Sequence[str],
     default: int,
     path_of: Callable[[str], str],
+    room: _Room,
 ) -> tuple[pa.Table, pa.Array] | None:
     """The rows of a change file in the table's columns, and their markers."""
     try:
         with pq.ParquetFile(path_of(item.file.path)) as file:
-            rows = file.read(use_threads=False)
+            batches = []
+            for each in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+                if not room.take(each.nbytes):
+                    return None
+                batches.append(each)
+            rows = pa.Table.from_batches(batches, file.schema_arrow)
         if rows.num_rows != item.file.footer.num_rows:
             return None
         rows.validate(full=True)
@@ -182,7 +213,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _markers(rows: pa.Table, default: int) -> pa.Array | None:
-    """The marker of every row, None where one is none of 0, 1, 2, 4."""
+    """The marker of every row, None where one is none of 0, 1, 2, 4, or where two columns have its name."""
+    if rows.column_names.count(ROW_MARKER) > 1:
+        return None
     if ROW_MARKER not in rows.column_names:
         return pa.repeat(pa.scalar(default, pa.int32()), rows.num_rows)
     column = rows[ROW_MARKER].combine_chunks()
@@ -265,6 +298,9 @@ def _outside(group: Any, bounds: Sequence[Range]) -> bool:
         found = group.column(place).statistics if place is not None and bound.type in _ORDERED else None
         if found is None or not found.has_min_max or not found.has_null_count or (bound.nulls and found.null_count):
             continue
-        if bound.high < found.min or found.max < bound.low:
-            return True
+        try:
+            if bound.high < found.min or found.max < bound.low:
+                return True
+        except (OverflowError, ValueError):  # a day that Python has no name for
+            continue
     return False

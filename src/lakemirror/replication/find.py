@@ -146,7 +146,10 @@ def _may_hold(add: Action, before: Sequence[Column], all_bounds: Iterable[Range]
         if low is None or high is None:
             continue
         if bounds.type == "date":
-            low, high = datetime.date.fromisoformat(low), datetime.date.fromisoformat(high)
+            try:
+                low, high = datetime.date.fromisoformat(low), datetime.date.fromisoformat(high)
+            except ValueError:  # a year that Python has no name for
+                continue
         elif bounds.type not in ("smallint", "int", "bigint"):
             continue
         if bounds.high < low or high < bounds.low:

@@ -180,6 +180,38 @@ def test_rows_that_spark_refuses(tmp_path: Path, rows: dict[str, Any]) -> None:
     assert direct.fold(batch, ("id",), 0, str) is None
 
 
+def test_days_by_the_legacy_calendar_are_sparks(tmp_path: Path) -> None:
+    for told, legacy in (
+        ({"org.apache.spark.version": "2.4.0"}, True),
+        ({"org.apache.spark.version": "3.5.0"}, False),
+        ({"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}, True),
+    ):
+        rows = pa.table({"day": [DAY], MARKER: [4]}).replace_schema_metadata(told)
+        batch = made([change_file(tmp_path, 1, rows)], ("day",))
+        assert ("legacy" in str(direct.against(batch, PLAIN, ("day",)))) is legacy
+
+
+def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
+    rows = pa.table({"day": pa.array([5_000_000, 1], pa.int32()).cast(pa.date32()), "n": [1, 2], MARKER: [4, 4]})
+    batch = made([change_file(tmp_path, 1, rows)], ("day",))
+    folded = direct.fold(batch, ("day",), 0, str)
+    assert folded is not None
+    add = direct.write(str(tmp_path), batch, folded.survivors)
+    stats = json.loads(add["stats"])
+    assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
+    found = direct.positions(str(tmp_path), {"x": add}, folded.clears, batch.ranges)
+    assert found is not None and found["x"].to_pylist() == [0, 1]
+
+
+def test_two_marker_columns_and_rows_that_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = pa.table([[1], [4], [4]], names=["id", MARKER, MARKER])
+    assert direct.fold(made([change_file(tmp_path, 1, twice)], ("id",)), ("id",), 0, str) is None
+    monkeypatch.setattr(direct, "_MOST_BYTES", 1 << 20)
+    long = pa.table({"id": list(range(1000)), "s": ["x" * 3000] * 1000})
+    batch = made([change_file(tmp_path, 2, long)], ())
+    assert batch.bytes < 1 << 20 and direct.fold(batch, (), 0, str) is None
+
+
 def test_text_that_is_no_utf8(tmp_path: Path) -> None:
     text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
     batch = made([change_file(tmp_path, 1, pa.table({"id": [1], "s": text}))], ())
