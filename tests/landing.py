@@ -15,7 +15,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.replication import direct
+from lakemirror.replication import direct_table
 from tests.model import canonical
 
 MARKER = "__rowMarker__"
@@ -59,13 +59,20 @@ def put_broken(database: Path, table: str, number: int, data: bytes = b"PAR1 not
 
 @contextmanager
 def by_turns() -> Iterator[None]:
-    """Small batches are applied without a Spark job where they begin with a file of even number, else by Spark."""
-    true = direct.against
+    """Small batches are applied without Spark where they begin with a file of even number, else by Spark."""
+    true = direct_table.DirectTable.apply
 
-    def against(batch: Any, *rest: Any) -> str | None:
-        return "it is Spark's turn" if batch.files[0].file.number % 2 else true(batch, *rest)
+    def apply(self: Any, work: Any, files: Any, *rest: Any) -> Any:
+        return None if files[0].number % 2 else true(self, work, files, *rest)
 
-    with mock.patch.object(direct, "against", against):
+    with mock.patch.object(direct_table.DirectTable, "apply", apply):
+        yield
+
+
+@contextmanager
+def spark_alone() -> Iterator[None]:
+    """Every batch is applied by Spark."""
+    with mock.patch.object(direct_table.DirectTable, "apply", lambda *_: None):
         yield
 
 

@@ -84,6 +84,9 @@ _ONLY_IF_PRESENT = {
     "readerFeatures",
     "writerFeatures",
 }
+CHECKPOINT_EVERY = 10
+"""Commits of a mirrored table from one checkpoint to the next."""
+
 _DAY = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": _DAY, "week": 7 * _DAY, "millisecond": 1}
 
@@ -108,6 +111,33 @@ def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None) -> Path:
         temporary.unlink(missing_ok=True)
     _point_to(path, snapshot, actions)
     return path
+
+
+def clean_up_log(snapshot: Snapshot) -> int:
+    """Deletes commits, checksums and checkpoints that only versions older than `delta.logRetentionDuration` need; how
+    many commits. The newest checkpoint that is as old stays, with all that follows: every younger version can be read.
+    """
+    configuration, log = snapshot.metadata.configuration, snapshot.log
+    if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
+        return 0
+    horizon = time.time() - interval_ms(configuration.get("delta.logRetentionDuration", ""), 30 * _DAY) / 1000
+    expired = [
+        checkpoint.version
+        for checkpoint in log.checkpoints
+        if checkpoint.version in log.commits and log.commits[checkpoint.version].stat().st_mtime < horizon
+    ]
+    first = max(expired, default=0)
+    gone = [version for version in sorted(log.commits) if version < first]
+    for version in gone:
+        log.commits[version].unlink(missing_ok=True)
+        (log.folder / f"{version:020}.crc").unlink(missing_ok=True)
+        for name in (f".{version:020}.json.crc", f".{version:020}.crc.crc"):
+            (log.folder / name).unlink(missing_ok=True)
+    for checkpoint in log.checkpoints:
+        for path in checkpoint.files if checkpoint.version < first else ():
+            path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return len(gone)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:

@@ -40,6 +40,7 @@ DEFINITION = "mirroring.json"
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _WAITED_FOR = ("database-missing", "definition-invalid", "setting-invalid")
 _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
+_LOOK = 0.05  # seconds between two looks of `run` while files arrive
 _REFRESH = 30.0  # seconds after which the status files are written again though nothing changed
 
 
@@ -88,12 +89,12 @@ class MirroredDatabase:
     def sync(self, observer: Observer | None = None) -> SyncResult:
         """One pass: applies every complete, contiguous change file that is there now, and returns what it did.
 
-        Starts Spark only where there is something to apply. Never raises for a single table's sake. LakemirrorError
+        Starts Spark only where something needs it. Never raises for a single table's sake. LakemirrorError
         `database-missing`, or SetupError where Spark cannot start.
         """
         begun = time.monotonic()
         collected = _Collector(observer)
-        scheduler = Scheduler(self.storage, self.settings, self._start_spark, collected)
+        scheduler = Scheduler(self.storage, self.settings, self._start_spark, collected, self._given)
         try:
             self._tick(scheduler)
             scheduler.wait()
@@ -113,11 +114,12 @@ class MirroredDatabase:
                 self._tick(scheduler)
                 scheduler.wait()
             readers = DeclaredReaders(self.settings.readers, self.storage.uri)
-            readers.step(scheduler, partial(self._session_of, scheduler), again=True)
+            readers.step(scheduler, scheduler.need_spark, again=True)
             _StatusWriter(self.storage, scheduler, readers).write("Stopped")
         finally:
             scheduler.stop()
-        result = SyncResult(collected.tables, collected.gone, time.monotonic() - begun, scheduler.spark is not None)
+        started = scheduler.spark is not self._given
+        result = SyncResult(collected.tables, collected.gone, time.monotonic() - begun, started)
         for name, state in scheduler.states.items():
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
@@ -126,12 +128,13 @@ class MirroredDatabase:
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
         """Applies what arrives until `stop` is set; then finishes the commits at work and returns.
 
-        Reacts within about `settings.poll`. Errors as for `sync`; a store that does not answer is waited for. A
-        `mirroring.json` that changes is read again, but for what concerns Spark; while it is invalid, nothing is
+        Reacts at once while files arrive, and within `settings.poll_idle` after a rest. Errors as for `sync`; a store
+        that does not answer is waited for. A `mirroring.json` that changes is read again, but for what concerns Spark; while it is invalid, nothing is
         applied and the status says so.
         """
         stop = stop or threading.Event()
-        scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer)
+        start_spark = partial(self._start_spark, long_lived=True)
+        scheduler = Scheduler(self.storage, self.settings, start_spark, observer, self._given, self.settings.poll)
         maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
@@ -153,14 +156,16 @@ class MirroredDatabase:
                         scheduler.stop()
                         spark = scheduler.spark
                         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
-                        scheduler = Scheduler(self.storage, self.settings, self._start_spark, observer, spark)
+                        scheduler = Scheduler(
+                            self.storage, self.settings, start_spark, observer, spark, self.settings.poll
+                        )
                         maintenance.retain(self.settings.retention_in_days)
                         writer.scheduler, writer.readers = scheduler, readers
                         log.info("%s has changed: its settings hold from now on, but those of Spark", DEFINITION)
                     worked = self._tick(scheduler)
                     trouble = 0
                     if self.settings.readers and (at_work is None or at_work.done()):
-                        at_work = dropping.submit(readers.step, scheduler, partial(self._session_of, scheduler))
+                        at_work = dropping.submit(readers.step, scheduler, scheduler.need_spark)
                 except LakemirrorError as error:
                     if not error.retry and error.code not in _WAITED_FOR:
                         raise
@@ -172,11 +177,11 @@ class MirroredDatabase:
                 now = time.monotonic()
                 if worked or scheduler.at_work:
                     idle_since = now
-                elif self.settings.maintenance and scheduler.spark is not None:
-                    maintenance.step(scheduler.spark, scheduler.targets().values())
+                elif self.settings.maintenance:
+                    maintenance.step(scheduler.need_spark, scheduler.targets().values())
                 quiet = now - idle_since > 10
-                pause = self.settings.poll_idle if quiet else self.settings.poll
-                pause = max(pause, 5 * (now - begun) if quiet else 0.0, min(30.0, 2.0**trouble) if trouble else 0.0)
+                pause = max(self.settings.poll_idle, 5 * (now - begun)) if quiet else max(_LOOK, now - begun)
+                pause = max(pause, min(30.0, 2.0**trouble) if trouble else 0.0)
                 stop.wait(pause)
         finally:
             maintenance.stop()
@@ -229,16 +234,10 @@ class MirroredDatabase:
             definition = {}
         return allowed(resolve(definition, **self.flags))
 
-    def _start_spark(self, pending_bytes: int) -> SparkSession:
-        if self._given is not None:
-            return self._given
+    def _start_spark(self, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
         from lakemirror import spark
 
-        return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES)
-
-    def _session_of(self, scheduler: Scheduler) -> SparkSession:
-        """The session that a drop of table features works with; started where no table needed one."""
-        return scheduler.spark or self._start_spark(0)
+        return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
 
 
 class _Collector:

@@ -55,7 +55,9 @@ class Settings:
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
     batch_bytes: int = _setting(2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).")
-    poll: float = _setting(0.3, "Seconds between two looks at the landing zone while files arrive.")
+    poll: float = _setting(
+        0.3, "Seconds between two commits of one table at least; `run` gathers what arrives meanwhile."
+    )
     poll_idle: float = _setting(1.0, "Seconds between two looks when nothing has arrived for a while.")
     retry_limit: float = _setting(300.0, "Longest pause in seconds between two tries at a table that cannot go on.")
     maintenance: bool = _setting(True, "Compact small files and remove unused ones in idle time (run only).")

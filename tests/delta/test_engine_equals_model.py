@@ -139,7 +139,7 @@ def test_both_zeros_and_every_nan_are_one_key(spark: Any, tmp_path: Path, vector
 def test_tables_equal_the_model_by_spark_alone(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]], batch_files: int
 ) -> None:
-    monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
+    monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
     play(spark, tables, batch_files)
 
 
@@ -150,7 +150,7 @@ def test_tables_equal_the_model_by_deltas_own_delete(
 ) -> None:
     """The fallback of the driver's deletion vectors."""
     monkeypatch.setattr("lakemirror.replication.deletion_vectors.MOST_FILES", 0)
-    monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
+    monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
     play(spark, tables, 2)
 
 
@@ -194,7 +194,7 @@ def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pyte
     import itertools
 
     if by_spark:
-        monkeypatch.setattr("lakemirror.replication.direct.against", lambda *_: "Spark alone")
+        monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
     sequences = [s for n in range(1, 5) for s in itertools.product([0, 1, 2, 4], repeat=n)]
     model = ModelTable(["k"])
     first = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.landing_zone.zone import TableName, scan
+from lakemirror.replication.direct_table import DirectTable
 from lakemirror.replication.replicator import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
+
+_inside: list[bool] = []
+"""Not empty while the other engine is at work."""
 
 
 @pytest.fixture
@@ -27,7 +32,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
         def reach(name: str) -> None:
             if name == place and not done:
                 done.append(name)
-                act()
+                _inside.append(True)
+                try:
+                    act()
+                finally:
+                    _inside.clear()
 
         monkeypatch.setattr(failpoints, "reach", reach)
         return done
@@ -35,10 +44,23 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
     return arrange
 
 
+@pytest.fixture(params=["direct-direct", "direct-spark", "spark-direct", "spark-spark"])
+def ways(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How this engine applies, and how the one that comes in between does; as if in two processes."""
+    ours, others = request.param.split("-")
+    true = DirectTable.apply
+
+    def apply(self: Any, *given: Any) -> Any:
+        return true(self, *given) if (others if _inside else ours) == "direct" else None
+
+    monkeypatch.setattr(DirectTable, "apply", apply)
+    monkeypatch.setattr("lakemirror.replication.direct_table.without_delta", lambda _: nullcontext(True))
+
+
 @pytest.mark.parametrize("kind", ["append", "mixed"])
 @pytest.mark.parametrize("place", ["apply.before-write", "apply.before-commit"])
 def test_another_engine_commits_in_between_with_one_file_less(
-    spark: Any, tmp_path: Path, meanwhile: Any, kind: str, place: str
+    spark: Any, tmp_path: Path, meanwhile: Any, ways: None, kind: str, place: str
 ) -> None:
     """The other engine has applied file 2 when ours, which saw 2 and 3, commits: 2 is not applied again."""
     declare(tmp_path, "t", ["id"])
@@ -63,7 +85,7 @@ def test_another_engine_commits_in_between_with_one_file_less(
     assert table_bag(spark, tmp_path, "t") == {(n,): 1 for n in range(1, 6)}
 
 
-def test_another_engine_makes_the_table_in_between(spark: Any, tmp_path: Path, meanwhile: Any) -> None:
+def test_another_engine_makes_the_table_in_between(spark: Any, tmp_path: Path, meanwhile: Any, ways: None) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     put(tmp_path, "t", 2, {"id": [2]})
     other = MirroredDatabase(tmp_path, spark=spark.newSession(), batch_files=1)
@@ -81,12 +103,14 @@ def test_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Path) -> None:
     stale = replicator.look(scan(storage).tables[TableName("", "t")])
     MirroredDatabase(tmp_path, spark=spark).sync()
     with pytest.raises(LakemirrorError) as caught:
-        replicator.apply(spark.newSession(), stale)
+        replicator.apply(spark.newSession, stale)
     assert caught.value.code == "concurrent-commit"
     assert table_bag(spark, tmp_path, "t") == {(1,): 1}
 
 
-def test_a_folder_made_again_while_its_old_files_are_applied(spark: Any, tmp_path: Path, meanwhile: Any) -> None:
+def test_a_folder_made_again_while_its_old_files_are_applied(
+    spark: Any, tmp_path: Path, meanwhile: Any, ways: None
+) -> None:
     """The other engine replaces the table while ours still writes rows of the folder that is gone."""
     put(tmp_path, "t", 1, {"id": [1]})
     MirroredDatabase(tmp_path, spark=spark).sync()
@@ -103,7 +127,7 @@ def test_a_folder_made_again_while_its_old_files_are_applied(spark: Any, tmp_pat
     assert table_bag(spark, tmp_path, "t") == {(100,): 1}
 
 
-def test_somebody_compacts_in_between(spark: Any, tmp_path: Path, meanwhile: Any) -> None:
+def test_somebody_compacts_in_between(spark: Any, tmp_path: Path, meanwhile: Any, ways: None) -> None:
     declare(tmp_path, "t", ["id"])
     for number in (1, 2):
         put(tmp_path, "t", number, {"id": [number, number + 10]})

@@ -42,13 +42,12 @@ def test_who_imports_whom(folder: str, forbidden: tuple[str, ...]) -> None:
         assert not wrong, (path.name, wrong)
 
 
-def test_only_the_mirrored_table_commits() -> None:
-    users = [
-        p.name
-        for p in (PACKAGE / "replication").glob("*.py")
-        if "lakemirror.replication.delta_transaction" in imports(p)
-    ]
-    assert users == ["mirrored_table.py"]
+@pytest.mark.parametrize(
+    ("module", "user"),
+    [("lakemirror.replication.delta_transaction", "mirrored_table.py"), ("lakemirror.delta_commit", "direct_table.py")],
+)
+def test_one_module_each_commits_with_spark_and_without(module: str, user: str) -> None:
+    assert [p.name for p in (PACKAGE / "replication").glob("*.py") if module in imports(p)] == [user]
 
 
 def test_no_module_says_nothing() -> None:

@@ -96,6 +96,9 @@ def pending(
             )
             if isinstance(read, Waiting):
                 found.waiting = found.waiting or read
+                if steady_at is not None:  # the files behind it are seen now, too, and need not wait in turn
+                    for entry in (later.entries[0] for later in line.steps):
+                        steady_at(entry)
                 break
             if isinstance(read, TableError):
                 found.error = read

@@ -39,6 +39,14 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What one commit may take in: so many change files, of so many bytes together."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Applied:
     """What one apply did: the batch, the position after it, the table's new version."""
 

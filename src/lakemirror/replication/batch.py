@@ -51,6 +51,10 @@ class Range:
     type: str = ""
 
 
+class UntrueStatistics(TableError):
+    """A footer promised inserts alone and a row is none: the batch has to be read as mixed."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """A run of files that becomes one commit.

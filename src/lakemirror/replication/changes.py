@@ -18,12 +18,8 @@ from pyspark.sql import functions as F
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, quoted
-
-INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
-
-
-class UntrueStatistics(TableError):
-    """A footer promised inserts alone and a row is none: the batch has to be read as mixed."""
+from lakemirror.replication.batch import UntrueStatistics
+from lakemirror.replication.schema import DELETE, INSERT, UPDATE, UPSERT
 
 
 def checked(changes: DataFrame, default_marker: int, key_columns: Sequence[str], absent: Sequence[int]) -> DataFrame:

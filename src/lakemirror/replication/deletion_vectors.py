@@ -7,12 +7,9 @@ and the command is used (`docs/decisions/002-deletion-vectors.md`).
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,11 +21,10 @@ def mark_deleted(
     spark: SparkSession,
     log: Any,
     snapshot: Any,
-    matching: DataFrame | Mapping[str, pa.Array],
+    matching: DataFrame,
     known: Mapping[str, Any] | None = None,
 ) -> list[Any] | None:
-    """Delta's actions that delete the rows of `matching`: a filter on a plain read of the table at `snapshot`, or the
-    numbers of the rows in each file by its name.
+    """Delta's actions that delete the rows of `matching`: a filter on a plain read of the table at `snapshot`.
 
     `known`: the files that are read, as Delta's `add` actions by their names; else they are asked of the snapshot.
 
@@ -41,11 +37,7 @@ def mark_deleted(
     if not vectors.deletionVectorsWritable(snapshot.protocol(), snapshot.metadata()):
         return None
     bitmaps = _object(jvm, "org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray")
-    if isinstance(matching, DataFrame):
-        found = {name: bitmaps.readFrom(rows) for name, rows in _positions(jvm, matching).items()}
-    else:
-        bitmap_of = _bitmap_maker(spark, bitmaps)
-        found = {name: bitmap_of(rows) for name, rows in matching.items()}
+    found = {name: bitmaps.readFrom(rows) for name, rows in _positions(jvm, matching).items()}
     if not found:
         return []
     if len(found) > MOST_FILES:
@@ -100,23 +92,6 @@ def _positions(jvm: Any, matching: DataFrame) -> dict[str, bytes]:
     bitmap = Column(expressions.column(aggregate.toAggregateExpression(False, jvm.scala.Option.empty())))
     grouped = rows.groupBy("file").agg(bitmap.alias("found")).select("file", "found.bitmap")
     return {row["file"].rpartition("/")[2]: bytes(row["bitmap"]) for row in grouped.collect()}
-
-
-def _bitmap_maker(spark: SparkSession, bitmaps: Any) -> Callable[[pa.Array], Any]:
-    """Makes Delta's bitmaps of row numbers. These go over as bytes, and classes are asked for once: a call each."""
-    jvm: Any = spark._jvm
-    gateway: Any = spark.sparkContext._gateway
-    buffer, sequence, kind = jvm.java.nio.ByteBuffer, jvm.scala.runtime.ScalaRunTime, jvm.long
-
-    def make(rows: pa.Array) -> Any:
-        data = array("q", rows.to_pylist())
-        if sys.byteorder == "little":
-            data.byteswap()
-        longs = gateway.new_array(kind, len(data))
-        buffer.wrap(data.tobytes()).asLongBuffer().get(longs)
-        return bitmaps.apply(sequence.wrapLongArray(longs))
-
-    return make
 
 
 def _files(snapshot: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -14,23 +14,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from lakemirror.delta_checkpoint import write_checkpoint
+from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, write_checkpoint
 from lakemirror.delta_log import read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.deletion_vectors import mark_deleted
 
 log = logging.getLogger("lakemirror")
-
-CHECKPOINT_EVERY = 10
-"""Commits from one checkpoint to the next."""
 
 _CONCURRENT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
 _CONCURRENT_STORAGE = "io.delta.exceptions.DeltaConcurrentModificationException"
@@ -102,11 +98,8 @@ class DeltaTransaction:
         found = command.performDelete(self._spark._jsparkSession, self._log, self._txn)._1()
         self._add(found, but="AddCDCFile" if without_change_rows else "")
 
-    def delete_by_vectors(
-        self, matching: DataFrame | Mapping[str, pa.Array], files: Mapping[str, Mapping[str, Any]]
-    ) -> bool:
-        """Deletes rows of these files, given as `add` actions by their names: those that `matching` finds in them, or
-        those of the numbers that it holds for each.
+    def delete_by_vectors(self, matching: DataFrame, files: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Deletes the rows that `matching` finds in these files, given as `add` actions by their names.
 
         False where Delta's own command has to do it; then nothing was deleted.
         """
@@ -124,10 +117,6 @@ class DeltaTransaction:
     def write(self, rows: DataFrame) -> None:
         """Writes rows as new data files; a column `_change_type` makes change-data rows of those where it is set."""
         self._add(self._txn.writeFiles(rows._jdf))
-
-    def add_files(self, actions: Iterable[Mapping[str, Any]]) -> None:
-        """Makes files that lie in the table's folder its data files; each is an `add` action as in the log."""
-        self._actions += [self._action({"add": dict(action)}) for action in actions]
 
     def commit(self, transactions: Mapping[str, int], *, manifest: str, mode: str) -> int:
         """Commits everything with a `txn` action per application id, and the manifest; returns the new version."""
@@ -150,9 +139,7 @@ class DeltaTransaction:
 
     def forget(self) -> None:
         """Makes the next transaction of this process read the table's log from its beginning."""
-        self._delta.DeltaLog.invalidateCache(
-            self._spark._jsparkSession, self._jvm.org.apache.hadoop.fs.Path(self._path)
-        )
+        forget(self._spark, self._path)
 
     def _write_checkpoint(self, version: int) -> None:
         """A checkpoint without a Spark job, between those that Delta writes; without it the log is only longer."""
@@ -194,6 +181,13 @@ def transaction(spark: SparkSession, path: str, *, fresh: bool = False) -> Itera
         raise
     finally:
         active.clearActive()
+
+
+def forget(spark: SparkSession, path: str) -> None:
+    """Makes Delta in this JVM read the log of the table at `path` from its beginning."""
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    log.invalidateCache(spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path))
 
 
 def is_concurrent(error: Py4JJavaError) -> bool:

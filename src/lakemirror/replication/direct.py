@@ -29,8 +29,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
 from lakemirror.replication.batch import Batch, BatchFile, Range
-from lakemirror.replication.changes import DELETE, INSERT, UPDATE, UPSERT
-from lakemirror.replication.schema import ROW_MARKER
+from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT
 
 MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""

@@ -11,8 +11,7 @@ the read where files are few (`docs/decisions/021-plain-find.md`).
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -25,10 +24,8 @@ from lakemirror.delta_log import Action, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.formats import quoted
 from lakemirror.replication.batch import Batch, Range
-from lakemirror.replication.schema import Column, is_widened
-
-MOST_FILES = 500
-"""Files up to which they are read as plain Parquet."""
+from lakemirror.replication.schema import Column
+from lakemirror.replication.touched_files import known_bounds, touched_files
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,15 @@ def touched(spark: SparkSession, path: str, keys: Keys) -> DataFrame:
     return _matching(spark.read.format("delta").load(path), keys)
 
 
-def touched_plainly(
-    spark: SparkSession, path: str, version: int, metadata: Mapping[str, Any], keys: Keys
-) -> PlainFiles | None:
-    """The same rows, and perhaps deleted ones, by a plain read of files; None where `plain_files` is."""
+def touched_plainly(spark: SparkSession, path: str, version: int, keys: Keys) -> PlainFiles | None:
+    """The same rows, and perhaps deleted ones, by a plain read of files; None where `touched_files` is."""
     held = {column.name.lower(): column for column in keys.before}
     read = [held[key.lower()] for key in keys.columns if key.lower() in held]
-    files = plain_files(path, version, metadata, keys.before, keys.batch)
+    try:
+        snapshot = read_snapshot(path, version)
+    except LakemirrorError:
+        return None
+    files = touched_files(snapshot, keys.before, keys.batch) if snapshot is not None else None
     if files is None or not read:
         return None
     if not files:
@@ -69,34 +68,6 @@ def touched_plainly(
     frame = spark.read.option("__globPaths__", "false").schema(schema)
     rows = frame.parquet(*(f"{path}/{add['path']}" for add in files.values()))
     return PlainFiles(_matching(rows, keys), files)
-
-
-def plain_files(
-    path: str, version: int, metadata: Mapping[str, Any], before: Sequence[Column], batch: Batch
-) -> dict[str, Action] | None:
-    """The `add` actions of the files that may hold a key of the batch, by the files' names.
-
-    None where they cannot be read as plain Parquet: where the table writes no vectors, maps or has widened columns, has
-    many files, or files without statistics.
-    """
-    configuration = metadata["configuration"]
-    if configuration.get("delta.enableDeletionVectors", "").lower() != "true":
-        return None
-    if configuration.get("delta.columnMapping.mode", "none") != "none" or is_widened(metadata["schemaString"]):
-        return None
-    try:
-        snapshot = read_snapshot(path, version)
-    except LakemirrorError:
-        return None
-    if snapshot is None:
-        return None
-    bounds = list(_bounds(before, batch))
-    adds = [add for add in snapshot.files.values() if _may_hold(add, before, bounds)]
-    names = {add["path"].rpartition("/")[2]: add for add in adds}
-    plain = all("%" not in add["path"] and ":" not in add["path"] and not add["path"].startswith("/") for add in adds)
-    if not plain or len(names) != len(adds) or len(adds) > MOST_FILES:
-        return None
-    return names if all("numRecords" in (add.get("stats") or "") for add in adds) else None
 
 
 def _matching(table: DataFrame, keys: Keys) -> DataFrame:
@@ -110,7 +81,7 @@ def _matching(table: DataFrame, keys: Keys) -> DataFrame:
     old_key = ", ".join(f"'k{i}', {old}" for i, (old, _) in enumerate(pairs))
     new_key = ", ".join(f"'k{i}', {new}" for i, (_, new) in enumerate(pairs))
     condition = F.expr(f"named_struct({old_key}) in (select named_struct({new_key}) from {keys.view})")
-    within = [_within(bounds) for bounds in _bounds(keys.before, keys.batch)]
+    within = [_within(bounds) for bounds in known_bounds(keys.before, keys.batch)]
     return table.alias("t").where(reduce(lambda a, b: a & b, within, condition) if within else condition)
 
 
@@ -122,39 +93,6 @@ def _comparable(value: str, type_: str) -> str:
     if type_ not in ("float", "double"):
         return value
     return f"if(isnan({value}), cast('NaN' as {type_}), cast({value} + cast(0 as {type_}) as {type_}))"
-
-
-def _bounds(before: Sequence[Column], batch: Batch) -> Iterable[Range]:
-    """The batch's bounds of key columns that the table already has in that type."""
-    typed = {(column.name.lower(), column.type) for column in before}
-    return (bounds for bounds in batch.ranges if (bounds.column.lower(), bounds.type) in typed)
-
-
-def _may_hold(add: Action, before: Sequence[Column], all_bounds: Iterable[Range]) -> bool:
-    """False where the file's statistics say that no key of the batch is in it."""
-    try:
-        stats = json.loads(add.get("stats") or "{}")
-    except ValueError:
-        return True
-    names = {column.name.lower(): column.name for column in before}
-    for bounds in all_bounds:
-        name = names[bounds.column.lower()]
-        low, high = stats.get("minValues", {}).get(name), stats.get("maxValues", {}).get(name)
-        nulls = stats.get("nullCount", {}).get(name, 1)
-        if bounds.nulls and nulls:
-            continue
-        if low is None or high is None:
-            continue
-        if bounds.type == "date":
-            try:
-                low, high = datetime.date.fromisoformat(low), datetime.date.fromisoformat(high)
-            except ValueError:  # a year that Python has no name for
-                continue
-        elif bounds.type not in ("smallint", "int", "bigint"):
-            continue
-        if bounds.high < low or high < bounds.low:
-            return False
-    return True
 
 
 def _within(bounds: Range) -> SparkColumn:

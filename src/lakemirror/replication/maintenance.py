@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lakemirror.delta_log import latest_commits, list_log
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.applied_record import parse_detection, sweep
+from lakemirror.replication.delta_at_work import delta_at_work
 from lakemirror.replication.table_log import read_table_log
 
 if TYPE_CHECKING:
@@ -52,18 +53,21 @@ class Maintenance:
         self._looked: dict[str, float] = {}
         self._busy_since: dict[str, int] = {}
         self._spark: SparkSession | None = None
+        self._impossible = False
 
-    def step(self, spark: SparkSession, targets: Iterable[str]) -> str | None:
-        """Starts work on one table that is due, if its time has come; returns that table. Does not wait."""
+    def step(self, session: Callable[[], SparkSession], targets: Iterable[str]) -> str | None:
+        """Starts work on one table that is due, if its time has come; returns that table. Does not wait.
+
+        `session` gives the Spark session; it may take its time to start.
+        """
         now = time.monotonic()
-        if now < self._not_before or (self._work is not None and not self._work.done()):
+        if self._impossible or now < self._not_before or (self._work is not None and not self._work.done()):
             return None
         for target in sorted(targets, key=lambda t: self._looked.get(t, 0.0)):
             statement = self._due(target, now)
             self._looked[target] = now
             if statement is not None:
-                self._spark = spark
-                self._work = self._pool.submit(self._carry_out, spark, target, statement)
+                self._work = self._pool.submit(self._carry_out, session, target, statement)
                 return target
         self._not_before = now + 5.0
         return None
@@ -100,16 +104,21 @@ class Maintenance:
         begun = self._busy_since.setdefault(target, found.version)
         return time.time() - newest.stat().st_mtime >= QUIET or found.version - begun >= COMPACT_BUSY_AFTER
 
-    def _carry_out(self, spark: SparkSession, target: str, statement: str) -> None:
+    def _carry_out(self, session_of: Callable[[], SparkSession], target: str, statement: str) -> None:
         begun = time.monotonic()
         try:
-            session = spark.newSession()
+            self._spark = session_of()
+            session = self._spark.newSession()
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
-            session.sql(statement).collect()
+            with delta_at_work(self._uri(target)):
+                session.sql(statement).collect()
             if statement.startswith("VACUUM"):
                 self._sweep_record(target)
             log.info("%s: %s", target, statement.split()[0].lower())
+        except SetupError as error:
+            self._impossible = True
+            log.warning("tables are not compacted: %s", error)
         except Exception as error:  # an apply was faster, or the engine stops: next time
             log.info("%s: %s given up: %s", target, statement.split()[0].lower(), str(error).splitlines()[0])
         finally:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,9 @@ from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
-from lakemirror.replication.apply_work import Applied, Work
+from lakemirror.replication.apply_work import Applied, Limits, Work
+from lakemirror.replication.batch import UntrueStatistics
+from lakemirror.replication.direct_table import DirectTable
 from lakemirror.replication.look import Look, applied_files
 from lakemirror.replication.moved_tables import move_here
 from lakemirror.replication.position import Manifest, Position, from_note
@@ -115,35 +117,31 @@ class Replicator:
         else:
             found.error = found.pending.error
 
-    def apply(self, spark: SparkSession, found: Look) -> tuple[Applied | None, LakemirrorError | None]:
+    def apply(self, session: Callable[[], SparkSession], found: Look) -> tuple[Applied | None, LakemirrorError | None]:
         """One commit from what a look found: what was applied, and the error of the file behind it, if any.
+
+        `session` gives this thread's Spark session; it is asked for where the batch needs one.
 
         An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
         what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
         """
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        from lakemirror.replication.changes import UntrueStatistics
-        from lakemirror.replication.mirrored_table import MirroredTable
-
         assert found.work is not None
         files, bad = self._staged(found)
         error: LakemirrorError | None = bad or found.pending.error
         staged = list(files)
-        table = MirroredTable(spark, self._storage.uri(self.target))
+        table = self._storage.uri(self.target)
+        limits = Limits(self._settings.batch_files, self._settings.batch_bytes)
         trust = True
         try:
             while files:
                 try:
-                    applied, bad = table.apply(
-                        found.work,
-                        files,
-                        self._storage.uri,
-                        most_files=self._settings.batch_files,
-                        most_bytes=self._settings.batch_bytes,
-                        trust_statistics=trust,
-                    )
+                    given = (found.work, files, self._storage.uri, limits, trust)
+                    outcome = DirectTable(table).apply(*given)
+                    if outcome is None:
+                        from lakemirror.replication.mirrored_table import MirroredTable
+
+                        outcome = MirroredTable(session(), table).apply(*given)
+                    applied, bad = outcome
                 except UntrueStatistics:
                     trust = False
                     continue
@@ -153,7 +151,9 @@ class Replicator:
                     error = refused
                     files = files[: _index(files, refused.file)]
                     continue
-                except (Py4JJavaError, PySparkException) as failure:
+                except Exception as failure:
+                    if not _is_sparks(failure):
+                        raise
                     self._check_still_there(files)
                     if len(files) > 1:
                         # which file it was is not always said: halve until one is left
@@ -166,6 +166,12 @@ class Replicator:
             return None, error
         finally:
             self._staging.clear(staged)
+
+    def made_anew(self, spark: SparkSession) -> None:
+        """Tells Delta in a JVM that runs that the table is another one than may have been at its place before."""
+        from lakemirror.replication.mirrored_table import MirroredTable
+
+        MirroredTable(spark, self._storage.uri(self.target)).forget()
 
     def _staged(self, found: Look) -> tuple[list[ChangeFile], TableError | None]:
         """The files of one batch as Spark can read them, and the error of the one behind them."""
@@ -324,6 +330,8 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
     """The Delta properties of a new mirrored table."""
     properties = {
         "delta.deletedFileRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours",
+        # versions whose files are gone cannot be read: their commits go, too
+        "delta.logRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours",
         "delta.checkpointInterval": "100",  # the others are written without Delta (decision 023)
     }
     if settings.deletion_vectors:
@@ -337,6 +345,11 @@ def column_rules(settings: Settings) -> Rules:
     """How a mirrored table's columns may grow."""
     feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
     return Rules(settings.on_type_change == "widen", settings.column_mapping, frozenset(feed))
+
+
+def _is_sparks(failure: Exception) -> bool:
+    """True for what Spark throws at a job or a statement, told without importing it."""
+    return any(kind.__name__ in ("Py4JJavaError", "PySparkException") for kind in type(failure).__mro__)
 
 
 def _unknown(failure: Exception, file: ChangeFile) -> LakemirrorError:

@@ -6,6 +6,7 @@ tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError, SetupError, TableError
 from lakemirror.landing_zone import cleanup, staging
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
@@ -53,10 +54,11 @@ class Scheduler:
         start_spark: Callable[[int], SparkSession],
         observer: Observer | None = None,
         spark: SparkSession | None = None,
+        gather: float = 0.0,
     ) -> None:
-        """`start_spark` gives the session when the first table needs one; it is told how many bytes are pending.
+        """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
-        `spark`: one that runs already.
+        `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
@@ -66,6 +68,11 @@ class Scheduler:
         self._start_spark = start_spark
         self._observer = observer
         self._spark = spark
+        self._gather = gather
+        self._applied_at: dict[TableName, float] = {}
+        self._starting = threading.Lock()
+        self._no_spark: SetupError | None = None
+        self._pending_bytes = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._dropped = DroppedTables(storage)
@@ -78,15 +85,18 @@ class Scheduler:
     def tick(self, now: float | None = None) -> int:
         """Looks at everything once and starts what there is to do; returns how many tables got work.
 
-        Does not wait for them. FileNotFoundError where the landing zone is missing, LakemirrorError
-        `storage-unavailable` where it cannot be listed: then nothing was concluded from what was not seen.
+        Does not wait for them. SetupError where Spark was needed and could not start. FileNotFoundError where the
+        landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be listed: then nothing was
+        concluded from what was not seen.
         """
+        if self._no_spark is not None:
+            raise self._no_spark
         now = time.time() if now is None else now
         self.zone = zone = scan(self._storage)
         ambiguous = collisions(zone, self._settings.default_schema)
         looks: list[tuple[TableName, Look]] = []
         for name, folder in zone.tables.items():
-            if self._busy(name):
+            if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
                 continue
             replicator = self._replicators.get(name)
             if replicator is None:
@@ -105,18 +115,20 @@ class Scheduler:
         self._forget(set(zone.tables))
         self._drop(zone)
         if looks:
-            self._ensure_spark(sum(f.entry.size for _, look in looks for f in look.pending.files))
+            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
             for name, look in looks:
                 self._submit(name, look)
         return len(looks)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no table is at work; False when the time was too short."""
+        """Waits until no table is at work; False when the time was too short. SetupError as `tick`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
                 running = list(self._running.values())
             if not running:
+                if self._no_spark is not None:
+                    raise self._no_spark
                 return True
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if left == 0.0:
@@ -151,8 +163,15 @@ class Scheduler:
 
     @property
     def spark(self) -> SparkSession | None:
-        """The session, once a table needed one."""
+        """The session, once it was needed."""
         return self._spark
+
+    def need_spark(self) -> SparkSession:
+        """The session, started where there is none yet; SetupError where that fails."""
+        with self._starting:
+            if self._spark is None:
+                self._spark = self._start_spark(self._pending_bytes)
+            return self._spark
 
     def stop(self) -> None:
         """Lets every table finish the commit it is at, and no more."""
@@ -201,6 +220,8 @@ class Scheduler:
         again: Look | None = None
         try:
             again = self._apply_once(name, look)
+        except SetupError as error:
+            self._no_spark = error  # `tick` and `wait` raise it
         except LakemirrorError as error:
             if error.code == "concurrent-commit" and races < _RACES and not self._stopping.is_set():
                 again = self._look_again(name)
@@ -221,8 +242,10 @@ class Scheduler:
     def _apply_once(self, name: TableName, look: Look) -> Look | None:
         """Applies one batch; the look to go on with, None where the table is through."""
         replicator = self._replicators[name]
-        applied, error = replicator.apply(self._session(), look)
+        applied, error = replicator.apply(self._session, look)
         if applied is not None:
+            if look.work is not None and look.work.expected is None and self._spark is not None:
+                replicator.made_anew(self._spark)
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -231,6 +254,7 @@ class Scheduler:
                 bytes=applied.manifest.bytes,
                 commit_time=applied.manifest.committed,
             )
+            self._applied_at[name] = time.monotonic()
             if self._observer is not None:
                 self._observer.applied(name, applied)
             assert look.work is not None
@@ -282,6 +306,7 @@ class Scheduler:
             if not self._busy(name):
                 self.states.pop(name)
                 self._replicators.pop(name, None)
+                self._applied_at.pop(name, None)
 
     def _drop(self, zone: Zone) -> None:
         targets = {name.target(self._settings.default_schema) for name in zone.tables}
@@ -293,18 +318,14 @@ class Scheduler:
                 self._observer.dropped(target)
         self._dropped.purge(self._settings.dropped_retention)
 
-    def _ensure_spark(self, pending_bytes: int) -> None:
-        if self._spark is None:
-            self._spark = self._start_spark(pending_bytes)
-
     def _session(self) -> SparkSession:
         """This thread's own session: its settings are ours, a user's session is left alone."""
         session: SparkSession | None = getattr(self._sessions, "session", None)
         if session is None:
+            spark = self.need_spark()
             from lakemirror.landing_zone.formats import READ_SETTINGS
 
-            assert self._spark is not None
-            session = self._spark.newSession()
+            session = spark.newSession()
             for key, value in READ_SETTINGS.items():
                 session.conf.set(key, value)
             self._sessions.session = session

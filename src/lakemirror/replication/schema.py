@@ -10,6 +10,8 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 
 ROW_MARKER = "__rowMarker__"
+INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
+"""The markers of the contract (section 3)."""
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}

@@ -8,7 +8,6 @@ clustered_again            the clustering that had to rest while column mapping 
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lakemirror.delta_log import Action, Protocol, Snapshot
+from lakemirror.delta_vectors import vector_path
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since
@@ -45,8 +45,6 @@ _MAPPING_KEYS = (
     "parquet.field.id",
     "parquet.field.nested.ids",
 )
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
 def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers: bool = False) -> Commit | None:
@@ -248,14 +246,8 @@ def vector_tombstones(snapshot: Snapshot) -> list[Action]:
 
 
 def _vector_path(vector: Mapping[str, Any] | None) -> str:
-    """The path of a vector's file relative to the table, '' for inline vectors and files elsewhere."""
-    if not vector or vector["storageType"] != "u":
-        return ""
-    text = vector["pathOrInlineDv"]
-    prefix, encoded = text[:-20], text[-20:]
-    raw = base64.b85decode(encoded.translate(str.maketrans(_Z85, _B85))).hex()
-    name = f"deletion_vector_{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}.bin"
-    return quote(f"{prefix}/{name}" if prefix else name)
+    """The path of a vector's file as the log spells it, '' for inline vectors and files elsewhere."""
+    return quote(vector_path(vector["pathOrInlineDv"])) if vector and vector["storageType"] == "u" else ""
 
 
 def _logical(physical: list[str], schema: Mapping[str, Any]) -> list[str]:

@@ -11,15 +11,15 @@ includes it: `build` sees each new state and refuses it, or finds nothing left t
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lakemirror.delta_commit import lines, put_whole
 from lakemirror.delta_log import Action, Metadata, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME
@@ -113,28 +113,6 @@ def metadata_action(metadata: Metadata, *, configuration: Mapping[str, str], sch
     return {"metaData": {**metadata.value, "configuration": dict(configuration), "schemaString": text}}
 
 
-def put_whole(path: Path, data: bytes) -> bool:
-    """Puts a file there whole, or gives back False where one is already: never a part of it, never over another."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return True
-
-
 def _put(snapshot: Snapshot, wanted: Commit) -> bool:
     version = snapshot.version + 1
     now = int(time.time() * 1000)
@@ -151,9 +129,7 @@ def _put(snapshot: Snapshot, wanted: Commit) -> bool:
     }
     if _on(snapshot, "delta.enableInCommitTimestamps"):
         info = {"inCommitTimestamp": max(now, _last_time(snapshot) + 1), **info}
-    lines: Iterable[Action] = [{"commitInfo": info}, *wanted.actions]
-    data = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines)
-    return put_whole(snapshot.log.folder / f"{version:020}.json", data.encode())
+    return put_whole(snapshot.log.folder / f"{version:020}.json", lines([{"commitInfo": info}, *wanted.actions]))
 
 
 def _on(snapshot: Snapshot, key: str) -> bool:

@@ -22,8 +22,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.replication import direct
 from lakemirror.replication.batch import Batch, next_batch
-from lakemirror.replication.find import _may_hold
 from lakemirror.replication.schema import Column
+from lakemirror.replication.touched_files import may_hold
 from lakemirror.storage import Entry
 
 MARKER = "__rowMarker__"
@@ -66,7 +66,7 @@ class Table:
         assert direct.against(batch, PLAIN, keys) is None
         folded = direct.fold(batch, keys, 4 if upsert else 0, str)
         assert folded is not None
-        held = {name: add for name, add in self.adds.items() if _may_hold(add, self.columns, batch.ranges)}
+        held = {name: add for name, add in self.adds.items() if may_hold(add, self.columns, batch.ranges)}
         found = direct.positions(str(self.folder), held, folded.clears, batch.ranges)
         assert found is not None
         for name, rows in found.items():

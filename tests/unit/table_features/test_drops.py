@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
 
+from lakemirror.delta_commit import put_whole
 from lakemirror.delta_log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import empty_commit
 from lakemirror.table_features.drop import POINTS, drop
 from lakemirror.table_features.history import clean_since, cut
-from lakemirror.table_features.log_commit import checksum_lies, commit, put_whole
+from lakemirror.table_features.log_commit import checksum_lies, commit
 from lakemirror.table_features.plan import Wish, make_plan
 from lakemirror.table_features.protocol import features_of, implied, lowest, pure, shown, without
 from lakemirror.table_features.read_back import check_unchanged

@@ -1,0 +1,73 @@
+"""Deletion vectors as files, without a JVM (Delta protocol, "Deletion Vector Format", "Deletion Vectors").
+
+deletion_vector_<uuid>.bin:  version 1 │ size, bitmap, CRC-32 │ size, bitmap, CRC-32 │ …
+bitmap:                      magic 1681511377 │ 64-bit Roaring bitmap of row numbers, portable form
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+_MAGIC = struct.pack("<i", 1681511377)
+_VERSION = b"\x01"
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+
+
+def vector_path(text: str) -> str:
+    """The path of a vector's file below the table's folder, by the descriptor's `pathOrInlineDv` (storage type u)."""
+    prefix, encoded = text[:-20], text[-20:]
+    name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(encoded.translate(str.maketrans(_Z85, _B85))))}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+def bitmap(rows: pa.Array) -> BitMap64:
+    """The bitmap of row numbers, an int64 array without NULLs."""
+    return BitMap64(array("Q", rows.to_numpy().tobytes()))
+
+
+def read_vector(table: Path, vector: Mapping[str, Any]) -> BitMap64:
+    """The rows that a deletion vector of a file's `add` action deletes.
+
+    ValueError for one that is kept in another way than beside the table's files, or is damaged.
+    """
+    if vector["storageType"] != "u":
+        raise ValueError(f"a vector of storage type {vector['storageType']!r}")
+    path = vector_path(vector["pathOrInlineDv"])
+    with (table / path).open("rb") as file:
+        file.seek(vector.get("offset") or 1)
+        (size,) = struct.unpack(">i", file.read(4))
+        data = file.read(size)
+        (checksum,) = struct.unpack(">I", file.read(4))
+    if size != vector["sizeInBytes"] or zlib.crc32(data) != checksum or data[:4] != _MAGIC:
+        raise ValueError(f"{path} holds no such vector")
+    found = BitMap64.deserialize(data[4:])
+    if len(found) != vector["cardinality"]:
+        raise ValueError(f"{path} deletes {len(found)} rows where {vector['cardinality']} are said")
+    return found
+
+
+def write_vectors(table: Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
+    """Writes bitmaps to one new file in the table's folder; what the files' `add` actions say of each."""
+    encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
+    vectors, content = [], bytearray(_VERSION)
+    for rows in bitmaps:
+        rows.run_optimize()
+        data = _MAGIC + rows.serialize()
+        vectors.append({
+            "storageType": "u", "pathOrInlineDv": encoded, "offset": len(content),
+            "sizeInBytes": len(data), "cardinality": len(rows),
+        })  # fmt: skip
+        content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    (table / vector_path(encoded)).write_bytes(content)
+    return vectors

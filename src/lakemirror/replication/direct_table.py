@@ -1,0 +1,283 @@
+"""An apply in this process, without Spark and without a JVM: the same one commit, put into the log by ourselves.
+
+    snapshot from the log ─▶ where `work` says? ─▶ batch ─▶ guards ─▶ rows by Arrow ─▶ version + 1, if it is still free
+                                                               └─▶ None: Spark's
+
+No conflict is ever judged: a commit in between takes the version, ours is not made, and another look follows. That is
+the whole of exactly-once here (`docs/decisions/024-commits-without-a-jvm.md`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakemirror import failpoints
+from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
+from lakemirror.delta_commit import lines, next_checksum, put_whole
+from lakemirror.delta_log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta_vectors import bitmap, read_vector, write_vectors
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.replication import direct, table_commit
+from lakemirror.replication.adoption import adopt, adoptable, unusual
+from lakemirror.replication.apply_work import Applied, Limits, Work
+from lakemirror.replication.batch import Batch, next_batch
+from lakemirror.replication.delta_at_work import without_delta
+from lakemirror.replication.position import current_position
+from lakemirror.replication.schema import INSERT, UPSERT, Column, from_delta, is_widened
+from lakemirror.replication.touched_files import touched_files
+
+log = logging.getLogger("lakemirror")
+
+_CLEAN_UP_EVERY = 100  # commits
+_VECTORS = "deletionVectors"
+_KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {
+    "identityColumns", _VECTORS, "vacuumProtocolCheck",
+}  # fmt: skip
+"""Features whose use, if any, the guards see in a table's metadata."""
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+
+Outcome = tuple[Applied | None, TableError | None]
+
+
+class DirectTable:
+    """One Delta table that mirrors one table folder, in a local folder."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def apply(
+        self,
+        work: Work,
+        files: Sequence[ChangeFile],
+        path_of: Callable[[str], str],
+        limits: Limits,
+        trust_statistics: bool = True,
+    ) -> Outcome | None:
+        """Applies the longest run of `files` that can be one commit, as `MirroredTable.apply`; None: Spark has to.
+
+        LakemirrorError `concurrent-commit` where the table is not where `work` says, or another commit was faster.
+        """
+        if work.replaces:
+            return None
+        with without_delta(self._path) as alone:
+            if not alone:
+                return None
+        snapshot = read_snapshot(self._path)
+        transactions = snapshot.transactions if snapshot else {}
+        found = current_position({app: txn.version for app, txn in transactions.items()})
+        table_commit.check_expected(work, found, self._path, exists=snapshot is not None)
+        before = from_delta(snapshot.metadata.value["schemaString"]) if snapshot else ()
+        batch, error = next_batch(
+            files,
+            before,
+            work.key_columns,
+            upsert_by_default=work.upsert_by_default,
+            most_files=limits.files,
+            most_bytes=limits.bytes,
+            trust_statistics=trust_statistics,
+            rules=work.rules,
+        )
+        if batch is None:
+            return None, error
+        old = dict(snapshot.metadata.value) if snapshot else {}
+        new = table_commit.metadata(old, work, batch, work.detection)
+        if against(new, snapshot) is not None:
+            return None
+        failpoints.reach("apply.before-write")
+        rows = self._rows(snapshot, work, batch, before, new, path_of)
+        if rows is None:
+            return None
+        detection = table_commit.recorded(work, batch, self._path)
+        metadata = table_commit.metadata(old or new, work, batch, detection)
+        state: list[Action] = [] if metadata == old else [{"metaData": metadata}]
+        if snapshot is None:
+            state.append(protocol_of(metadata).to_action())
+        position = table_commit.new_position(work, batch)
+        now = int(time.time() * 1000)
+        state += [
+            {"txn": {"appId": app, "version": number, "lastUpdated": now}}
+            for app, number in table_commit.transactions(position, batch).items()
+        ]
+        manifest = table_commit.manifest(work, batch, detection)
+        info = _info(snapshot, batch, manifest.to_json(), rows, now)
+        failpoints.reach("apply.before-commit")
+        version = self._commit(snapshot, [{"commitInfo": info}, *state, *rows])
+        if version is None:
+            return None
+        failpoints.reach("apply.after-commit")
+        return Applied(batch, position, manifest, version), error
+
+    def _rows(
+        self,
+        snapshot: Snapshot | None,
+        work: Work,
+        batch: Batch,
+        before: Sequence[Column],
+        metadata: Mapping[str, Any],
+        path_of: Callable[[str], str],
+    ) -> list[Action] | None:
+        """The actions of the batch's net effect, its files written; None where Spark has to do it."""
+        if not batch.rows:
+            return []
+        if adoptable(batch, metadata) is None:
+            return [{"add": add} for add in adopt(batch, self._path, path_of)]
+        if direct.against(batch, metadata, work.key_columns) is not None:
+            return None
+        default = UPSERT if work.upsert_by_default else INSERT
+        folded = direct.fold(batch, work.key_columns, default, path_of)
+        if folded is None:
+            return None
+        actions: list[Action] = []
+        if snapshot is not None and folded.clears.num_rows:
+            files = touched_files(snapshot, before, batch)
+            found = None if files is None else direct.positions(self._path, files, folded.clears, batch.ranges)
+            if files is None or found is None:
+                return None
+            try:
+                actions = delete_rows(Path(self._path), {name: files[name] for name in found}, found)
+            except (OSError, ValueError, KeyError):
+                return None
+        if folded.survivors.num_rows:
+            actions.append({"add": direct.write(self._path, batch, folded.survivors)})
+        return actions
+
+    def _commit(self, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
+        """The new version; None where the store cannot make a file whole or not at all, or Spark is at the table."""
+        version = snapshot.version + 1 if snapshot else 0
+        folder = Path(self._path) / "_delta_log"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{version:020}.json"
+        with without_delta(self._path) as alone:
+            if not alone:
+                return None
+            try:
+                put = put_whole(path, lines(actions))
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    return None
+                raise
+        if not put:
+            raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
+        ours = path.stat()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            self._write_checksum(folder, version, actions)
+        if version and version % CHECKPOINT_EVERY == 0:
+            self._write_checkpoint(version)
+        if not os.path.samestat(path.stat(), ours):
+            raise LakemirrorError("concurrent-commit", f"another engine has put its commit over version {version}")
+        return version
+
+    def _write_checksum(self, folder: Path, version: int, actions: Sequence[Action]) -> None:
+        """Also where the one before lacks, there is none: it is optional."""
+        before = json.loads((folder / f"{version - 1:020}.crc").read_bytes()) if version else {}
+        content = next_checksum(before, actions)
+        put_whole(folder / f"{version:020}.crc", json.dumps(content, separators=(",", ":")).encode())
+
+    def _write_checkpoint(self, version: int) -> None:
+        """Without it the log is only longer."""
+        try:
+            snapshot = read_snapshot(self._path, version)
+            if snapshot is not None:
+                write_checkpoint(snapshot)
+                if version % _CLEAN_UP_EVERY == 0:
+                    clean_up_log(snapshot)
+        except (LakemirrorError, OSError, ValueError) as error:
+            log.warning("%s: no checkpoint %d: %s", self._path, version, error)
+
+
+def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | None:
+    """None where the next commit of a table with this metadata can be made here, else the reason against it.
+
+    `snapshot`: the table as it is, None where it does not exist.
+    """
+    configuration = metadata["configuration"]
+    for key in ("delta.enableChangeDataFeed", "delta.appendOnly", "delta.enableTypeWidening"):
+        if configuration.get(key, "").lower() == "true":
+            return f"the table has {key}"
+    if is_widened(metadata["schemaString"]):
+        return "the table has widened columns"
+    if snapshot is not None:
+        protocol = snapshot.protocol
+        unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KNOWN
+        if unknown:
+            return f"the table has {', '.join(sorted(unknown))}"
+        vectors = configuration.get("delta.enableDeletionVectors", "").lower() == "true"
+        if vectors and _VECTORS not in (protocol.writer_features or ()):
+            return "the table's protocol has no deletion vectors"
+    return unusual(metadata)
+
+
+def protocol_of(metadata: Mapping[str, Any]) -> Protocol:
+    """The protocol of a new table, as Delta gives it."""
+    if metadata["configuration"].get("delta.enableDeletionVectors", "").lower() == "true":
+        return Protocol(3, 7, frozenset({_VECTORS}), frozenset({_VECTORS, "appendOnly", "invariants"}))
+    return Protocol(1, 2)
+
+
+def delete_rows(table: Path, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
+    """The actions that delete rows, given by their numbers, of these files (`add` actions): each is removed and added
+    again with a vector that holds its old one, or only removed where no row is left. Writes the vectors.
+
+    ValueError where an old vector cannot be read here.
+    """
+    changed = []
+    for name, numbers in rows.items():
+        add = files[name]
+        gone = bitmap(numbers)
+        old = add.get("deletionVector")
+        if old:
+            gone |= read_vector(table, old)
+        if len(gone) > (old["cardinality"] if old else 0):
+            changed.append((add, gone))
+    left = [(add, gone) for add, gone in changed if len(gone) < json.loads(add["stats"])["numRecords"]]
+    vectors = iter(write_vectors(table, [gone for _, gone in left]) if left else ())
+    now = int(time.time() * 1000)
+    kept = {id(add) for add, _ in left}
+    actions: list[Action] = []
+    for add, _ in changed:
+        remove = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+        actions.append({
+            "remove": {**remove, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+        })  # fmt: skip
+        if id(add) in kept:
+            stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False}, separators=(",", ":"))
+            actions.append({"add": {**add, "dataChange": True, "stats": stats, "deletionVector": next(vectors)}})
+    return actions
+
+
+def _info(
+    snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence[Action], now: int
+) -> dict[str, Any]:  # fmt: skip
+    """The commit's entry in the table's history."""
+    added = [action["add"] for action in rows if "add" in action]
+    metrics = {
+        "numFiles": len(added),
+        "numRemovedFiles": len(rows) - len(added),
+        "numOutputBytes": sum(add["size"] for add in added if not add.get("deletionVector")),
+        "numOutputRows": sum(json.loads(add["stats"])["numRecords"] for add in added if not add.get("deletionVector")),
+    }
+    append = batch.append_only and snapshot is not None
+    return {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append" if append else "Overwrite"},
+        **({"readVersion": snapshot.version} if snapshot else {}),
+        "isolationLevel": "Serializable",
+        "isBlindAppend": append,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "userMetadata": manifest,
+        "engineInfo": "lakemirror",
+        "txnId": str(uuid.uuid4()),
+    }

@@ -1,0 +1,128 @@
+"""What an apply's commit says beside its rows: columns, properties, position, manifest."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.metadata import LAST_UPDATE
+from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
+from lakemirror.replication.apply_work import Work
+from lakemirror.replication.batch import Batch
+from lakemirror.replication.position import Manifest, Position, as_note
+from lakemirror.replication.schema import from_delta, is_widened, needs_mapping, to_delta
+from lakemirror.replication.table_log import KEYS_PROPERTY
+
+IDENTITY_PROPERTY = "lakemirror.identity"
+FEED_PROPERTY = "lakemirror.changeDataFeed"
+MAPPING = "delta.columnMapping.mode"
+FEED = "delta.enableChangeDataFeed"
+_RETENTION = "delta.deletedFileRetentionDuration"
+
+_MOST_NOTES = 50
+
+
+def check_expected(work: Work, found: Position | None, table: str, *, exists: bool) -> None:
+    """LakemirrorError `concurrent-commit` where the table is not where `work` says, TableError `target-foreign`."""
+    if found != work.expected:
+        raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
+    if found is None and exists:
+        raise TableError("target-foreign", f"{table} holds a Delta table that lakemirror did not make")
+
+
+def new_position(work: Work, batch: Batch) -> Position:
+    """Where the table is after the batch."""
+    return Position(work.identity, work.generation, batch.files[-1].file.number)
+
+
+def recorded(work: Work, batch: Batch, table: str) -> Detection:
+    """The table's record of how files are found, with the batch's; writes the paths of those beside the table."""
+    if work.detection.strategy != LAST_UPDATE:
+        return work.detection
+    applied = AppliedPaths(table, work.detection.segments)
+    return replace(work.detection, segments=applied.with_paths(f.file.below for f in batch.files))
+
+
+def needs_mapping_first(before: Mapping[str, Any], work: Work, batch: Batch) -> bool:
+    """True where column mapping has to be on before the batch: Delta does not turn it on together with other columns,
+    nor together with rows that the change data feed shows.
+    """
+    if not any(needs_mapping(column.name) for column in batch.columns):
+        return False
+    if before:
+        return bool(before["configuration"].get(MAPPING, "none") == "none")
+    return work.properties.get(FEED) == "true"
+
+
+def transactions(position: Position, batch: Batch) -> dict[str, int]:
+    """The numbers that the commit sets, by application id: the position, and where each partition is."""
+    found = {position.app_id: position.number}
+    for item in batch.files:
+        if item.file.partition and item.file.sequence:
+            found[position.partition_app_id(item.file.partition)] = item.file.sequence
+    return found
+
+
+def metadata(before: Mapping[str, Any], work: Work, batch: Batch, detection: Detection) -> dict[str, Any]:
+    """The table's `metaData` action after the batch; `before` is empty for a new table."""
+    if not before:
+        before = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "partitionColumns": [],
+            "configuration": {},
+            "createdTime": int(time.time() * 1000),
+        }
+    configuration = {**before["configuration"], **_changed_properties(before["configuration"], work.properties)}
+    so_far = before.get("schemaString", "") if not work.replaces else ""
+    same = bool(so_far) and from_delta(so_far) == batch.columns
+    schema = so_far if same else to_delta(batch.columns, so_far)
+    if is_widened(schema):
+        configuration["delta.enableTypeWidening"] = "true"
+    if any(needs_mapping(column.name) for column in batch.columns):
+        configuration.setdefault(MAPPING, "name")
+    configuration[IDENTITY_PROPERTY] = work.identity
+    configuration[KEYS_PROPERTY] = json.dumps(list(work.key_columns))
+    configuration.pop(DETECTION_PROPERTY, None)
+    if not detection.is_plain:
+        configuration[DETECTION_PROPERTY] = detection.to_json()
+    return {**before, "schemaString": schema, "configuration": configuration}
+
+
+def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """What has to be set so that the table has the properties that the settings want.
+
+    All of a new table's. Later the change data feed and the retention follow the settings; the feed is switched off
+    only where lakemirror has switched it on.
+    """
+    if not before:
+        return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(FEED) == "true" else {})}
+    changed = {name: value for name, value in wanted.items() if name == _RETENTION and before.get(name) != value}
+    if wanted.get(FEED) == "true":
+        changed.update({FEED: "true", FEED_PROPERTY: "true"})
+    elif before.get(FEED_PROPERTY) == "true":
+        changed.update({FEED: "false", FEED_PROPERTY: "false"})
+    return changed
+
+
+def manifest(work: Work, batch: Batch, detection: Detection) -> Manifest:
+    last = batch.files[-1].file
+    return Manifest(
+        identity=work.identity,
+        first=batch.files[0].file.number,
+        last=last.number,
+        file=last.below,
+        size=last.entry.size,
+        modified=last.entry.modified,
+        key_columns=work.key_columns,
+        rows=work.rows_before + batch.rows,
+        bytes=work.bytes_before + batch.bytes,
+        committed=max(f.file.entry.modified for f in batch.files) / 1e9,
+        notes=tuple(dict.fromkeys([*work.notes_before, *(as_note(w) for w in batch.warnings)]))[:_MOST_NOTES],
+        detection=detection.to_json(),
+    )

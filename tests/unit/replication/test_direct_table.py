@@ -1,0 +1,266 @@
+"""Commits without a JVM: what the log holds, who may be faster, and what is left to Spark (contract section 9)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, put
+
+from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror.delta_checkpoint import clean_up_log
+from lakemirror.delta_log import Action, read_snapshot
+from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
+from lakemirror.replication import direct_table
+from lakemirror.replication.delta_at_work import delta_at_work, without_delta
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: Any, **__: Any) -> Any:
+        raise LakemirrorError("internal", "Spark was asked for")
+
+    monkeypatch.setattr("lakemirror.spark.start", start)
+
+
+def rows(table: Path) -> Counter[tuple[Any, ...]]:
+    """The table's rows, read from the log, the data files and the vectors alone."""
+    import pyarrow.parquet as pq
+
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    found: Counter[tuple[Any, ...]] = Counter()
+    for add in snapshot.files.values():
+        gone = read_vector(table, add["deletionVector"]) if "deletionVector" in add else ()
+        for number, row in enumerate(pq.read_table(table / add["path"]).to_pylist()):
+            if number not in gone:
+                found[tuple(row.values())] += 1
+    return found
+
+
+def sync(database: Path, **settings: Any) -> None:
+    result = MirroredDatabase(database, **settings).sync()
+    assert not result.failed and not result.started_spark, result
+
+
+def changes(ids: list[int], markers: list[int]) -> dict[str, Any]:
+    return {"id": ids, MARKER: pa.array(markers, pa.int32())}
+
+
+def test_a_table_is_made_changed_and_emptied(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1, 2, 3, 4]})
+    sync(tmp_path)
+    table = tmp_path / "Tables/t"
+    assert rows(table) == {(1,): 1, (2,): 1, (3,): 1, (4,): 1}
+    put(tmp_path, "t", 2, changes([2, 5], [2, 4]))
+    put(tmp_path, "t", 3, changes([3, 3], [2, 2]))
+    sync(tmp_path, batch_files=1)
+    assert rows(table) == {(1,): 1, (4,): 1, (5,): 1}
+    put(tmp_path, "t", 4, changes([1, 4, 5, 2], [2, 2, 2, 2]))
+    sync(tmp_path)
+    assert not rows(table)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and not snapshot.files and snapshot.version == 3
+    assert snapshot.protocol.reader_features == {"deletionVectors"}
+
+
+def test_what_readers_are_told_is_true(tmp_path: Path) -> None:
+    """Checksums equal what the log says at every version, and delta-rs reads a table without vectors."""
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, 13):
+        put(tmp_path, "t", number, changes([number, number - 1], [4, 2 if number % 3 else 4]))
+        sync(tmp_path)
+    table = tmp_path / "Tables/t"
+    for version in range(12):
+        snapshot = read_snapshot(table, version)
+        assert snapshot is not None
+        told = json.loads((table / f"_delta_log/{version:020}.crc").read_bytes())
+        vectors = [add["deletionVector"] for add in snapshot.files.values() if "deletionVector" in add]
+        assert told["numFiles"] == len(snapshot.files)
+        assert told["tableSizeBytes"] == sum(add["size"] for add in snapshot.files.values())
+        assert told["numDeletionVectorsOpt"] == len(vectors)
+        assert told["numDeletedRecordsOpt"] == sum(vector["cardinality"] for vector in vectors)
+        assert told["metadata"] == snapshot.metadata.value
+        assert {"protocol": told["protocol"]} == snapshot.protocol.to_action()
+        (txn,) = told["setTransactions"]
+        assert txn["version"] == version + 1
+    assert [path.name[:20] for path in (table / "_delta_log").glob("*.checkpoint.parquet")] == [f"{10:020}"]
+    put(tmp_path, "plain", 1, {"id": [1, 2]})
+    put(tmp_path, "plain", 2, {"id": [3], "more": ["x"]})
+    sync(tmp_path, batch_files=1, deletion_vectors=False)
+    mirror = deltalake.DeltaTable(str(tmp_path / "Tables/plain"))
+    assert mirror.version() == 1 and mirror.protocol().min_reader_version == 1
+    assert sorted(mirror.to_pyarrow_table().to_pylist(), key=str) == [
+        {"id": 1, "more": None},
+        {"id": 2, "more": None},
+        {"id": 3, "more": "x"},
+    ]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], list[str]]:
+    def arrange(place: str, act: Callable[[], Any]) -> list[str]:
+        done: list[str] = []
+
+        def reach(name: str) -> None:
+            if name == place and not done:
+                done.append(name)
+                act()
+
+        monkeypatch.setattr(failpoints, "reach", reach)
+        return done
+
+    return arrange
+
+
+@pytest.mark.parametrize("place", ["apply.before-write", "apply.before-commit"])
+def test_another_engine_is_faster(tmp_path: Path, meanwhile: Any, place: str) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    put(tmp_path, "t", 2, {"id": [2]})
+    put(tmp_path, "t", 3, {"id": [3]})
+    done = meanwhile(place, lambda: sync(tmp_path, batch_files=1))
+    sync(tmp_path)
+    assert done and rows(tmp_path / "Tables/t") == {(1,): 1, (2,): 1, (3,): 1}
+
+
+def test_a_foreign_commit_takes_the_version(tmp_path: Path, meanwhile: Any) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    table = tmp_path / "Tables/t"
+    put(tmp_path, "t", 2, {"id": [2]})
+    foreign = table / f"_delta_log/{1:020}.json"
+    content = json.dumps({"commitInfo": {"operation": "SET TBLPROPERTIES", "timestamp": 1}})
+    meanwhile("apply.before-commit", lambda: foreign.write_text(content))
+    sync(tmp_path)
+    assert foreign.read_text() == content
+    assert rows(table) == {(1,): 1, (2,): 1}
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and snapshot.version == 2
+
+
+def test_a_commit_that_another_engine_has_overwritten_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a rename does that looked for the version before ours was there."""
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    put(tmp_path, "t", 2, {"id": [2]})
+    table = tmp_path / "Tables/t"
+    other = json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}})
+    true, done = direct_table.DirectTable._write_checksum, []
+
+    def overwrite(self: Any, folder: Path, version: int, actions: list[Action]) -> None:
+        if not done:
+            done.append(version)
+            (folder / "other").write_text(other)
+            (folder / "other").replace(folder / f"{version:020}.json")
+        else:
+            true(self, folder, version, actions)
+
+    monkeypatch.setattr(direct_table.DirectTable, "_write_checksum", overwrite)
+    sync(tmp_path)
+    assert done == [1] and (table / f"_delta_log/{1:020}.json").read_text() == other
+    assert rows(table) == {(1,): 1, (2,): 1}
+
+
+def test_spark_is_asked_where_files_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put_whole(*_: Any) -> bool:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(direct_table, "put_whole", put_whole)
+    put(tmp_path, "t", 1, {"id": [1]})
+    (error,) = MirroredDatabase(tmp_path).sync().failed.values()
+    assert "Spark was asked for" in str(error)
+    assert not list((tmp_path / "Tables/t/_delta_log").iterdir())
+
+
+def test_spark_is_asked_while_it_is_at_the_table(tmp_path: Path, meanwhile: Any) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    table = str(tmp_path / "Tables/t")
+    with delta_at_work(table):
+        with without_delta(table) as alone:
+            assert not alone
+        (error,) = MirroredDatabase(tmp_path).sync().failed.values()
+        assert "Spark was asked for" in str(error)
+    begun = []
+    meanwhile("apply.before-commit", lambda: begun.append(delta_at_work(table)) or begun[0].__enter__())
+    (error,) = MirroredDatabase(tmp_path).sync().failed.values()
+    assert "Spark was asked for" in str(error) and read_snapshot(table) is None
+    begun[0].__exit__(None, None, None)
+    sync(tmp_path)
+    assert rows(tmp_path / "Tables/t") == {(1,): 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"configuration": {"delta.enableChangeDataFeed": "true"}}, "enableChangeDataFeed"),
+        ({"configuration": {"delta.appendOnly": "TRUE"}}, "appendOnly"),
+        ({"configuration": {"delta.columnMapping.mode": "name"}}, "maps"),
+        ({"configuration": {"delta.constraints.c": "id > 0"}}, "constraints"),
+        ({"partitionColumns": ["id"]}, "partitioned"),
+        ({"schemaString": '{"fields":[{"name":"id","type":"long","nullable": false,"metadata":{}}]}'}, "rules"),
+        ({"schemaString": '{"fields":[{"name":"i","type":"long","metadata":{"delta.typeChanges":[]}}]}'}, "widened"),
+    ],
+)
+def test_what_is_left_to_spark(change: dict[str, Any], why: str) -> None:
+    plain = {"configuration": {}, "schemaString": '{"type":"struct","fields":[]}', "partitionColumns": []}
+    assert direct_table.against(plain, None) is None
+    assert why in str(direct_table.against({**plain, **change}, None))
+
+
+@pytest.mark.parametrize("feature", ["rowTracking", "inCommitTimestamp", "v2Checkpoint", "clustering", "somethingNew"])
+def test_features_that_ask_something_of_a_commit_are_left_to_spark(tmp_path: Path, feature: str) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+                             "writerFeatures": ["deletionVectors", feature]}}  # fmt: skip
+    (tmp_path / f"Tables/t/_delta_log/{1:020}.json").write_text(json.dumps(protocol) + "\n")
+    snapshot = read_snapshot(tmp_path / "Tables/t")
+    assert snapshot is not None and feature in str(direct_table.against(snapshot.metadata.value, snapshot))
+
+
+def test_vectors_of_any_size_come_back(tmp_path: Path) -> None:
+    sets = [{0}, set(range(100_000)), {7, 70_000, 2**33}, set(range(0, 200_000, 3))]
+    vectors = write_vectors(tmp_path, [bitmap(pa.array(sorted(each))) for each in sets])
+    assert [set(read_vector(tmp_path, vector)) for vector in vectors] == sets
+    assert len(list(tmp_path.iterdir())) == 1
+    path = tmp_path / vector_path(vectors[0]["pathOrInlineDv"])
+    data = bytearray(path.read_bytes())
+    data[vectors[2]["offset"] + 10] ^= 1
+    path.write_bytes(data)
+    for wrong in (vectors[2], {**vectors[0], "cardinality": 2}, {**vectors[0], "storageType": "i"}):
+        with pytest.raises(ValueError, match=r"vector|rows"):
+            read_vector(tmp_path, wrong)
+
+
+def test_an_old_log_is_cleaned_up_to_what_young_versions_need(tmp_path: Path) -> None:
+    for number in range(1, 36):
+        put(tmp_path, "t", number, {"id": [number]})
+    sync(tmp_path, batch_files=1)
+    log = tmp_path / "Tables/t/_delta_log"
+    old = time.time() - 31 * 86_400
+    for path in log.iterdir():
+        if path.name[:20].isdigit() and int(path.name[:20]) <= 25:
+            os.utime(path, (old, old))
+    snapshot = read_snapshot(tmp_path / "Tables/t")
+    assert snapshot is not None and clean_up_log(snapshot) == 20
+    assert min(int(p.name[:20]) for p in log.iterdir() if p.name[:20].isdigit()) == 20
+    for version in range(20, 35):
+        then = read_snapshot(tmp_path / "Tables/t", version)
+        assert then is not None and len(then.files) == version + 1
+    put(tmp_path, "t", 36, {"id": [36]})
+    sync(tmp_path)
+    assert len(rows(tmp_path / "Tables/t")) == 36
