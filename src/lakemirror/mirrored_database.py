@@ -129,8 +129,8 @@ class MirroredDatabase:
         """Applies what arrives until `stop` is set; then finishes the commits at work and returns.
 
         Reacts at once while files arrive, and within `settings.poll_idle` after a rest. Errors as for `sync`; a store
-        that does not answer is waited for. A `mirroring.json` that changes is read again, but for what concerns Spark; while it is invalid, nothing is
-        applied and the status says so.
+        that does not answer is waited for. A `mirroring.json` that changes is read again, but for what concerns Spark;
+        while it is invalid, nothing is applied and the status says so.
         """
         stop = stop or threading.Event()
         start_spark = partial(self._start_spark, long_lived=True)
