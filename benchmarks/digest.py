@@ -5,6 +5,7 @@ The same SQL runs in Spark, DataFusion and DuckDB: integers alone, nothing that 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,19 @@ def sql(source: str, extra: Sequence[str] = ()) -> str:
 def numbers(row: Sequence[Any]) -> list[int]:
     """A result row as integers, the sum over nothing as 0."""
     return [int(value or 0) for value in row]
+
+
+def duckdb_with(extension: str) -> Any:
+    """A connection with an extension that was installed as a package, never fetched here."""
+    import duckdb
+
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    spec = importlib.util.find_spec(f"duckdb_extension_{extension}")
+    if spec is None or spec.origin is None:
+        raise ImportError(f"the extension {extension} is not installed")
+    connection.execute(f"load '{next(Path(spec.origin).parent.rglob('*.duckdb_extension'))}'")
+    connection.execute("set TimeZone = 'UTC'")
+    return connection
 
 
 def expected(load: Sequence[Path], changes: Sequence[Path], extra: Sequence[str] = ()) -> list[int]:

@@ -50,19 +50,15 @@ class Question:
 
 
 class Mirror:
-    """A mirrored database and a session that several of them may share."""
-
-    session: Any = None
+    """A mirrored database; Spark starts in this process when an apply needs it, and stays."""
 
     def __init__(self, folder: Path) -> None:
-        from lakemirror import MirroredDatabase, spark
-        from lakemirror.settings import Settings
+        from lakemirror import MirroredDatabase
 
-        if Mirror.session is None:
-            Mirror.session = spark.start(Settings().with_environment())
         self.folder = folder
         self.zone = folder / "Files/LandingZone"
-        self._database = MirroredDatabase(folder, spark=Mirror.session)
+        self.zone.mkdir(parents=True)
+        self._database = MirroredDatabase(folder)
         self._number = 0
 
     def put(self, *files: Path) -> None:
@@ -169,12 +165,12 @@ def _columns(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
 
 
 QUESTIONS = {
-    "rows": Question("rows of the table, 1,000 changes", (100_000, 300_000, 1_000_000, 3_000_000),
-                     (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000), _rows),
+    "rows": Question("rows of the table, 1,000 changes", (100_000, 500_000, 1_000_000, 5_000_000),
+                     (1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000), _rows),
     "changes": Question("changes in the file, 300,000 rows", (1, 100, 1_000, 10_000, 100_000),
                         (1, 100, 10_000, 100_000, 1_000_000), _changes),
     "tables": Question("table folders", (1, 10, 100, 1_000), (1, 10, 100, 1_000, 10_000), _tables),
-    "commits": Question("commits of the table, 100 changes each", (1, 10, 30, 100),
+    "commits": Question("commits of the table, 100 changes each", (1, 10, 100, 1_000),
                         (1, 10, 100, 1_000, 5_000), _commits),
     "columns": Question("columns, 20,000 rows, 1,000 changes", (5, 20, 100, 200), (5, 50, 100, 200, 500), _columns),
 }  # fmt: skip

@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks import process
 from benchmarks.environments import Missing, ensure
 from benchmarks.peers import PEERS
+from benchmarks.reader import Reader
 from benchmarks.scenarios import SCENARIOS, Data, Size
 
 REPOSITORY = Path(__file__).parent.parent
@@ -90,7 +91,7 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
     hopeless: set[tuple[str, str]] = set()
     begun = time.monotonic()
     took: dict[tuple[str, str], float] = {}
-    with tempfile.TemporaryDirectory(prefix="lakemirror-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="lakemirror-bench-") as place, _reader() as reader:
         data: dict[str, Path] = {}
         for number, scenario, peer in plan.cells():
             if (number, scenario, peer) in done or (scenario, peer) in hopeless:
@@ -101,7 +102,8 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
                 result: dict[str, Any] = {"left_out": f"the time budget of {plan.budget:.0f} s is used up"}
             else:
                 started = time.monotonic()
-                result = _cell(scenario, peer, pythons[peer], data, plan, Path(place), min(plan.limit, left))
+                limit = min(plan.limit, left)
+                result = _cell(scenario, peer, pythons[peer], data, plan, Path(place), limit, reader)
                 took[scenario, peer] = time.monotonic() - started
                 say("  " + brief(result))
             if "failed" in result or "missing" in result:
@@ -129,8 +131,9 @@ def _python(peer: str, say: Callable[[str], None]) -> Python | Missing:
 
 
 def _cell(
-    scenario: str, peer: str, python: Python | Missing, data: dict[str, Path], plan: Plan, place: Path, limit: float
-) -> dict[str, Any]:
+    scenario: str, peer: str, python: Python | Missing, data: dict[str, Path], plan: Plan, place: Path, limit: float,
+    reader: Reader | None,
+) -> dict[str, Any]:  # fmt: skip
     if isinstance(python, Missing):
         return {"missing": str(python)}
     try:
@@ -140,9 +143,45 @@ def _cell(
         return {"failed": f"the data could not be made: {type(error).__name__}: {error}"[:300]}
     folder = Path(tempfile.mkdtemp(prefix="peer-", dir=place))
     try:
-        return measure(*python, [scenario, peer, str(data[scenario]), str(folder / "tables")], limit)
+        result = measure(*python, [scenario, peer, str(data[scenario]), str(folder / "tables")], limit)
+        return result if reader is None else read_by(reader, result, fresh=SCENARIOS[scenario].compares_reading)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_by(reader: Reader, result: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
+    """The result with what Delta Spark finds in the peer's table, and how long it takes; as it is for other formats."""
+    asked = result.pop("delta", None)
+    if asked is None:
+        return result
+    try:
+        found = reader.read(**asked, fresh=fresh)
+    except RuntimeError as error:
+        return {"failed": f"Delta Spark cannot read its table: {error}"[:300]}
+    result |= {"read": round(found["read"], 3), "right": result["right"] and found["digest"] == result["digest"]}
+    if fresh:
+        result.setdefault("extra", {})["read to fresh"] = found["read"] / found["fresh"]
+    return result
+
+
+@contextlib.contextmanager
+def _reader() -> Iterator[Reader | None]:
+    """The reader of Delta tables; None where there is no Java."""
+    try:
+        python, variables = ensure("")
+    except Missing:
+        yield None
+        return
+    reader = Reader(python, _environment(variables), REPOSITORY)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 
 
 def _make(scenario: str, size: Size, store: Path) -> Path:
@@ -155,15 +194,13 @@ def _make(scenario: str, size: Size, store: Path) -> Path:
 
 def measure(python: Path, variables: Mapping[str, str], arguments: Sequence[str], limit: float) -> dict[str, Any]:
     """Runs the worker; what it printed and its peak memory, or why there is nothing. Ends it after `limit` seconds."""
-    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(
             [str(python), "-m", "benchmarks.worker", *arguments],
             stdout=out,
             stderr=err,
             cwd=REPOSITORY,
-            env=environment,
+            env=_environment(variables),
         )
         peak = process.Peak(child.pid)
         try:

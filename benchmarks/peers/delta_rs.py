@@ -50,6 +50,9 @@ class DeltaRs(Peer):
     def commits(self, table: str) -> int:
         return DeltaTable(self._path(table)).version() + 1
 
+    def delta_table(self, table: str) -> Path:
+        return self.folder / table
+
     def _path(self, table: str) -> str:
         return str(self.folder / table)
 

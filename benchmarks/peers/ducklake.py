@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-
-import duckdb
 
 from benchmarks import digest
 from benchmarks.peers.peer import KEY, MARKER, Peer
@@ -19,13 +16,7 @@ class DuckLake(Peer):
 
     def start(self, pending: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._duck = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        spec = importlib.util.find_spec("duckdb_extension_ducklake")
-        if spec is None or spec.origin is None:
-            raise ImportError("the extension ducklake is not installed")
-        extension = next(Path(spec.origin).parent.rglob("*.duckdb_extension"))
-        self._duck.execute(f"load '{extension}'")
-        self._duck.execute("set TimeZone = 'UTC'")
+        self._duck = digest.duckdb_with("ducklake")
         self._duck.execute(
             f"attach 'ducklake:{self.folder / 'catalog.db'}' as lake (data_path '{self.folder / 'data'}')"
         )

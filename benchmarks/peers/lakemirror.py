@@ -32,39 +32,41 @@ CSV = {
     },
 }
 
-_SHORT_RUN_BYTES = 256 * 1024**2  # as MirroredDatabase itself chooses the JVM's flags
-
 
 class Lakemirror(Peer):
-    """All tables in one mirrored database, default settings."""
+    """All tables in one mirrored database, default settings. A session is started before only where text needs one."""
 
     folds = True
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self._spark: Any = None
         self._next: dict[str, int] = {}
 
     def start(self, pending: int) -> None:
         (self.folder / "Files/LandingZone").mkdir(parents=True, exist_ok=True)
-        self.spark: Any = spark.start(Settings().with_environment(), short=pending <= _SHORT_RUN_BYTES)
+        MirroredDatabase(self.folder).sync()  # an engine that runs and has found nothing yet
 
     def offer(self, work: Work) -> None:
         for table, files in work.items():
-            place = self.inbox(table, csv=files[0].suffix == ".csv")
+            csv = files[0].suffix == ".csv"
+            place = self.inbox(table, csv=csv)
+            if csv and self._spark is None:
+                self._spark = spark.start(Settings().with_environment(), short=True)
             for file in files:
                 number = self._next[table] = self._next.get(table, 0) + 1
                 shutil.copyfile(file, place / f"{number:020}{file.suffix}")
 
     def load(self, work: Work) -> None:
-        result = MirroredDatabase(self.folder, spark=self.spark).sync()
+        result = MirroredDatabase(self.folder, spark=self._spark).sync()
         if result.failed:
             raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
 
     append = upsert = load
 
     def digest(self, table: str, extra: Sequence[str] = ()) -> list[int]:
-        source = f"delta.`{self.folder / 'Tables' / table}`"
-        return digest.numbers(self.spark.sql(digest.sql(source, extra)).collect()[0])
+        query = digest.sql(f"delta_scan('{self.delta_table(table)}')", extra)
+        return digest.numbers(digest.duckdb_with("delta").execute(query).fetchone())
 
     def commits(self, table: str) -> int:
         return len(list((self.folder / "Tables" / table / "_delta_log").glob("*[0-9].json")))
@@ -81,7 +83,7 @@ class Lakemirror(Peer):
 
     def follow(self, table: str, stop: threading.Event, applied: Callable[[int], None]) -> None:
         told = _Told(applied, stop)
-        MirroredDatabase(self.folder, spark=self.spark).run(stop, told)
+        MirroredDatabase(self.folder, spark=self._spark).run(stop, told)
         if told.error is not None:
             raise told.error
 
@@ -101,10 +103,8 @@ class Lakemirror(Peer):
         self.offer({table: [file]})
         return self.command(), self.folder / "Tables" / table / FIRST_COMMIT
 
-    def rewritten(self, table: str) -> str:
-        writer = self.spark.read.format("delta").load(str(self.folder / "Tables" / table)).coalesce(4).write
-        writer.format("delta").mode("overwrite").save(str(self.folder / "Tables" / "fresh"))
-        return "fresh"
+    def delta_table(self, table: str) -> Path:
+        return self.folder / "Tables" / table
 
 
 class _Told:

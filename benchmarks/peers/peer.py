@@ -104,8 +104,8 @@ class Peer(ABC):
         command = [sys.executable, "-m", "benchmarks.append_once", type(self).__module__, type(self).__name__]
         return [*command, str(self.folder), table, str(file)], self.folder / table / FIRST_COMMIT
 
-    def rewritten(self, table: str) -> str | None:
-        """The name of a fresh copy of a table, to compare reading with; None where it cannot make one."""
+    def delta_table(self, table: str) -> Path | None:
+        """Where a table lies that Delta Spark can read; None for another format."""
         return None
 
 

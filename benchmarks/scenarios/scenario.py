@@ -76,6 +76,7 @@ class Scenario(ABC):
     name: str
     title: str
     headline: ClassVar[str] = "time"
+    compares_reading: ClassVar[bool] = False  # with a copy that was just written
     peers: tuple[str, ...]
     small: Size
     full: Size
@@ -101,7 +102,15 @@ def costs(peer: Peer, meter: Meter, given: int, data: Data, tables: Sequence[str
         "files": len(disk),
         "disk": sum(file.stat().st_size for file in disk if file.exists()),
         "commits": None if None in commits else sum(commits),  # type: ignore[arg-type]
-        "read": round(read_seconds(peer, tables[0]), 3),
+        **_read(peer, tables[0], data.extra),
         "digest": digests[0],
         "right": all(digest == list(data.expected) for digest in digests),
     }
+
+
+def _read(peer: Peer, table: str, extra: Sequence[str]) -> dict[str, Any]:
+    """What the runner has Delta Spark read, or else what the peer's own reader takes."""
+    place = peer.delta_table(table)
+    if place is not None:
+        return {"delta": {"table": str(place), "extra": list(extra)}}
+    return {"read": round(read_seconds(peer, table), 3)}

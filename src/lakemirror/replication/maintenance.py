@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakemirror.delta_log import latest_commits, list_log
+from lakemirror.delta_log import latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.applied_record import parse_detection, sweep
 from lakemirror.replication.delta_at_work import delta_at_work
@@ -36,6 +36,7 @@ _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
 _GROUP = "lakemirror-maintenance"
+_SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what compaction aims at, bytes
 
 
 class Maintenance:
@@ -110,6 +111,8 @@ class Maintenance:
             self._spark = session_of()
             session = self._spark.newSession()
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+            for key, size in file_sizes(self._uri(target)).items():
+                session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
             session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
             with delta_at_work(self._uri(target)):
                 session.sql(statement).collect()
@@ -131,6 +134,16 @@ class Maintenance:
         found = read_table_log(table)
         if found is not None:
             sweep(table, parse_detection(found.detection, target).segments, self._retention_hours * 3600)
+
+
+def file_sizes(table: str) -> dict[str, int]:
+    """Delta's settings for compaction, in bytes: an eighth of the table a file, so that several cores read it and what
+    is large enough is not written again each time; at most Delta's own gibibyte.
+    """
+    snapshot = read_snapshot(table)
+    total = sum(int(add["size"]) for add in snapshot.files.values()) if snapshot is not None else 0
+    largest = min(max(total // 8, _SMALLEST_FILE), _LARGEST_FILE)
+    return {"maxFileSize": largest, "minFileSize": largest // 2}
 
 
 def commits_since_compaction(table: str) -> int:
