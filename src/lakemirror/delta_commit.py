@@ -15,19 +15,22 @@ from typing import Any
 
 from lakemirror.delta_log import Action
 
+_MOST_TRANSACTIONS = 100  # in a checksum file, as Delta has it
 
-def put_whole(path: Path, data: bytes) -> bool:
-    """Puts a file there whole, or gives back False where one is already: never a part of it, never over another."""
+
+def put_whole(path: Path, data: bytes) -> os.stat_result | None:
+    """Puts a file there whole, never a part of it, never over another: which file it is, None where one is already."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            ours = os.fstat(file.fileno())
         try:
             os.link(temporary, path)
         except FileExistsError:
-            return False
+            return None
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -35,7 +38,7 @@ def put_whole(path: Path, data: bytes) -> bool:
         os.fsync(folder)
     finally:
         os.close(folder)
-    return True
+    return ours
 
 
 def lines(actions: Iterable[Action]) -> bytes:
@@ -46,10 +49,10 @@ def lines(actions: Iterable[Action]) -> bytes:
 def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[str, Any]:
     """The content of a version's checksum file from that of the version before and the actions in between.
 
-    `before` may be empty for the first commit. What is optional and would need the whole state is left out.
+    `before` is empty for the first commit. What it lacks of the optional fields is lacking from then on.
     """
     value = {key: before[key] for key in ("metadata", "protocol") if key in before}
-    size, files = before.get("tableSizeBytes", 0), before.get("numFiles", 0)
+    size, files = (before["tableSizeBytes"], before["numFiles"]) if before else (0, 0)
     rows, vectors = before.get("numDeletedRecordsOpt", 0), before.get("numDeletionVectorsOpt", 0)
     txns = {each["appId"]: each for each in before.get("setTransactions") or []}
     domains = {each["domain"]: each for each in before.get("domainMetadata") or []}
@@ -68,14 +71,20 @@ def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[
         for kind, key in (("metaData", "metadata"), ("protocol", "protocol")):
             if kind in action:
                 value[key] = action[kind]
+    optional = {
+        "numDeletedRecordsOpt": rows,
+        "numDeletionVectorsOpt": vectors,
+        "setTransactions": list(txns.values()),
+        "domainMetadata": [domain for domain in domains.values() if not domain.get("removed")],
+    }
+    expire = "delta.setTransactionRetentionDuration" in value["metadata"].get("configuration", {})
+    if expire or len(txns) > _MOST_TRANSACTIONS:
+        del optional["setTransactions"]
     return {
         **value,
         "tableSizeBytes": size,
         "numFiles": files,
-        "numDeletedRecordsOpt": rows,
-        "numDeletionVectorsOpt": vectors,
         "numMetadata": 1,
         "numProtocol": 1,
-        "setTransactions": list(txns.values()),
-        "domainMetadata": [domain for domain in domains.values() if not domain.get("removed")],
+        **{key: content for key, content in optional.items() if not before or key in before},
     }

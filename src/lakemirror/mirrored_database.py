@@ -90,7 +90,7 @@ class MirroredDatabase:
         """One pass: applies every complete, contiguous change file that is there now, and returns what it did.
 
         Starts Spark only where something needs it. Never raises for a single table's sake. LakemirrorError
-        `database-missing`, or SetupError where Spark cannot start.
+        `database-missing`. Where Spark cannot start, the tables that need it have a SetupError as theirs.
         """
         begun = time.monotonic()
         collected = _Collector(observer)

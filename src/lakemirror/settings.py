@@ -60,7 +60,9 @@ class Settings:
     )
     poll_idle: float = _setting(1.0, "Seconds between two looks when nothing has arrived for a while.")
     retry_limit: float = _setting(300.0, "Longest pause in seconds between two tries at a table that cannot go on.")
-    maintenance: bool = _setting(True, "Compact small files and remove unused ones in idle time (run only).")
+    maintenance: bool = _setting(
+        True, "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files."
+    )
     # Spark
     master: str = _setting("", "Spark master; empty: local[*].")
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")

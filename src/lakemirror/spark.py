@@ -67,11 +67,12 @@ def start(settings: Settings, *, short: bool = False, verbose: bool = False) -> 
     SetupError `java-missing`, `jars-missing`, `spark-failed`, or `spark-unsupported` for an active session without
     Delta.
     """
-    session = _active()
-    if session is None and not _within_spark_submit():
-        session = _new(settings, short=short, verbose=verbose)
-    elif session is None:
-        session = _of_spark_submit(settings)
+    with _starting:
+        session = _active()
+        if session is None and not _within_spark_submit():
+            session = _new(settings, short=short, verbose=verbose)
+        elif session is None:
+            session = _of_spark_submit(settings)
     _check_delta(session)
     return session
 
@@ -156,6 +157,7 @@ def _combine(key: str, ours: str, theirs: str) -> str:
 
 
 _own: dict[str, Any] = {}
+_starting = threading.Lock()
 
 
 def _new(settings: Settings, *, short: bool, verbose: bool) -> SparkSession:

@@ -40,7 +40,13 @@ _ROWS_AT_ONCE = 256 * 1024
 _AT_ONCE = 4  # files that are read at the same time
 _INDEXED = 32  # columns with statistics, Delta's own number
 _SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
-_RULES = ('"nullable":false', "delta.invariants", "delta.generationExpression", "delta.identity.")
+_RULES = (
+    '"nullable":false',
+    "delta.invariants",
+    "delta.generationExpression",
+    "delta.identity.",
+    "__CHAR_VARCHAR_TYPE_STRING",
+)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
@@ -76,7 +82,6 @@ def adopt(
     `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
     """
     names = [f"part-{place:05}-{uuid.uuid4()}-c000.parquet" for place in range(len(batch.files))]
-    Path(table).mkdir(parents=True, exist_ok=True)
     try:
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
             return list(
@@ -127,7 +132,7 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
 
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
     """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
-    columns = columns[:_INDEXED]
+    columns = [column for column in columns[:_INDEXED] if arrow_type(column.type) is not None]
     counted, nulls = 0, {column.name: 0 for column in columns}
     bounds: dict[str, list[Any]] = {column.name: [] for column in columns if column.type in _BOUNDED}
     for batch in batches:

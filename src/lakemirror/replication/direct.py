@@ -29,7 +29,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
 from lakemirror.replication.batch import Batch, BatchFile, Range
-from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT
+from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
 
 MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
@@ -39,6 +39,8 @@ _MOST_BYTES = 512 << 20  # of its columns in memory
 _MOST_KEYS_READ = 10_000_000  # rows of the table whose keys are read here; Spark's cores read more
 _AT_ONCE = 4  # files that are read at the same time
 _ROWS_AT_ONCE = 64 * 1024
+_ROWS_A_GROUP = 256 * 1024
+_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # what tells Spark 3 that days before 1582 mean what they say
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _ORDERED = ("smallint", "int", "bigint", "date")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
@@ -142,13 +144,13 @@ def positions(
         return None
 
 
-def write(table: str, batch: Batch, rows: pa.Table) -> Action:
-    """Writes rows as one data file of the table; its `add` action."""
+def write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
+    """Writes rows as one data file of the table, whose columns are given; its `add` action."""
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stats = json.dumps(statistics_of(rows.to_batches(), batch.columns))
-    pq.write_table(rows, path, compression="snappy", store_schema=False)
+    stats = json.dumps(statistics_of(rows.to_batches(), columns))
+    rows = rows.replace_schema_metadata(_CALENDAR)
+    pq.write_table(rows, path, compression="snappy", store_schema=False, row_group_size=_ROWS_A_GROUP)
     found = path.stat()
     return {
         "path": name,
@@ -181,7 +183,7 @@ def _read(
             return None
         rows.validate(full=True)
         marker = _markers(rows, default)
-        kept = {name: _cast(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
+        kept = {name: exactly(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
     except (pa.ArrowException, OSError, ValueError):
@@ -204,7 +206,7 @@ def _convertible(column: FileColumn, type_: str | None) -> bool:
     return pa.types.is_null(kind) or kept_type(column) == type_
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Times without zone are UTC, nanoseconds are cut (contract section 6). ArrowInvalid for what does not fit."""
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")

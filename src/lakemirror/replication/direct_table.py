@@ -25,7 +25,7 @@ import pyarrow as pa
 from lakemirror import failpoints
 from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
 from lakemirror.delta_commit import lines, next_checksum, put_whole
-from lakemirror.delta_log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta_log import Action, Protocol, Snapshot, read_commit, read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, write_vectors
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -46,6 +46,12 @@ _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "gen
     "identityColumns", _VECTORS, "vacuumProtocolCheck",
 }  # fmt: skip
 """Features whose use, if any, the guards see in a table's metadata."""
+_SWITCHES = (
+    "delta.enableChangeDataFeed",
+    "delta.appendOnly",
+    "delta.enableTypeWidening",
+    "delta.compatibility.symlinkFormatManifest.enabled",
+)
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 
 Outcome = tuple[Applied | None, TableError | None]
@@ -96,7 +102,12 @@ class DirectTable:
         if against(new, snapshot) is not None:
             return None
         failpoints.reach("apply.before-write")
-        rows = self._rows(snapshot, work, batch, before, new, path_of)
+        if snapshot is None:
+            Path(self._path).mkdir(parents=True, exist_ok=True)
+        try:
+            rows = self._rows(snapshot, work, batch, before, new, path_of)
+        except FileNotFoundError as failure:
+            raise LakemirrorError("concurrent-commit", f"{self._path} has left its place") from failure
         if rows is None:
             return None
         detection = table_commit.recorded(work, batch, self._path)
@@ -113,7 +124,7 @@ class DirectTable:
         manifest = table_commit.manifest(work, batch, detection)
         info = _info(snapshot, batch, manifest.to_json(), rows, now)
         failpoints.reach("apply.before-commit")
-        version = self._commit(snapshot, [{"commitInfo": info}, *state, *rows])
+        version = put_commit(self._path, snapshot, [{"commitInfo": info}, *state, *rows])
         if version is None:
             return None
         failpoints.reach("apply.after-commit")
@@ -150,51 +161,99 @@ class DirectTable:
             except (OSError, ValueError, KeyError):
                 return None
         if folded.survivors.num_rows:
-            actions.append({"add": direct.write(self._path, batch, folded.survivors)})
+            actions.append({"add": direct.write(self._path, batch.columns, folded.survivors)})
         return actions
 
-    def _commit(self, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
-        """The new version; None where the store cannot make a file whole or not at all, or Spark is at the table."""
-        version = snapshot.version + 1 if snapshot else 0
-        folder = Path(self._path) / "_delta_log"
+
+def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
+    """Makes these actions the version after `snapshot`'s, with checksum and checkpoint; that version.
+
+    None where the store cannot make a file whole or not at all, or Delta in this process is at the table.
+    LakemirrorError `concurrent-commit` where another commit is at that version, or the table has left its place.
+    """
+    version = snapshot.version + 1 if snapshot else 0
+    folder = Path(table) / "_delta_log"
+    if snapshot is None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{version:020}.json"
-        with without_delta(self._path) as alone:
-            if not alone:
-                return None
-            try:
-                put = put_whole(path, lines(actions))
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    return None
-                raise
-        if not put:
-            raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
-        ours = path.stat()
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            self._write_checksum(folder, version, actions)
-        if version and version % CHECKPOINT_EVERY == 0:
-            self._write_checkpoint(version)
-        if not os.path.samestat(path.stat(), ours):
-            raise LakemirrorError("concurrent-commit", f"another engine has put its commit over version {version}")
-        return version
-
-    def _write_checksum(self, folder: Path, version: int, actions: Sequence[Action]) -> None:
-        """Also where the one before lacks, there is none: it is optional."""
-        before = json.loads((folder / f"{version - 1:020}.crc").read_bytes()) if version else {}
-        content = next_checksum(before, actions)
-        put_whole(folder / f"{version:020}.crc", json.dumps(content, separators=(",", ":")).encode())
-
-    def _write_checkpoint(self, version: int) -> None:
-        """Without it the log is only longer."""
+    path = folder / f"{version:020}.json"
+    with without_delta(table) as alone:
+        if not alone:
+            return None
         try:
-            snapshot = read_snapshot(self._path, version)
-            if snapshot is not None:
-                write_checkpoint(snapshot)
-                if version % _CLEAN_UP_EVERY == 0:
-                    clean_up_log(snapshot)
-        except (LakemirrorError, OSError, ValueError) as error:
-            log.warning("%s: no checkpoint %d: %s", self._path, version, error)
+            ours = put_whole(path, lines(actions))
+        except FileNotFoundError as error:
+            raise LakemirrorError("concurrent-commit", f"{table} has left its place") from error
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return None
+            raise
+    if ours is None:
+        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
+    _check_ours(path, ours)
+    checksum = _write_checksum(folder, snapshot, version, actions)
+    try:
+        _check_ours(path, ours)
+        if version and version % CHECKPOINT_EVERY == 0:
+            _write_checkpoint(table, version)
+            _check_ours(path, ours)
+    except LakemirrorError:
+        if checksum is not None:
+            checksum.unlink(missing_ok=True)
+        if version and version % CHECKPOINT_EVERY == 0:
+            (folder / f"{version:020}.checkpoint.parquet").unlink(missing_ok=True)
+            _write_checkpoint(table, version)  # of what is there now
+        raise
+    return version
+
+
+def _check_ours(path: Path, ours: os.stat_result) -> None:
+    """A commit that looked for its version before ours was there may have been renamed over it since."""
+    try:
+        if os.path.samestat(path.stat(), ours):
+            return
+    except FileNotFoundError:
+        pass
+    raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
+
+
+def _write_checksum(
+    folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]
+) -> Path | None:  # fmt: skip
+    """Where the version before has none that belongs to it, there is none here: it is optional."""
+    path = folder / f"{version:020}.crc"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        before: dict[str, Any] = {}
+        if snapshot is not None:
+            before = json.loads((folder / f"{snapshot.version:020}.crc").read_bytes())
+            if not _belongs(before, snapshot):
+                return None
+        content = json.dumps(next_checksum(before, actions), separators=(",", ":"))
+        return path if put_whole(path, content.encode()) else None
+    return None
+
+
+def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
+    info = snapshot.commit_infos.get(snapshot.version)
+    if info is None:
+        commit = read_commit(snapshot.log.commits[snapshot.version])
+        info = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
+    return (
+        checksum.get("txnId") == info.get("txnId")
+        and checksum["metadata"] == snapshot.metadata.value
+        and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
+    )
+
+
+def _write_checkpoint(table: str, version: int) -> None:
+    """Without it the log is only longer."""
+    try:
+        snapshot = read_snapshot(table, version)
+        if snapshot is not None:
+            write_checkpoint(snapshot)
+            if version % _CLEAN_UP_EVERY == 0:
+                clean_up_log(snapshot)
+    except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s: no checkpoint %d: %s", table, version, error)
 
 
 def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | None:
@@ -203,13 +262,17 @@ def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | Non
     `snapshot`: the table as it is, None where it does not exist.
     """
     configuration = metadata["configuration"]
-    for key in ("delta.enableChangeDataFeed", "delta.appendOnly", "delta.enableTypeWidening"):
+    for key in _SWITCHES:
         if configuration.get(key, "").lower() == "true":
             return f"the table has {key}"
+    if configuration.get("delta.universalFormat.enabledFormats"):
+        return "the table is kept in other formats, too"
     if is_widened(metadata["schemaString"]):
         return "the table has widened columns"
     if snapshot is not None:
         protocol = snapshot.protocol
+        if protocol.reader > 3 or protocol.writer > 7:
+            return f"the table's protocol is ({protocol.reader}, {protocol.writer})"
         unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KNOWN
         if unknown:
             return f"the table has {', '.join(sorted(unknown))}"

@@ -7,12 +7,13 @@ where both touch the same files Delta lets one of them try again.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakemirror.delta_log import latest_commits, list_log, read_snapshot
+from lakemirror.delta_log import Action, latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.applied_record import parse_detection, sweep
 from lakemirror.replication.delta_at_work import delta_at_work
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
-COMPACT_AFTER = 20
-"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while."""
+COMPACT_AFTER = 100
+"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while. Its
+small files have become larger ones by then (`small_files.py`); what is left are rows that vectors delete."""
 
-COMPACT_BUSY_AFTER = 200
+COMPACT_BUSY_AFTER = 500
 """Commits after which a table is due that never rests."""
 
 QUIET = 5.0
@@ -55,6 +57,7 @@ class Maintenance:
         self._busy_since: dict[str, int] = {}
         self._spark: SparkSession | None = None
         self._impossible = False
+        self._stopping = threading.Event()
 
     def step(self, session: Callable[[], SparkSession], targets: Iterable[str]) -> str | None:
         """Starts work on one table that is due, if its time has come; returns that table. Does not wait.
@@ -79,6 +82,7 @@ class Maintenance:
 
     def stop(self) -> None:
         """Gives up the work at hand; nothing of it is half done."""
+        self._stopping.set()
         if self._spark is not None and self._work is not None and not self._work.done():
             self._spark.sparkContext.cancelJobGroup(_GROUP)
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -114,6 +118,8 @@ class Maintenance:
             for key, size in file_sizes(self._uri(target)).items():
                 session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
             session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
+            if self._stopping.is_set():
+                return
             with delta_at_work(self._uri(target)):
                 session.sql(statement).collect()
             if statement.startswith("VACUUM"):
@@ -147,11 +153,12 @@ def file_sizes(table: str) -> dict[str, int]:
 
 
 def commits_since_compaction(table: str) -> int:
-    """How many commits the table has had since its last OPTIMIZE, counted up to COMPACT_AFTER."""
+    """How many commits the table has had since Delta's last OPTIMIZE, counted up to COMPACT_AFTER."""
     count = 0
     for _, actions in latest_commits(table):
-        operation = next((a["commitInfo"].get("operation") for a in actions if "commitInfo" in a), None)
-        if operation == "OPTIMIZE" or count >= COMPACT_AFTER:
+        info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        ours = info.get("engineInfo") == "lakemirror"
+        if (info.get("operation") == "OPTIMIZE" and not ours) or count >= COMPACT_AFTER:
             break
         count += 1
     return count

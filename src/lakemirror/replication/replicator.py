@@ -30,6 +30,7 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned,
 from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.replication import small_files
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import UntrueStatistics
@@ -64,6 +65,7 @@ class Replicator:
         self._reasons: dict[str, str] = {}
         self._staging = Staging(storage)
         self._metadata: tuple[str, TableMetadata] | None = None
+        self._merged_at: int | None = None
 
     def look(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> Look:
         """What there is to do. With `mark` the folder gets its identity marker where it has none.
@@ -160,12 +162,20 @@ class Replicator:
                         files = files[: len(files) // 2]
                         continue
                     raise _unknown(failure, files[0]) from failure
-                if bad is not None:
-                    error = bad
-                return applied, error
+                if applied is not None and self._merged_at is None:
+                    self._merged_at = max(0, applied.version - 1)
+                return applied, bad or error
             return None, error
         finally:
             self._staging.clear(staged)
+
+    def tidy_up(self, found: Look, version: int) -> None:
+        """Merges the table's small files every so many commits; `version` is that of the last one."""
+        before, self._merged_at = self._merged_at, version
+        if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
+            return
+        merged = small_files.merge_small_files(self._storage.uri(self.target), found.metadata.key_columns)
+        log.debug("%s: %d small files became one", self.name, merged)
 
     def made_anew(self, spark: SparkSession) -> None:
         """Tells Delta in a JVM that runs that the table is another one than may have been at its place before."""
@@ -328,10 +338,13 @@ class Replicator:
 
 def table_properties(settings: Settings) -> Mapping[str, str]:
     """The Delta properties of a new mirrored table."""
+    hours = settings.retention_in_days * 24
+    # Spark reads fractions of seconds, and of nothing else
+    retention = f"interval {hours:g} hours" if hours == int(hours) else f"interval {round(hours * 3600)} seconds"
     properties = {
-        "delta.deletedFileRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours",
+        "delta.deletedFileRetentionDuration": retention,
         # versions whose files are gone cannot be read: their commits go, too
-        "delta.logRetentionDuration": f"interval {settings.retention_in_days * 24:g} hours",
+        "delta.logRetentionDuration": retention,
         "delta.checkpointInterval": "100",  # the others are written without Delta (decision 023)
     }
     if settings.deletion_vectors:

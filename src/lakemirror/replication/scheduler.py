@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakemirror.errors import LakemirrorError, SetupError, TableError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import cleanup, staging
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
@@ -71,7 +71,6 @@ class Scheduler:
         self._gather = gather
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
-        self._no_spark: SetupError | None = None
         self._pending_bytes = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
@@ -85,12 +84,9 @@ class Scheduler:
     def tick(self, now: float | None = None) -> int:
         """Looks at everything once and starts what there is to do; returns how many tables got work.
 
-        Does not wait for them. SetupError where Spark was needed and could not start. FileNotFoundError where the
-        landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be listed: then nothing was
-        concluded from what was not seen.
+        Does not wait for them. FileNotFoundError where the landing zone is missing, LakemirrorError
+        `storage-unavailable` where it cannot be listed: then nothing was concluded from what was not seen.
         """
-        if self._no_spark is not None:
-            raise self._no_spark
         now = time.time() if now is None else now
         self.zone = zone = scan(self._storage)
         ambiguous = collisions(zone, self._settings.default_schema)
@@ -121,14 +117,12 @@ class Scheduler:
         return len(looks)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no table is at work; False when the time was too short. SetupError as `tick`."""
+        """Waits until no table is at work; False when the time was too short."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._lock:
                 running = list(self._running.values())
             if not running:
-                if self._no_spark is not None:
-                    raise self._no_spark
                 return True
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if left == 0.0:
@@ -220,8 +214,6 @@ class Scheduler:
         again: Look | None = None
         try:
             again = self._apply_once(name, look)
-        except SetupError as error:
-            self._no_spark = error  # `tick` and `wait` raise it
         except LakemirrorError as error:
             if error.code == "concurrent-commit" and races < _RACES and not self._stopping.is_set():
                 again = self._look_again(name)
@@ -262,6 +254,8 @@ class Scheduler:
             replicator.retire(look)
             if look.pending.files and error is None:
                 return look
+            if not look.pending.behind:
+                replicator.tidy_up(look, applied.version)
         if replicator.quarantine(look, error):
             return self._look_again(name)
         if error is not None:

@@ -23,6 +23,7 @@ FEED_PROPERTY = "lakemirror.changeDataFeed"
 MAPPING = "delta.columnMapping.mode"
 FEED = "delta.enableChangeDataFeed"
 _RETENTION = "delta.deletedFileRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
 
 _MOST_NOTES = 50
 
@@ -102,7 +103,8 @@ def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) ->
     """
     if not before:
         return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(FEED) == "true" else {})}
-    changed = {name: value for name, value in wanted.items() if name == _RETENTION and before.get(name) != value}
+    follow = (_RETENTION, *([_LOG_RETENTION] if _LOG_RETENTION in before else []))
+    changed = {name: wanted[name] for name in follow if name in wanted and before.get(name) != wanted[name]}
     if wanted.get(FEED) == "true":
         changed.update({FEED: "true", FEED_PROPERTY: "true"})
     elif before.get(FEED_PROPERTY) == "true":

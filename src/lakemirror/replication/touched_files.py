@@ -33,7 +33,14 @@ def touched_files(snapshot: Snapshot, before: Sequence[Column], batch: Batch) ->
     plain = all("%" not in add["path"] and ":" not in add["path"] and not add["path"].startswith("/") for add in adds)
     if not plain or len(names) != len(adds) or len(adds) > MOST_FILES:
         return None
-    return names if all("numRecords" in (add.get("stats") or "") for add in adds) else None
+    return names if all(_counted(add) for add in adds) else None
+
+
+def _counted(add: Action) -> bool:
+    try:
+        return isinstance(json.loads(add.get("stats") or "{}").get("numRecords"), int)
+    except (ValueError, AttributeError):
+        return False
 
 
 def known_bounds(before: Sequence[Column], batch: Batch) -> Iterable[Range]:

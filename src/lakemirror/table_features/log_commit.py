@@ -129,7 +129,8 @@ def _put(snapshot: Snapshot, wanted: Commit) -> bool:
     }
     if _on(snapshot, "delta.enableInCommitTimestamps"):
         info = {"inCommitTimestamp": max(now, _last_time(snapshot) + 1), **info}
-    return put_whole(snapshot.log.folder / f"{version:020}.json", lines([{"commitInfo": info}, *wanted.actions]))
+    path = snapshot.log.folder / f"{version:020}.json"
+    return put_whole(path, lines([{"commitInfo": info}, *wanted.actions])) is not None
 
 
 def _on(snapshot: Snapshot, key: str) -> bool:

@@ -117,6 +117,7 @@ def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
         entry = Entry(path.name, path.stat().st_size, 1)
         files.append(BatchFile(ChangeFile(entry, 1, found), tuple(file_columns(found))))
     both = Batch(tuple(files), (Column("a", "bigint"), Column("s", "string")), True)
+    (tmp_path / "table").mkdir()
     with pytest.raises(TableError) as raised:
         adopt(both, str(tmp_path / "table"), lambda name: str(tmp_path / name))
     assert (raised.value.code, raised.value.file) == ("file-unreadable", "bad.parquet")

@@ -71,7 +71,7 @@ class Table:
         assert found is not None
         for name, rows in found.items():
             self.deleted[name] |= set(rows.to_pylist())
-        add = direct.write(str(self.folder), batch, folded.survivors)
+        add = direct.write(str(self.folder), batch.columns, folded.survivors)
         self.adds[add["path"]], self.deleted[add["path"]] = add, set()
         self.columns = batch.columns
 
@@ -196,7 +196,7 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     batch = made([change_file(tmp_path, 1, rows)], ("day",))
     folded = direct.fold(batch, ("day",), 0, str)
     assert folded is not None
-    add = direct.write(str(tmp_path), batch, folded.survivors)
+    add = direct.write(str(tmp_path), batch.columns, folded.survivors)
     stats = json.loads(add["stats"])
     assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
     found = direct.positions(str(tmp_path), {"x": add}, folded.clears, batch.ranges)

@@ -18,8 +18,10 @@ from tests.landing import MARKER, declare, put
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta_checkpoint import clean_up_log
-from lakemirror.delta_log import Action, read_snapshot
+from lakemirror.delta_commit import next_checksum
+from lakemirror.delta_log import read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
+from lakemirror.errors import SetupError
 from lakemirror.replication import direct_table
 from lakemirror.replication.delta_at_work import delta_at_work, without_delta
 
@@ -150,29 +152,100 @@ def test_a_foreign_commit_takes_the_version(tmp_path: Path, meanwhile: Any) -> N
     assert snapshot is not None and snapshot.version == 2
 
 
+@pytest.mark.parametrize("place", ["put_whole", "_write_checksum", "_write_checkpoint"])
 def test_a_commit_that_another_engine_has_overwritten_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """As a rename does that looked for the version before ours was there."""
+    """As a rename does that looked for the version before ours was there: at every moment after our link."""
+    for number in range(1, 11):
+        put(tmp_path, "t", number, {"id": [number]})
+    sync(tmp_path, batch_files=1)
+    put(tmp_path, "t", 11, {"id": [11]})
+    log = tmp_path / "Tables/t/_delta_log"
+    metadata = json.loads((log / f"{9:020}.crc").read_bytes())["metadata"]
+    configuration = {**metadata["configuration"], "delta.appendOnly": "false"}
+    info = {"operation": "SET TBLPROPERTIES", "timestamp": 1, "txnId": "theirs"}
+    other = [{"commitInfo": info}, {"metaData": {**metadata, "configuration": configuration}}]
+    true, done = getattr(direct_table, place), []
+
+    def overwrite(*given: Any) -> Any:
+        found = true(*given)
+        if not done:
+            done.append(True)
+            (log / "other").write_text("".join(json.dumps(action) + "\n" for action in other))
+            (log / "other").replace(log / f"{10:020}.json")
+        return found
+
+    monkeypatch.setattr(direct_table, place, overwrite)
+    sync(tmp_path)
+    assert done and "theirs" in (log / f"{10:020}.json").read_text()
+    assert rows(tmp_path / "Tables/t") == {(number,): 1 for number in range(1, 12)}
+    for version in (10, 11):
+        replayed = read_snapshot(tmp_path / "Tables/t", version)
+        assert replayed is not None and replayed.metadata.configuration == configuration
+        assert len(replayed.files) == version
+        told = log / f"{version:020}.crc"
+        assert not told.exists() or json.loads(told.read_bytes())["metadata"] == replayed.metadata.value
+
+
+def test_a_table_that_leaves_its_place_meanwhile_is_not_made_anew(tmp_path: Path, meanwhile: Any) -> None:
+    declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1]})
     sync(tmp_path)
+    put(tmp_path, "t", 2, changes([1, 2], [2, 4]))
+    table, aside = tmp_path / "Tables/t", tmp_path / "aside"
+    done = meanwhile("apply.before-commit", lambda: table.rename(aside))
+    MirroredDatabase(tmp_path).sync()
+    assert done and not (table / f"_delta_log/{1:020}.json").exists()
+    assert rows(aside) == {(1,): 1}
+
+
+def test_optional_parts_of_a_checksum_that_are_not_known_stay_out() -> None:
+    first = next_checksum({}, [
+        {"metaData": {"configuration": {}}}, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"txn": {"appId": "a", "version": 1}}, {"add": {"size": 5}},
+    ])  # fmt: skip
+    assert (first["numFiles"], first["setTransactions"]) == (1, [{"appId": "a", "version": 1}])
+    lacking = {key: first[key] for key in first if key not in ("setTransactions", "numDeletionVectorsOpt")}
+    then = next_checksum(lacking, [{"txn": {"appId": "b", "version": 1}}, {"add": {"size": 7}}])
+    assert (then["numFiles"], then["tableSizeBytes"]) == (2, 12)
+    assert "setTransactions" not in then and "numDeletionVectorsOpt" not in then and "numDeletedRecordsOpt" in then
+    many = [{"txn": {"appId": str(number), "version": 1}} for number in range(101)]
+    assert "setTransactions" not in next_checksum(first, many)
+    expiring = {"metaData": {"configuration": {"delta.setTransactionRetentionDuration": "interval 1 day"}}}
+    assert "setTransactions" not in next_checksum(first, [expiring])
+
+
+def test_retention_follows_the_settings_in_a_form_that_spark_reads(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path, retention_in_days=1.3)
     put(tmp_path, "t", 2, {"id": [2]})
-    table = tmp_path / "Tables/t"
-    other = json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}})
-    true, done = direct_table.DirectTable._write_checksum, []
 
-    def overwrite(self: Any, folder: Path, version: int, actions: list[Action]) -> None:
-        if not done:
-            done.append(version)
-            (folder / "other").write_text(other)
-            (folder / "other").replace(folder / f"{version:020}.json")
-        else:
-            true(self, folder, version, actions)
+    def told() -> tuple[str, str]:
+        snapshot = read_snapshot(tmp_path / "Tables/t")
+        assert snapshot is not None
+        of = snapshot.metadata.configuration
+        return of["delta.deletedFileRetentionDuration"], of["delta.logRetentionDuration"]
 
-    monkeypatch.setattr(direct_table.DirectTable, "_write_checksum", overwrite)
-    sync(tmp_path)
-    assert done == [1] and (table / f"_delta_log/{1:020}.json").read_text() == other
-    assert rows(table) == {(1,): 1, (2,): 1}
+    assert told() == ("interval 112320 seconds",) * 2
+    sync(tmp_path, retention_in_days=30)
+    assert told() == ("interval 720 hours",) * 2
+
+
+def test_one_table_that_spark_cannot_help_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any, **__: Any) -> Any:
+        raise SetupError("java-missing", "there is no Java here")
+
+    monkeypatch.setattr("lakemirror.spark.start", start)
+    put(tmp_path, "good", 1, {"id": [1]})
+    put(tmp_path, "zebra", 1, {"id": [1]})
+    declare(tmp_path, "needy", ["id"])
+    put(tmp_path, "needy", 1, changes([1, 2], [0, 7]))
+    result = MirroredDatabase(tmp_path).sync()
+    assert {name: error.code for name, error in result.failed.items()} == {"needy": "java-missing"}
+    assert {name for name, table in result.tables.items() if table.commits} == {"good", "zebra"}
 
 
 def test_spark_is_asked_where_files_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +283,15 @@ def test_spark_is_asked_while_it_is_at_the_table(tmp_path: Path, meanwhile: Any)
         ({"configuration": {"delta.appendOnly": "TRUE"}}, "appendOnly"),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, "maps"),
         ({"configuration": {"delta.constraints.c": "id > 0"}}, "constraints"),
+        ({"configuration": {"delta.universalFormat.enabledFormats": "iceberg"}}, "other formats"),
         ({"partitionColumns": ["id"]}, "partitioned"),
+        (
+            {
+                "schemaString": '{"fields":[{"name":"n","type":"string","nullable":true,"metadata":'
+                '{"__CHAR_VARCHAR_TYPE_STRING":"varchar(3)"}}]}'
+            },
+            "rules",
+        ),
         ({"schemaString": '{"fields":[{"name":"id","type":"long","nullable": false,"metadata":{}}]}'}, "rules"),
         ({"schemaString": '{"fields":[{"name":"i","type":"long","metadata":{"delta.typeChanges":[]}}]}'}, "widened"),
     ],
@@ -249,7 +330,7 @@ def test_vectors_of_any_size_come_back(tmp_path: Path) -> None:
 def test_an_old_log_is_cleaned_up_to_what_young_versions_need(tmp_path: Path) -> None:
     for number in range(1, 36):
         put(tmp_path, "t", number, {"id": [number]})
-    sync(tmp_path, batch_files=1)
+    sync(tmp_path, batch_files=1, maintenance=False)
     log = tmp_path / "Tables/t/_delta_log"
     old = time.time() - 31 * 86_400
     for path in log.iterdir():

@@ -1,0 +1,132 @@
+"""Small data files become one, sorted by key, without Spark: what many small applies leave behind.
+
+    snapshot ─▶ small files ─▶ their living rows ─▶ one file ─▶ a commit that changes no data, if its version is free
+
+Large files, and those with many deleted rows, are compaction's, which needs Spark (`maintenance.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror import failpoints
+from lakemirror.delta_log import Action, Snapshot, read_snapshot
+from lakemirror.delta_vectors import read_vector
+from lakemirror.errors import LakemirrorError
+from lakemirror.replication.adoption import arrow_type
+from lakemirror.replication.direct import exactly, write
+from lakemirror.replication.direct_table import against, put_commit
+from lakemirror.replication.schema import Column, from_delta
+
+log = logging.getLogger("lakemirror")
+
+EVERY = 32
+"""Commits of a table after which its small files are looked at."""
+
+AT_LEAST = 16
+"""Small files that are worth a commit."""
+
+LARGEST = 8 << 20
+"""Bytes of a small file."""
+
+_MOST_BYTES = 64 << 20  # of small files that become one at once
+
+
+def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
+    """How many files became one; 0 where there was nothing to do, or somebody else commits at this moment.
+
+    Never raises for the table's sake: it can be read and changed without it.
+    """
+    try:
+        snapshot = read_snapshot(table)
+        if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
+            return 0
+        files = _small(snapshot)
+        columns = from_delta(snapshot.metadata.value["schemaString"])
+        if len(files) < AT_LEAST or any(arrow_type(column.type) is None for column in columns):
+            return 0
+        rows = _sorted(pa.concat_tables([_living(Path(table), add, columns) for add in files]), key_columns)
+        now = int(time.time() * 1000)
+        actions: list[Action] = [{"remove": _removed(add, now)} for add in files]
+        if rows.num_rows:
+            actions.append({"add": {**write(table, columns, rows), "dataChange": False}})
+        failpoints.reach("merge.before-commit")
+        version = put_commit(table, snapshot, [{"commitInfo": _info(snapshot, actions, now)}, *actions])
+        return len(files) if version is not None else 0
+    except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError) as error:
+        log.info("%s: small files stay: %s", table, error)
+        return 0
+
+
+def _small(snapshot: Snapshot) -> list[Action]:
+    """The smallest files, as many as fit into one."""
+    small = sorted((add for add in snapshot.files.values() if add["size"] <= LARGEST), key=lambda add: int(add["size"]))
+    found, size = [], 0
+    for add in small:
+        size += add["size"]
+        if size > _MOST_BYTES or "%" in add["path"] or ":" in add["path"]:
+            break
+        found.append(add)
+    return found
+
+
+def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column]) -> pa.Table:
+    """The rows of a file that no vector deletes, in the table's columns. ArrowInvalid for what does not fit them."""
+    with pq.ParquetFile(table / add["path"], coerce_int96_timestamp_unit="us") as file:
+        rows = file.read(use_threads=False)
+    if rows.num_rows != json.loads(add["stats"])["numRecords"]:
+        raise ValueError(f"{add['path']} has another number of rows than the log says")
+    if vector := add.get("deletionVector"):
+        gone = read_vector(table, vector)
+        rows = rows.take(pa.array([number for number in range(rows.num_rows) if number not in gone], pa.int64()))
+    names = {name.lower(): name for name in rows.column_names}
+    held = {column: names.get(column.name.lower()) for column in columns}
+    return pa.table({
+        column.name: pa.nulls(rows.num_rows, arrow_type(column.type))
+        if name is None
+        else exactly(rows[name], arrow_type(column.type))
+        for column, name in held.items()
+    })  # fmt: skip
+
+
+def _sorted(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+    """By key, so that a row group's statistics tell what is not in it."""
+    names = {name.lower(): name for name in rows.column_names}
+    keys = [(names[key.lower()], "ascending") for key in key_columns if key.lower() in names]
+    with contextlib.suppress(pa.ArrowException):  # a type without an order
+        return rows.sort_by(keys) if keys else rows
+    return rows
+
+
+def _removed(add: Mapping[str, Any], now: int) -> dict[str, Any]:
+    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    return {**kept, "deletionTimestamp": now, "dataChange": False, "extendedFileMetadata": True}
+
+
+def _info(snapshot: Snapshot, actions: Sequence[Action], now: int) -> dict[str, Any]:
+    added = [action["add"] for action in actions if "add" in action]
+    return {
+        "timestamp": now,
+        "operation": "OPTIMIZE",
+        "operationParameters": {"predicate": "[]", "zOrderBy": "[]", "auto": True},
+        "readVersion": snapshot.version,
+        "isolationLevel": "SnapshotIsolation",
+        "isBlindAppend": False,
+        "operationMetrics": {
+            "numAddedFiles": str(len(added)),
+            "numRemovedFiles": str(len(actions) - len(added)),
+            "numAddedBytes": str(sum(add["size"] for add in added)),
+        },
+        "engineInfo": "lakemirror",
+        "txnId": str(uuid.uuid4()),
+    }

@@ -1,0 +1,141 @@
+"""Small files become one: the same rows, sorted by key, without Spark and beside other engines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.landing import declare, put
+from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+
+from lakemirror import failpoints
+from lakemirror.delta_log import read_snapshot
+from lakemirror.replication import small_files
+from lakemirror.replication.small_files import AT_LEAST, merge_small_files
+
+__all__ = ["no_spark"]
+
+
+def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
+    declare(database, "t", ["id"])
+    for number in range(1, count + 1):
+        put(database, "t", number, changes([number, number * 7 % 20, 100 + number], [4, 2, 0]))
+    sync(database, batch_files=1, **settings)
+    return database / "Tables/t"
+
+
+def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    before, version = rows(table), len(list((table / "_delta_log").glob("*[0-9].json")))
+    assert merge_small_files(str(table), ["ID"]) == AT_LEAST
+    assert rows(table) == before
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and snapshot.version == version
+    (add,) = snapshot.files.values()
+    ids = pq.read_table(table / add["path"])["id"].to_pylist()
+    assert ids == sorted(ids) and not add["dataChange"]
+    told = json.loads((table / f"_delta_log/{version:020}.crc").read_bytes())
+    assert (told["numFiles"], told["numDeletionVectorsOpt"], told["tableSizeBytes"]) == (1, 0, add["size"])
+    assert merge_small_files(str(table), ["id"]) == 0, "one is enough"
+    put(tmp_path, "t", AT_LEAST + 1, changes([101, 500], [2, 4]))
+    sync(tmp_path)
+    before.subtract({(101,): 1, (500,): -1})
+    assert rows(table) == +before
+    then = read_snapshot(table, version - 1)
+    assert then is not None and len(then.files) == AT_LEAST
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 2, 4])), min_size=1, max_size=4),
+             min_size=1, max_size=6),
+    st.booleans(),
+)  # fmt: skip
+def test_merged_or_not_the_table_is_the_same(
+    tmp_path_factory: Any, files: list[list[tuple[int, int]]], vectors: bool
+) -> None:
+    merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_files, "AT_LEAST", 1)
+        for database in (merged, plain):
+            declare(database, "t", ["id"])
+            for number, rows_ in enumerate(files, 1):
+                put(database, "t", number, changes([key for key, _ in rows_], [marker for _, marker in rows_]))
+                sync(database)
+                if database is merged:
+                    merge_small_files(str(database / "Tables/t"), ["id"] if vectors else [])
+    assert rows(merged / "Tables/t") == rows(plain / "Tables/t")
+
+
+def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
+    moment = dt.datetime(2024, 2, 29, 12, 34, 56, 789123, tzinfo=dt.timezone.utc)
+    full = {
+        "s": pa.array(["ä", None]), "n": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "d": pa.array([moment.date(), None]), "t": pa.array([moment, None], pa.timestamp("us", "UTC")),
+        "x": pa.array([float("nan"), -0.0]), "f": pa.array([1.5, None], pa.float32()), "b": pa.array([True, None]),
+        "raw": pa.array([b"\x00", None]), "h": pa.array([1, None], pa.int16()),
+    }  # fmt: skip
+    for number in range(1, AT_LEAST + 1):
+        put(tmp_path, "t", number, {"id": [1, None], **(full if number > 3 else {})})
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    columns = ["id", *full]
+
+    def bag() -> list[str]:
+        snapshot = read_snapshot(table)
+        assert snapshot is not None
+        parts = [pq.read_table(table / add["path"]).to_pylist() for add in snapshot.files.values()]
+        return sorted(repr([row.get(column) for column in columns]) for part in parts for row in part)
+
+    before = bag()
+    assert merge_small_files(str(table), ["id"]) == AT_LEAST
+    assert bag() == before
+
+
+def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before, version = rows(table), AT_LEAST
+    content = json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}})
+
+    def reach(name: str) -> None:
+        if name == "merge.before-commit":
+            (table / f"_delta_log/{version:020}.json").write_text(content)
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    assert merge_small_files(str(table), ["id"]) == 0
+    assert (table / f"_delta_log/{version:020}.json").read_text() == content
+    assert rows(table) == before
+
+
+def test_a_file_that_is_not_what_the_log_says_stays(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    data = next(table.glob("part-*.parquet"))
+    pq.write_table(pq.read_table(data).slice(0, 0), data)
+    assert merge_small_files(str(table), ["id"]) == 0
+    data.unlink()
+    assert merge_small_files(str(table), ["id"]) == 0
+    assert merge_small_files(str(tmp_path / "none"), ["id"]) == 0
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    monkeypatch.setattr(small_files, "EVERY", 20)
+    table = many(tmp_path, 22, maintenance=wanted)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and (len(snapshot.files) == 1) is wanted
+    many_more = tmp_path / "again"
+    table = many(many_more, 19)
+    put(many_more, "t", 20, {"id": [1]})
+    sync(many_more)
+    put(many_more, "t", 21, {"id": [1]})
+    sync(many_more)  # by another process: it has not seen the commits before
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1
