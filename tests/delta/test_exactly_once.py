@@ -54,7 +54,8 @@ def ways(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return true(self, *given) if (others if _inside else ours) == "direct" else None
 
     monkeypatch.setattr(DirectTable, "apply", apply)
-    monkeypatch.setattr("lakemirror.replication.direct_table.without_delta", lambda _: nullcontext(True))
+    for module in ("direct_table", "direct_commit"):
+        monkeypatch.setattr(f"lakemirror.replication.{module}.without_delta", lambda _: nullcontext(True))
 
 
 @pytest.mark.parametrize("kind", ["append", "mixed"])

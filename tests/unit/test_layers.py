@@ -44,7 +44,10 @@ def test_who_imports_whom(folder: str, forbidden: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("module", "user"),
-    [("lakemirror.replication.delta_transaction", "mirrored_table.py"), ("lakemirror.delta_commit", "direct_table.py")],
+    [
+        ("lakemirror.replication.delta_transaction", "mirrored_table.py"),
+        ("lakemirror.delta_commit", "direct_commit.py"),
+    ],
 )
 def test_one_module_each_commits_with_spark_and_without(module: str, user: str) -> None:
     assert [p.name for p in (PACKAGE / "replication").glob("*.py") if module in imports(p)] == [user]

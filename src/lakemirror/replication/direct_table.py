@@ -9,11 +9,8 @@ the whole of exactly-once here (`docs/decisions/024-commits-without-a-jvm.md`).
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
-from lakemirror.delta_commit import lines, next_checksum, put_whole
-from lakemirror.delta_log import Action, Protocol, Snapshot, read_commit, read_snapshot
+from lakemirror.delta_log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, write_vectors
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -34,13 +29,14 @@ from lakemirror.replication.adoption import adopt, adoptable, unusual
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import Batch, next_batch
 from lakemirror.replication.delta_at_work import without_delta
+from lakemirror.replication.direct_commit import put_commit
 from lakemirror.replication.position import current_position
 from lakemirror.replication.schema import INSERT, UPSERT, Column, from_delta, is_widened
 from lakemirror.replication.touched_files import touched_files
 
 log = logging.getLogger("lakemirror")
 
-_CLEAN_UP_EVERY = 100  # commits
+
 _VECTORS = "deletionVectors"
 _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {
     "identityColumns", _VECTORS, "vacuumProtocolCheck",
@@ -52,7 +48,7 @@ _SWITCHES = (
     "delta.enableTypeWidening",
     "delta.compatibility.symlinkFormatManifest.enabled",
 )
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+
 
 Outcome = tuple[Applied | None, TableError | None]
 
@@ -163,97 +159,6 @@ class DirectTable:
         if folded.survivors.num_rows:
             actions.append({"add": direct.write(self._path, batch.columns, folded.survivors)})
         return actions
-
-
-def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
-    """Makes these actions the version after `snapshot`'s, with checksum and checkpoint; that version.
-
-    None where the store cannot make a file whole or not at all, or Delta in this process is at the table.
-    LakemirrorError `concurrent-commit` where another commit is at that version, or the table has left its place.
-    """
-    version = snapshot.version + 1 if snapshot else 0
-    folder = Path(table) / "_delta_log"
-    if snapshot is None:
-        folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{version:020}.json"
-    with without_delta(table) as alone:
-        if not alone:
-            return None
-        try:
-            ours = put_whole(path, lines(actions))
-        except FileNotFoundError as error:
-            raise LakemirrorError("concurrent-commit", f"{table} has left its place") from error
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                return None
-            raise
-    if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
-    _check_ours(path, ours)
-    checksum = _write_checksum(folder, snapshot, version, actions)
-    try:
-        _check_ours(path, ours)
-        if version and version % CHECKPOINT_EVERY == 0:
-            _write_checkpoint(table, version)
-            _check_ours(path, ours)
-    except LakemirrorError:
-        if checksum is not None:
-            checksum.unlink(missing_ok=True)
-        if version and version % CHECKPOINT_EVERY == 0:
-            (folder / f"{version:020}.checkpoint.parquet").unlink(missing_ok=True)
-            _write_checkpoint(table, version)  # of what is there now
-        raise
-    return version
-
-
-def _check_ours(path: Path, ours: os.stat_result) -> None:
-    """A commit that looked for its version before ours was there may have been renamed over it since."""
-    try:
-        if os.path.samestat(path.stat(), ours):
-            return
-    except FileNotFoundError:
-        pass
-    raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
-
-
-def _write_checksum(
-    folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]
-) -> Path | None:  # fmt: skip
-    """Where the version before has none that belongs to it, there is none here: it is optional."""
-    path = folder / f"{version:020}.crc"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        before: dict[str, Any] = {}
-        if snapshot is not None:
-            before = json.loads((folder / f"{snapshot.version:020}.crc").read_bytes())
-            if not _belongs(before, snapshot):
-                return None
-        content = json.dumps(next_checksum(before, actions), separators=(",", ":"))
-        return path if put_whole(path, content.encode()) else None
-    return None
-
-
-def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
-    info = snapshot.commit_infos.get(snapshot.version)
-    if info is None:
-        commit = read_commit(snapshot.log.commits[snapshot.version])
-        info = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    return (
-        checksum.get("txnId") == info.get("txnId")
-        and checksum["metadata"] == snapshot.metadata.value
-        and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
-    )
-
-
-def _write_checkpoint(table: str, version: int) -> None:
-    """Without it the log is only longer."""
-    try:
-        snapshot = read_snapshot(table, version)
-        if snapshot is not None:
-            write_checkpoint(snapshot)
-            if version % _CLEAN_UP_EVERY == 0:
-                clean_up_log(snapshot)
-    except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s: no checkpoint %d: %s", table, version, error)
 
 
 def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | None:

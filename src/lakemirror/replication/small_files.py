@@ -25,7 +25,8 @@ from lakemirror.delta_vectors import read_vector
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.adoption import arrow_type
 from lakemirror.replication.direct import exactly, write
-from lakemirror.replication.direct_table import against, put_commit
+from lakemirror.replication.direct_commit import put_commit
+from lakemirror.replication.direct_table import against
 from lakemirror.replication.schema import Column, from_delta
 
 log = logging.getLogger("lakemirror")

@@ -22,7 +22,7 @@ from lakemirror.delta_commit import next_checksum
 from lakemirror.delta_log import read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
 from lakemirror.errors import SetupError
-from lakemirror.replication import direct_table
+from lakemirror.replication import direct_commit, direct_table
 from lakemirror.replication.delta_at_work import delta_at_work, without_delta
 
 
@@ -166,7 +166,7 @@ def test_a_commit_that_another_engine_has_overwritten_is_made_again(
     configuration = {**metadata["configuration"], "delta.appendOnly": "false"}
     info = {"operation": "SET TBLPROPERTIES", "timestamp": 1, "txnId": "theirs"}
     other = [{"commitInfo": info}, {"metaData": {**metadata, "configuration": configuration}}]
-    true, done = getattr(direct_table, place), []
+    true, done = getattr(direct_commit, place), []
 
     def overwrite(*given: Any) -> Any:
         found = true(*given)
@@ -176,7 +176,7 @@ def test_a_commit_that_another_engine_has_overwritten_is_made_again(
             (log / "other").replace(log / f"{10:020}.json")
         return found
 
-    monkeypatch.setattr(direct_table, place, overwrite)
+    monkeypatch.setattr(direct_commit, place, overwrite)
     sync(tmp_path)
     assert done and "theirs" in (log / f"{10:020}.json").read_text()
     assert rows(tmp_path / "Tables/t") == {(number,): 1 for number in range(1, 12)}
@@ -252,7 +252,7 @@ def test_spark_is_asked_where_files_cannot_be_linked(tmp_path: Path, monkeypatch
     def put_whole(*_: Any) -> bool:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(direct_table, "put_whole", put_whole)
+    monkeypatch.setattr(direct_commit, "put_whole", put_whole)
     put(tmp_path, "t", 1, {"id": [1]})
     (error,) = MirroredDatabase(tmp_path).sync().failed.values()
     assert "Spark was asked for" in str(error)
