@@ -10,7 +10,6 @@ the whole of exactly-once here (`docs/decisions/024-commits-without-a-jvm.md`).
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +32,6 @@ from lakemirror.replication.direct_commit import put_commit
 from lakemirror.replication.position import current_position
 from lakemirror.replication.schema import INSERT, UPSERT, Column, from_delta, is_widened
 from lakemirror.replication.touched_files import touched_files
-
-log = logging.getLogger("lakemirror")
-
 
 _VECTORS = "deletionVectors"
 _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {
