@@ -33,7 +33,9 @@ def vector_path(text: str) -> str:
 
 def bitmap(rows: pa.Array) -> BitMap64:
     """The bitmap of row numbers, an int64 array without NULLs."""
-    return BitMap64(array("Q", rows.to_numpy().tobytes()))
+    numbers = array("Q")
+    numbers.frombytes(memoryview(rows.buffers()[1])[rows.offset * 8 : (rows.offset + len(rows)) * 8])
+    return BitMap64(numbers)
 
 
 def read_vector(table: Path, vector: Mapping[str, Any]) -> BitMap64:

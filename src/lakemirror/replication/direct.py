@@ -36,7 +36,8 @@ MOST_ROWS = 1_000_000
 
 _MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
 _MOST_BYTES = 512 << 20  # of its columns in memory
-_MOST_KEYS_READ = 10_000_000  # rows of the table whose keys are read here; Spark's cores read more
+_MOST_KEYS_READ = 20_000_000  # rows of the table whose keys are read here; Spark's cores read more
+_MOST_NUMBERS_READ = 100_000_000  # where all of them are whole numbers or dates
 _AT_ONCE = 4  # files that are read at the same time
 _ROWS_AT_ONCE = 64 * 1024
 _ROWS_A_GROUP = 256 * 1024
@@ -135,11 +136,13 @@ def positions(
     `adds`: the files that may hold them. None where that is too much to read here, or cannot be read.
     """
     try:
-        if sum(int(json.loads(add["stats"])["numRecords"]) for add in adds.values()) > _MOST_KEYS_READ:
+        parts = {name: _part(Path(table) / add["path"], bounds) for name, add in adds.items()}
+        numbers = all(pa.types.is_integer(kind) or pa.types.is_date(kind) for kind in clears.schema.types)
+        if sum(part.rows for part in parts.values()) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ):
             return None
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-            found = pool.map(lambda add: _in_file(Path(table) / add["path"], clears, bounds), adds.values())
-            return {name: rows for name, rows in zip(adds, found, strict=True) if len(rows)}
+            found = pool.map(lambda part: _in_file(part, clears), parts.values())
+            return {name: rows for name, rows in zip(parts, found, strict=True) if len(rows)}
     except (pa.ArrowException, OSError, ValueError):
         return None
 
@@ -251,18 +254,39 @@ def _codes(keys: pa.Table) -> pa.Array:
     return codes
 
 
-def _in_file(path: Path, clears: pa.Table, bounds: Sequence[Range]) -> pa.Array:
+@dataclass(frozen=True)
+class _Part:
+    """The row groups of a data file that may hold a key: the number of each and of its first row."""
+
+    path: Path
+    groups: tuple[tuple[int, int], ...]
+    rows: int
+    footer: pq.FileMetaData
+
+
+def _part(path: Path, bounds: Sequence[Range]) -> _Part:
+    footer = pq.read_metadata(path)
+    groups, begin, rows = [], 0, 0
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if not _outside(group, bounds):
+            groups.append((index, begin))
+            rows += group.num_rows
+        begin += group.num_rows
+    return _Part(path, tuple(groups), rows, footer)
+
+
+def _in_file(part: _Part, clears: pa.Table) -> pa.Array:
     """The numbers of the rows of one data file whose key is among these."""
-    found, begin = [pa.array([], pa.int64())], 0
-    with pq.ParquetFile(path) as file:
+    found = [pa.array([], pa.int64())]
+    if not part.groups:
+        return found[0]
+    with pq.ParquetFile(part.path, metadata=part.footer) as file:
         names = {name.lower(): name for name in file.schema_arrow.names}
         held = [names[key.lower()] for key in clears.column_names if key.lower() in names]
-        for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
-            if not _outside(group, bounds):
-                rows = file.read_row_group(index, columns=held)
-                found.append(pc.add(_matching(_keys(rows, clears.schema), clears), begin))
-            begin += group.num_rows
+        for index, begin in part.groups:
+            rows = file.read_row_group(index, columns=held)
+            found.append(pc.add(_matching(_keys(rows, clears.schema), clears), begin))
     return pa.chunked_array(found).combine_chunks()
 
 

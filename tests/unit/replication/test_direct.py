@@ -243,6 +243,14 @@ def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatc
     assert read == list(range(2, 10))
 
 
-def test_too_many_keys_to_read_here(tmp_path: Path) -> None:
-    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":10000001}'}}
-    assert direct.positions(str(tmp_path), adds, pa.table({"id": [1]}), ()) is None
+@pytest.mark.parametrize(("key", "limit"), [(1, "_MOST_NUMBERS_READ"), ("a", "_MOST_KEYS_READ")])
+def test_too_many_keys_to_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int | str, limit: str
+) -> None:  # fmt: skip
+    keys = pa.table({"id": [key]})
+    pq.write_table(pa.concat_tables([keys] * 4), tmp_path / "data.parquet")
+    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":4}'}}
+    for most in (4, 3):
+        monkeypatch.setattr(direct, limit, most)
+        found = direct.positions(str(tmp_path), adds, keys, ())
+        assert (found is None) is (most < 4)
