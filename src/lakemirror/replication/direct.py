@@ -186,12 +186,13 @@ def _read(
             return None
         rows.validate(full=True)
         marker = _markers(rows, default)
-        kept = {name: exactly(rows[name], type_) for name, type_ in columns.items() if name in rows.column_names}
+        held = dict(zip(rows.column_names, rows.columns, strict=True))  # a look-up by name costs Arrow all names
+        kept = {name: exactly(held[name], type_) for name, type_ in columns.items() if name in held}
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{item.file.entry.path} is gone") from error
     except (pa.ArrowException, OSError, ValueError):
         return None
-    if marker is None or _lacks_keys(rows, keys, marker):
+    if marker is None or _lacks_keys(rows, keys, marker) or len(held) < rows.num_columns:
         return None
     absent = {name: pa.nulls(rows.num_rows, type_) for name, type_ in columns.items() if name not in kept}
     return pa.table({name: kept[name] if name in kept else absent[name] for name in columns}), marker

@@ -90,13 +90,12 @@ def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column]) -> p
     if vector := add.get("deletionVector"):
         gone = read_vector(table, vector)
         rows = rows.take(pa.array([number for number in range(rows.num_rows) if number not in gone], pa.int64()))
-    names = {name.lower(): name for name in rows.column_names}
-    held = {column: names.get(column.name.lower()) for column in columns}
+    held = {name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)}
     return pa.table({
-        column.name: pa.nulls(rows.num_rows, arrow_type(column.type))
-        if name is None
-        else exactly(rows[name], arrow_type(column.type))
-        for column, name in held.items()
+        column.name: exactly(held[column.name.lower()], arrow_type(column.type))
+        if column.name.lower() in held
+        else pa.nulls(rows.num_rows, arrow_type(column.type))
+        for column in columns
     })  # fmt: skip
 
 
