@@ -14,6 +14,7 @@ NAMES = (
     "identity.before-marker",
     "apply.before-write",
     "apply.before-commit",
+    "commit.before-checksum",
     "apply.after-commit",
     "retire.before-move",
     "retire.between-moves",
@@ -21,6 +22,7 @@ NAMES = (
     "move.before-move",
     "drop.before-move",
     "drop.after-move",
+    "merge.before-commit",
     "status.before-write",
 )
 

@@ -85,14 +85,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def first(database: Path) -> None:
     for table in ("orders", "sales.customers"):
         declare(database, table, ["id"])
-        put(database, table, 1, {"id": list(range(1000)), "name": [f"n{i}" for i in range(1000)]})
+        put(database, table, 1, {"id": [float(i) for i in range(1000)], "name": [f"n{i}" for i in range(1000)]})
 
 
 def second(database: Path) -> None:
-    """Updates, deletes, upserts, inserts of deleted keys, a new column, over several files."""
+    """Updates, deletes, upserts, inserts of deleted keys, a new column, over files; keys that Spark compares."""
     for table in ("orders", "sales.customers"):
         for number in range(2, 6):
-            ids = [number, number + 100, number + 200, 2000 + number, number + 200]
+            ids = [float(n) for n in (number, number + 100, number + 200, 2000 + number, number + 200)]
             markers = pa.array([1, 2, 2, 4, 0], pa.int32())
             rows = {"id": ids, "name": ["x"] * 5, "extra": [number] * 5, MARKER: markers}
             put(database, table, number, rows)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakemirror import failpoints
 from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
 from lakemirror.delta_commit import lines, next_checksum, put_whole
 from lakemirror.delta_log import Action, Protocol, Snapshot, read_commit, read_snapshot
@@ -54,6 +55,7 @@ def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action])
             raise
     if ours is None:
         raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
+    failpoints.reach("commit.before-checksum")
     _check_ours(path, ours)
     checksum = _write_checksum(folder, snapshot, version, actions)
     try:
