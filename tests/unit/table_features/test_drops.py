@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
 
+from lakemirror.delta_checkpoint import write_checkpoint
 from lakemirror.delta_commit import put_whole
 from lakemirror.delta_log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
@@ -289,6 +290,25 @@ def test_appends_during_a_drop_are_kept(tmp_path: Path) -> None:
     drop(table, Wish(("vacuumProtocolCheck", "clustering")), at=lambda p: (append(p), points.append(p))[0])
     assert len(points) > 7 and len(snapshot(table).files) == 2 + len(points)
     assert "vacuumProtocolCheck" not in features_of(snapshot(table).protocol)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_checkpoint_of_somebody_else_is_replaced_only_if_damaged(tmp_path: Path, whole: bool) -> None:
+    table = listed(tmp_path / "t", {"vacuumProtocolCheck"}, {"clustering", "domainMetadata"})
+    theirs: list[Path] = []
+
+    def meanwhile(point: str) -> None:
+        if point == "before checkpoint":
+            theirs.append(write_checkpoint(snapshot(table)))
+            pq.write_table(pq.read_table(theirs[0]).replace_schema_metadata({"by": "them"}), theirs[0])
+            theirs[0].write_bytes(theirs[0].read_bytes()[: None if whole else -10])
+
+    drop(table, Wish(("clustering",)), at=meanwhile)
+    assert len(theirs) == 1
+    assert ((pq.read_schema(theirs[0]).metadata or {}).get(b"by") == b"them") is whole
+    now = snapshot(table)
+    assert now.checkpoint is not None and now.checkpoint.version == now.version
+    assert drop(table, Wish(("clustering",))).commits == 0
 
 
 def test_a_feature_that_comes_back_is_no_longer_dropped_unseen(tmp_path: Path) -> None:
