@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.clients import probe
 from tests.clients.protocol_tables import IDS, make_all
 from tests.clients.real_tables import CUT, IN_USE, SETUPS, make_one, rows_of
 
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta_log import Snapshot, read_snapshot
 from lakemirror.table_features.compatibility import find_clients, verdicts
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.features import BY_NAME, FEATURES
@@ -50,17 +51,20 @@ def dropped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, reque
     cutting = features == ["checkpointProtection"]
     later = datetime.now(timezone.utc) + timedelta(days=60 if cutting else 0)
     drop(table, Wish(tuple(features), truncate=cutting), session=lambda: spark, confirmed=True, now=lambda: later)
-    found = read_snapshot(table)
-    assert found is not None and not set(features) & features_of(found.protocol)
+    assert not set(features) & features_of(snapshot(table).protocol)
     return table, expected
+
+
+def snapshot(table: Path) -> Snapshot:
+    found = read_snapshot(table)
+    assert found is not None
+    return found
 
 
 def said_to_read(table: Path, client: str) -> list[str]:
     """The routes of a client by which it reads a table, as compat says."""
-    found = read_snapshot(table)
-    assert found is not None
     records = find_clients(client)
-    return [c.route for c, v in zip(records, verdicts(found, records), strict=True) if v.read == "yes"]
+    return [c.route for c, v in zip(records, verdicts(snapshot(table), records), strict=True) if v.read == "yes"]
 
 
 def test_deltalake_reads_the_right_rows(dropped: Case) -> None:
@@ -71,6 +75,31 @@ def test_deltalake_reads_the_right_rows(dropped: Case) -> None:
     for route in routes:
         client = probe.ROUTES[f"deltalake-{route}"]()
         assert probe.read(client, str(table), expected["columns"], expected["rows"]) is None, route
+
+
+def test_delta_spark_reads_what_deltalake_appends(spark: SparkSession, dropped: Case, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    table, expected = dropped
+    copy = Path(shutil.copytree(table, tmp_path / "t"))
+    if "checkpointProtection" in features_of(snapshot(copy).protocol):  # which no writer but Delta Spark knows
+        later = datetime.now(timezone.utc) + timedelta(days=60)
+        drop(copy, Wish(("checkpointProtection",), truncate=True), now=lambda: later)
+    client, new = probe.ROUTES["deltalake-datafusion"](), 99
+    row = dict(zip(expected["columns"], [new, *expected["rows"][0][1:]], strict=True))
+    row = {name: value for name, value in row.items() if name not in expected.get("days", [])}
+    after = rows_of(spark, copy)
+    if {v.write for v in verdicts(snapshot(copy), find_clients("delta-rs"))} == {"yes"}:
+        client.append(str(copy), row)
+        after["rows"] = sorted([*after["rows"], [row.get(name) for name in after["columns"]]], key=str)
+    else:
+        with pytest.raises(Exception, match=r"(?i)features? .*not supported|unsupported .*features?"):
+            client.append(str(copy), row)
+    spark.sql(f"REFRESH TABLE delta.`{copy}`")
+    assert rows_of(spark, copy) == after
+    found = spark.sql(f"SELECT count(*), count_if(id = {new}) FROM delta.`{copy}`").collect()[0]
+    assert tuple(found) == (len(after["rows"]), sum(row[0] == new for row in after["rows"]))
+    found = spark.sql(f"SELECT id FROM delta.`{copy}` WHERE id = {new}").collect()
+    assert len(found) == sum(row[0] == new for row in after["rows"])
 
 
 def test_duckdb_reads_the_right_rows(dropped: Case, duckdb: Any) -> None:
