@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import SparkSession
-from used_tables import INGREDIENTS, ORDER, all_needed, build, rows, run, snapshot
+from used_tables import INGREDIENTS, ORDER, all_needed, build, quickly, rows, run, snapshot
 
 from lakemirror.delta_log import Snapshot
 from lakemirror.errors import LakemirrorError
@@ -73,7 +73,7 @@ def cases(pairs: Iterable[tuple[str, str]], fast: Iterable[tuple[str, str]] = ()
 
 @pytest.fixture(scope="module")
 def base(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
-    """A table for a set of features and its rows, made once; queries of a few rows are quicker uncompiled."""
+    """A table for a set of features and its rows, made once."""
     made: dict[tuple[str, ...], tuple[Path, Counter[str]]] = {}
 
     def get(features: tuple[str, ...]) -> tuple[Path, Counter[str]]:
@@ -83,19 +83,8 @@ def base(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
             made[features] = table, rows(spark, table)
         return made[features]
 
-    quick = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-    }
-    old = {key: spark.conf.get(key, None) for key in quick}
-    for key, value in quick.items():
-        spark.conf.set(key, value)
-    yield get
-    for key, before in old.items():
-        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
+    with quickly(spark):
+        yield get
 
 
 def do(table: Path, spark: SparkSession, features: Iterable[str], **more: Any) -> Dropped:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,27 @@ class Ingredient:
     marks: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     brings: tuple[str, ...] = ()
+
+
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Queries of a few rows are quicker uncompiled."""
+
+
+@contextmanager
+def quickly(spark: SparkSession) -> Iterator[None]:
+    """A session shaped for a few rows, for the time being."""
+    old = {key: spark.conf.get(key, None) for key in QUICK}
+    for key, value in QUICK.items():
+        spark.conf.set(key, value)
+    yield
+    for key, before in old.items():
+        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
 
 
 def snapshot(table: Path) -> Snapshot:
