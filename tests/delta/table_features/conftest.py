@@ -1,13 +1,22 @@
-"""The public Delta tables, where they are at hand."""
+"""The public Delta tables, where they are at hand, and a Spark session that forgets the tables of tests gone by."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.clients.real_tables import public_tables
+
+
+@pytest.fixture(autouse=True)
+def forgotten_tables() -> Iterator[None]:
+    """Delta Spark keeps what it knows of a table for an hour; a few hundred tables fill the memory of its process."""
+    yield
+    if session := SparkSession.getActiveSession():
+        session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
 @pytest.fixture
