@@ -3,7 +3,7 @@
 without_writer_features    features that only writers must know: everything in one commit
 prepared                   readers' features: switched off, and what lies in the metadata alone taken out
 lowered                    readers' features: out of the protocol, once nothing uses them any more
-clustered_again            the clustering that had to rest while column mapping went
+clustered_again            the clustering that had to rest while files were written anew
 """
 
 from __future__ import annotations
@@ -80,25 +80,31 @@ def prepared(snapshot: Snapshot, names: Iterable[str]) -> Commit | None:
     present = set(names) & features_of(snapshot.protocol)
     configuration, schema = snapshot.metadata.configuration, copy.deepcopy(snapshot.metadata.schema)
     actions: list[Action] = []
+    rewritten = False
     if "deletionVectors" in present:
         configuration.pop("delta.enableDeletionVectors", None)
-        if not any(add.get("deletionVector") for add in snapshot.files.values()):
+        if any(add.get("deletionVector") for add in snapshot.files.values()):
+            rewritten = True
+        else:
             actions += vector_tombstones(snapshot)
     if "v2Checkpoint" in present:
         configuration.pop("delta.checkpointPolicy", None)
     if present & {"typeWidening", "typeWidening-preview"}:
         configuration.pop("delta.enableTypeWidening", None)
-        if not files_with_old_types(snapshot):
+        if files_with_old_types(snapshot):
+            rewritten = True
+        else:
             _strip(schema, ("delta.typeChanges",))
     if "columnMapping" in present:
         if not metadata_traces("columnMapping", snapshot.metadata) or mapping_is_idle(snapshot.metadata):
             _strip(schema, _MAPPING_KEYS)
             for key in BY_NAME["columnMapping"].properties:
                 configuration.pop(key, None)
-        elif columns := clustering_columns(snapshot):
-            configuration[RESTING] = json.dumps(columns, separators=(",", ":"))
-            value = json.dumps({"clusteringColumns": [], "domainName": CLUSTERING}, separators=(",", ":"))
-            actions.append({"domainMetadata": {"domain": CLUSTERING, "configuration": value, "removed": False}})
+        else:
+            rewritten = True
+    if rewritten and (columns := clustering_columns(snapshot)):
+        configuration[RESTING] = json.dumps(columns, separators=(",", ":"))
+        actions.append(_clustered_by([]))
     if configuration != snapshot.metadata.configuration or schema != snapshot.metadata.schema:
         actions.insert(0, metadata_action(snapshot.metadata, configuration=configuration, schema=schema))
     if not actions:
@@ -141,15 +147,16 @@ def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numb
 
 
 def clustered_again(snapshot: Snapshot) -> Commit | None:
-    """The commit that gives a table its clustering back after column mapping went, or None where none rests."""
+    """The commit that gives a table its clustering back after its files were written anew, or None where none rests."""
     configuration = snapshot.metadata.configuration
     columns = configuration.pop(RESTING, None)
-    if columns is None or metadata_traces("columnMapping", snapshot.metadata):
+    if columns is None:
         return None
-    actions = [metadata_action(snapshot.metadata, configuration=configuration, schema=snapshot.metadata.schema)]
+    schema = snapshot.metadata.schema
+    actions = [metadata_action(snapshot.metadata, configuration=configuration, schema=schema)]
     if "clustering" in features_of(snapshot.protocol) and not clustering_columns(snapshot):
-        value = json.dumps({"clusteringColumns": json.loads(columns), "domainName": CLUSTERING}, separators=(",", ":"))
-        actions.append({"domainMetadata": {"domain": CLUSTERING, "configuration": value, "removed": False}})
+        physical = [_physical(path, schema) for path in json.loads(columns)]
+        actions.append(_clustered_by([path for path in physical if path]))
     return Commit("CLUSTER BY", {"newClusteringColumns": columns}, tuple(actions))
 
 
@@ -248,6 +255,25 @@ def vector_tombstones(snapshot: Snapshot) -> list[Action]:
 def _vector_path(vector: Mapping[str, Any] | None) -> str:
     """The path of a vector's file as the log spells it, '' for inline vectors and files elsewhere."""
     return quote(vector_path(vector["pathOrInlineDv"])) if vector and vector["storageType"] == "u" else ""
+
+
+def _clustered_by(physical: list[list[str]]) -> Action:
+    value = json.dumps({"clusteringColumns": physical, "domainName": CLUSTERING}, separators=(",", ":"))
+    return {"domainMetadata": {"domain": CLUSTERING, "configuration": value, "removed": False}}
+
+
+def _physical(logical: list[str], schema: Mapping[str, Any]) -> list[str]:
+    """The physical path of a column, empty where there is no such column any more."""
+    found: list[str] = []
+    kind: Any = schema
+    for step in logical:
+        fields = kind["fields"] if isinstance(kind, dict) and kind.get("type") == "struct" else []
+        field = next((field for field in fields if field["name"] == step), None)
+        if field is None:
+            return []
+        found.append(field.get("metadata", {}).get("delta.columnMapping.physicalName", step))
+        kind = field["type"]
+    return found
 
 
 def _logical(physical: list[str], schema: Mapping[str, Any]) -> list[str]:

@@ -165,7 +165,13 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
     writers = tuple(sorted(gone - set(readers) - {"checkpointProtection"}))
     if writers:
         yield Step("writer-features", f"drop {', '.join(writers)} in one commit", writers)
-    yield from _cleaning_steps(snapshot, readers)
+    cleaning_steps = tuple(_cleaning_steps(snapshot, readers))
+    yield from cleaning_steps
+    rewrites = any(step.kind.startswith("rewrite-") for step in cleaning_steps)
+    if cleaning.RESTING in snapshot.metadata.configuration or (
+        rewrites and _rests(snapshot) and "clustering" not in gone
+    ):
+        yield Step("cluster-again", "cluster by the same columns again")
     history = tuple(sorted(set(readers) | (gone & {"checkpointProtection"})))
     if wish.truncate and history:
         yield from _truncating_steps(snapshot, history, wish, now)
@@ -174,10 +180,6 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
         empty = max(0, cleaning.BARRIER - standing)
         title = f"drop {', '.join(readers)} behind {cleaning.BARRIER} protected checkpoints"
         yield Step("protected-drop", title, readers, commits=1 + empty)
-    if cleaning.RESTING in snapshot.metadata.configuration or (
-        "columnMapping" in gone and _rests(snapshot) and "clustering" not in gone
-    ):
-        yield Step("cluster-again", "cluster by the same columns again")
     if gone or final_checkpoint_missing(snapshot):
         yield Step("checkpoint", "write a classic checkpoint and read the table back", commits=0)
     if wish.unprotect and readers and not wish.truncate:
@@ -203,7 +205,7 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
     old = files_with_old_types(snapshot) if widened else []
     rewrite = mapped and not idle
     if readers and cleaning.prepared(snapshot, readers) is not None:
-        rests = " and let the clustering rest" if rewrite and _rests(snapshot) else ""
+        rests = " and let the clustering rest" if (rewrite or vectors or old) and _rests(snapshot) else ""
         yield Step("prepare", f"switch off {', '.join(off) or 'what is left'}{rests}", off)
     if rewrite:
         title = "write all files with the columns' own names"

@@ -13,9 +13,11 @@ from pyspark.sql import SparkSession
 from tests.clients.real_tables import PUBLIC, SETUPS
 
 from lakemirror.delta_log import Snapshot, read_snapshot
+from lakemirror.table_features.cleaning import clustering_columns
 from lakemirror.table_features.drop import Dropped, drop
 from lakemirror.table_features.plan import Wish
 from lakemirror.table_features.protocol import features_of
+from lakemirror.table_features.usage import evidence
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -148,6 +150,48 @@ def test_clustering_survives_the_loss_of_column_mapping(spark: SparkSession, tmp
     spark.sql(f"OPTIMIZE delta.`{table}`")
     assert rows(spark, table) == before
     assert not any(key.startswith("lakemirror.") for key in properties(table))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("feature", ["deletionVectors", "typeWidening"])
+def test_clustered_files_are_rewritten_too(
+    spark: SparkSession, tmp_path: Path, feature: str, truncate: bool, mapped: bool
+) -> None:
+    """Delta Spark's REORG leaves files alone that are clustered already, or by other columns than the table's."""
+    table = tmp_path / "t"
+    on = {
+        "deletionVectors": "'delta.enableDeletionVectors'='true'",
+        "typeWidening": "'delta.enableTypeWidening'='true'",
+    }
+    more = ", 'delta.columnMapping.mode'='name'" if mapped else ""
+    for statement in (
+        f"CREATE TABLE {{t}} (id INT, s STRING, n INT) USING delta CLUSTER BY (id, s) TBLPROPERTIES "
+        f"({on[feature]}{more})",
+        "INSERT INTO {t} SELECT id, 's' || id, id FROM range(0, 100, 1, 4)",
+        "OPTIMIZE {t}",
+        *(["ALTER TABLE {t} RENAME COLUMN s TO renamed"] if mapped else []),
+        "DELETE FROM {t} WHERE id IN (3, 4)"
+        if feature == "deletionVectors"
+        else "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT",
+        "INSERT INTO {t} VALUES (1000, 'x', 5)",
+    ):
+        spark.sql(statement.format(t=f"delta.`{table}`"))
+    before, old = rows(spark, table), snapshot(table)
+    done = do(table, spark, feature, truncate=truncate)
+    assert done.steps.count(f"rewrite-{feature}") == 1 and "cluster-again" in done.steps
+    if truncate:
+        moment = done.waiting
+        assert moment is not None and clustering_columns(snapshot(table)) == clustering_columns(old)
+        drop(table, Wish((feature,), truncate=True), now=lambda: moment)
+    new = snapshot(table)
+    assert feature not in features_of(new.protocol) and list(evidence(feature, new)) == []
+    assert new.domains["delta.clustering"] == old.domains["delta.clustering"]
+    assert not any(key.startswith("lakemirror.") for key in properties(table))
+    assert rows(spark, table) == before
+    spark.sql(f"OPTIMIZE delta.`{table}` FULL")
+    assert rows(spark, table) == before
 
 
 def test_three_features_cost_one_rewrite(spark: SparkSession, tmp_path: Path) -> None:
