@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
-    monkeypatch.setattr(maintenance, "COMPACT_BUSY_AFTER", 2)
     monkeypatch.setattr(maintenance, "QUIET", 3600.0)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3]})
@@ -32,9 +33,9 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     before = len(spark.read.format("delta").load(table).inputFiles())
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
     assert work.step(lambda: spark, ["Tables/t"]) is None, "it does not rest"
-    work._busy_since["Tables/t"] -= 2
+    monkeypatch.setattr(maintenance, "QUIET", 0.0)
     work._not_before = 0
-    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t", "it never rests"
+    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
     work._pool.shutdown(wait=True)
     assert commits_since_compaction(table) == 0
     assert len(spark.read.format("delta").load(table).inputFiles()) < before
@@ -76,3 +77,34 @@ def test_new_tables_ask_delta_for_fewer_checkpoints(spark: Any, tmp_path: Path) 
     MirroredDatabase(tmp_path, spark=spark).sync()
     found = spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path / 'Tables/t'}`").collect()
     assert {row.key: row.value for row in found}["delta.checkpointInterval"] == "100"
+
+
+def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 1)
+    monkeypatch.setattr(maintenance, "QUIET", 0.0)
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, 5):
+        put(tmp_path, "t", number, {"id": [number]})
+    MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync()
+    work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
+    at_work = maintenance.delta_at_work
+    applied: list[bool] = []
+
+    @contextmanager
+    def an_apply_comes(table: str, give_way: Any) -> Iterator[None]:
+        """While the statement has begun and no job of it runs yet."""
+        with at_work(table, give_way):
+            give_way()
+            applied.append(True)
+            yield
+
+    monkeypatch.setattr(maintenance, "delta_at_work", an_apply_comes)
+    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
+    work._pool.shutdown(wait=True)
+    assert applied and commits_since_compaction(str(tmp_path / "Tables/t")) == 1, "it was not compacted"
+    assert spark.range(3).count() == 3, "nobody else is cancelled"
+    again = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
+    monkeypatch.setattr(maintenance, "delta_at_work", at_work)
+    assert again.step(lambda: spark, ["Tables/t"]) == "Tables/t"
+    again._pool.shutdown(wait=True)
+    assert commits_since_compaction(str(tmp_path / "Tables/t")) == 0

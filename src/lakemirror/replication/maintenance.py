@@ -1,7 +1,6 @@
 """Idle-time work on mirrored tables: small files and deleted rows are compacted, unused files removed (section 10).
 
-One table at a time, in a thread of its own, and for at most a fifth of the time: an apply never waits for it, and
-where both touch the same files Delta lets one of them try again.
+One table at a time, in a thread of its own, and for at most a fifth of the time. It gives way to an apply of its table.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta_log import Action, latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
@@ -28,16 +28,12 @@ COMPACT_AFTER = 100
 """Commits since the last compaction after which a table is due, once nothing has been applied to it for a while. Its
 small files have become larger ones by then (`small_files.py`); what is left are rows that vectors delete."""
 
-COMPACT_BUSY_AFTER = 500
-"""Commits after which a table is due that never rests."""
-
 QUIET = 5.0
 """Seconds without a commit after which a table rests: compacting takes the cores that its next apply would want."""
 
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
-_GROUP = "lakemirror-maintenance"
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what compaction aims at, bytes
 
 
@@ -54,8 +50,8 @@ class Maintenance:
         self._started = time.monotonic()
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
-        self._busy_since: dict[str, int] = {}
         self._spark: SparkSession | None = None
+        self._group = ""
         self._impossible = False
         self._stopping = threading.Event()
 
@@ -83,15 +79,14 @@ class Maintenance:
     def stop(self) -> None:
         """Gives up the work at hand; nothing of it is half done."""
         self._stopping.set()
-        if self._spark is not None and self._work is not None and not self._work.done():
-            self._spark.sparkContext.cancelJobGroup(_GROUP)
+        if self._work is not None and not self._work.done():
+            self._give_way()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _due(self, target: str, now: float) -> str | None:
         path = self._uri(target).replace("`", "``")
         try:
             if self._rests(target) and commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
-                self._busy_since.pop(target, None)
                 return f"OPTIMIZE delta.`{path}`"
         except (LakemirrorError, FileNotFoundError):
             return None
@@ -101,13 +96,17 @@ class Maintenance:
         return None
 
     def _rests(self, target: str) -> bool:
-        """True where a table has had no commit for a while, or too many since it was first seen to wait longer."""
+        """True where a table has had no commit for a while."""
         found = list_log(self._uri(target))
         if found is None or not found.commits:
             return True
-        newest = found.commits[max(found.commits)]
-        begun = self._busy_since.setdefault(target, found.version)
-        return time.time() - newest.stat().st_mtime >= QUIET or found.version - begun >= COMPACT_BUSY_AFTER
+        return time.time() - found.commits[max(found.commits)].stat().st_mtime >= QUIET
+
+    def _give_way(self) -> None:
+        """Ends the statement at hand, wherever it is: an apply has come."""
+        if self._spark is not None:
+            context: Any = self._spark.sparkContext
+            context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
 
     def _carry_out(self, session_of: Callable[[], SparkSession], target: str, statement: str) -> None:
         begun = time.monotonic()
@@ -117,10 +116,11 @@ class Maintenance:
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             for key, size in file_sizes(self._uri(target)).items():
                 session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
-            session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
+            self._group = f"lakemirror-maintenance-{uuid.uuid4().hex}"
+            session.sparkContext.setJobGroup(self._group, statement, interruptOnCancel=True)
             if self._stopping.is_set():
                 return
-            with delta_at_work(self._uri(target)):
+            with delta_at_work(self._uri(target), self._give_way):
                 session.sql(statement).collect()
             if statement.startswith("VACUUM"):
                 self._sweep_record(target)

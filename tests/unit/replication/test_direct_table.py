@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -274,6 +275,34 @@ def test_spark_is_asked_while_it_is_at_the_table(tmp_path: Path, meanwhile: Any)
     begun[0].__exit__(None, None, None)
     sync(tmp_path)
     assert rows(tmp_path / "Tables/t") == {(1,): 1}
+
+
+def test_compaction_gives_way_to_an_apply(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    table, told, ended = str(tmp_path / "Tables/t"), threading.Event(), threading.Event()
+
+    def compaction() -> None:
+        with delta_at_work(table, told.set):
+            begun.set()
+            told.wait(30)
+            time.sleep(0.2)
+        ended.set()
+
+    begun = threading.Event()
+    thread = threading.Thread(target=compaction)
+    thread.start()
+    begun.wait(30)
+    sync(tmp_path)
+    assert ended.is_set() and rows(tmp_path / "Tables/t") == {(1,): 1}
+    thread.join()
+
+
+def test_work_that_does_not_end_leaves_the_apply_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemirror.replication.delta_at_work.PATIENCE", 0.01)
+    put(tmp_path, "t", 1, {"id": [1]})
+    with delta_at_work(str(tmp_path / "Tables/t"), lambda: None):
+        (error,) = MirroredDatabase(tmp_path).sync().failed.values()
+    assert "Spark was asked for" in str(error)
 
 
 @pytest.mark.parametrize(
