@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tests.landing import MARKER, declare, put, spark_alone, table_bag
 
 from lakemirror import MirroredDatabase
 from lakemirror.replication import maintenance
+from lakemirror.replication.delta_at_work import without_delta
 from lakemirror.replication.maintenance import Maintenance, commits_since_compaction
 
 
@@ -92,19 +96,42 @@ def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path, monkeyp
 
     @contextmanager
     def an_apply_comes(table: str, give_way: Any) -> Iterator[None]:
-        """While the statement has begun and no job of it runs yet."""
+        def apply() -> None:
+            with without_delta(table) as alone:
+                applied.append(alone)
+
         with at_work(table, give_way):
-            give_way()
-            applied.append(True)
+            thread = threading.Thread(target=apply)
+            thread.start()
             yield
+        thread.join()
 
     monkeypatch.setattr(maintenance, "delta_at_work", an_apply_comes)
     assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
     work._pool.shutdown(wait=True)
-    assert applied and commits_since_compaction(str(tmp_path / "Tables/t")) == 1, "it was not compacted"
-    assert spark.range(3).count() == 3, "nobody else is cancelled"
+    assert applied == [True]
+    with ThreadPoolExecutor(8) as pool:  # one of these has the thread in the JVM that compacted
+        counts = list(pool.map(lambda n: spark.range(n).count(), range(8)))
+    assert counts == list(range(8)), "nobody else is cancelled"
     again = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
     monkeypatch.setattr(maintenance, "delta_at_work", at_work)
-    assert again.step(lambda: spark, ["Tables/t"]) == "Tables/t"
+    again.step(lambda: spark, ["Tables/t"])  # unless it was fast enough before
     again._pool.shutdown(wait=True)
     assert commits_since_compaction(str(tmp_path / "Tables/t")) == 0
+
+
+def test_vacuum_commits_nothing_and_removes_what_is_unused(spark: Any, tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1]})
+    MirroredDatabase(tmp_path, spark=spark).sync()
+    table = tmp_path / "Tables/t"
+    unused = table / "part-unused.parquet"
+    pq.write_table(pa.table({"id": [9]}), unused)
+    os.utime(unused, (1, 1))
+    work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
+    work._vacuumed["Tables/t"] = -1e9
+    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
+    work._pool.shutdown(wait=True)
+    assert not unused.exists()
+    assert len(list((table / "_delta_log").glob("*[0-9].json"))) == 1
+    assert table_bag(spark, tmp_path, "t") == {(1,): 1}

@@ -8,11 +8,14 @@ way. (Two processes: `docs/decisions/024-commits-without-a-jvm.md`.)
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 5.0
 """Seconds that an apply waits for work that gives way to it."""
+
+_AGAIN = 0.2
 
 _at_work: dict[str, list[Callable[[], None] | None]] = {}
 _conditions: dict[str, threading.Condition] = {}
@@ -41,13 +44,13 @@ def without_delta(table: str) -> Iterator[bool]:
     """
     condition = _condition(table)
     with condition:
-        others = list(_at_work.get(table, ()))
-        for give_way in others:
-            if give_way is not None:
-                give_way()
-        if others and None not in others:
-            condition.wait_for(lambda: not _at_work[table], PATIENCE)
-        yield not _at_work.get(table)
+        until = time.monotonic() + PATIENCE
+        while (others := _at_work.get(table)) and None not in others and time.monotonic() < until:
+            for give_way in others:
+                if give_way is not None:
+                    give_way()
+            condition.wait(_AGAIN)  # it may have been between two jobs
+        yield not others
 
 
 def _condition(table: str) -> threading.Condition:

@@ -5,10 +5,10 @@ One table at a time, in a thread of its own, and for at most a fifth of the time
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ QUIET = 5.0
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
+_GROUP = "lakemirror-maintenance"
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what compaction aims at, bytes
 
 
@@ -51,7 +52,6 @@ class Maintenance:
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
         self._spark: SparkSession | None = None
-        self._group = ""
         self._impossible = False
         self._stopping = threading.Event()
 
@@ -103,10 +103,9 @@ class Maintenance:
         return time.time() - found.commits[max(found.commits)].stat().st_mtime >= QUIET
 
     def _give_way(self) -> None:
-        """Ends the statement at hand, wherever it is: an apply has come."""
+        """Ends the jobs of the statement at hand: an apply has come."""
         if self._spark is not None:
-            context: Any = self._spark.sparkContext
-            context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+            self._spark.sparkContext.cancelJobGroup(_GROUP)
 
     def _carry_out(self, session_of: Callable[[], SparkSession], target: str, statement: str) -> None:
         begun = time.monotonic()
@@ -116,23 +115,34 @@ class Maintenance:
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             for key, size in file_sizes(self._uri(target)).items():
                 session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
-            self._group = f"lakemirror-maintenance-{uuid.uuid4().hex}"
-            session.sparkContext.setJobGroup(self._group, statement, interruptOnCancel=True)
+            session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
             if self._stopping.is_set():
                 return
-            with delta_at_work(self._uri(target), self._give_way):
-                session.sql(statement).collect()
             if statement.startswith("VACUUM"):
+                session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "false")  # then it commits nothing
+                session.sql(statement).collect()
                 self._sweep_record(target)
+            else:
+                with delta_at_work(self._uri(target), self._give_way):
+                    session.sql(statement).collect()
             log.info("%s: %s", target, statement.split()[0].lower())
         except SetupError as error:
             self._impossible = True
             log.warning("tables are not compacted: %s", error)
         except Exception as error:  # an apply was faster, or the engine stops: next time
-            log.info("%s: %s given up: %s", target, statement.split()[0].lower(), str(error).splitlines()[0])
+            sentence = next(iter(str(error).splitlines()), type(error).__name__)
+            log.info("%s: %s given up: %s", target, statement.split()[0].lower(), sentence)
         finally:
+            self._leave_group()
             now = time.monotonic()
             self._not_before = now + _SHARE * (now - begun)
+
+    def _leave_group(self) -> None:
+        """The JVM's thread serves another one of ours later, whose jobs must not be cancelled with this group's."""
+        with contextlib.suppress(Exception):  # the JVM may be gone
+            if self._spark is not None:
+                context: Any = self._spark.sparkContext
+                context._jsc.clearJobGroup()
 
     def _sweep_record(self, target: str) -> None:
         """Parts of the record of applied paths that newer ones have taken in; kept as long as data files are."""
