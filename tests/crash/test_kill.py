@@ -110,7 +110,7 @@ def lose_everything_else(database: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("by", ["itself", "spark"])
+@pytest.mark.parametrize("by", ["itself", pytest.param("spark", marks=pytest.mark.full)])
 def test_dying_at_every_named_place_does_no_harm(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
