@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,41 +81,21 @@ def test_new_tables_ask_delta_for_fewer_checkpoints(spark: Any, tmp_path: Path) 
     assert {row.key: row.value for row in found}["delta.checkpointInterval"] == "100"
 
 
-def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 1)
-    monkeypatch.setattr(maintenance, "QUIET", 0.0)
-    declare(tmp_path, "t", ["id"])
-    for number in range(1, 5):
-        put(tmp_path, "t", number, {"id": [number]})
-    MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync()
+def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path) -> None:
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
-    at_work = maintenance.delta_at_work
-    applied: list[bool] = []
-
-    @contextmanager
-    def an_apply_comes(table: str, give_way: Any) -> Iterator[None]:
-        def apply() -> None:
-            with without_delta(table) as alone:
-                applied.append(alone)
-
-        with at_work(table, give_way):
-            thread = threading.Thread(target=apply)
-            thread.start()
-            yield
-        thread.join()
-
-    monkeypatch.setattr(maintenance, "delta_at_work", an_apply_comes)
-    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
-    work._pool.shutdown(wait=True)
-    assert applied == [True]
+    endless = "SELECT sum(a.id * b.id) FROM range(1000000) a CROSS JOIN range(1000000000) b"
+    future = work._pool.submit(work._carry_out, lambda: spark, "Tables/t", endless)
+    busy = spark.sparkContext.statusTracker()
+    deadline = time.monotonic() + 60
+    while not busy.getJobIdsForGroup("lakemirror-maintenance") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with without_delta(str(tmp_path / "Tables/t")) as alone:
+        assert alone
+    future.result(timeout=30)
+    work.stop()
     with ThreadPoolExecutor(8) as pool:  # one of these has the thread in the JVM that compacted
         counts = list(pool.map(lambda n: spark.range(n).count(), range(8)))
     assert counts == list(range(8)), "nobody else is cancelled"
-    again = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
-    monkeypatch.setattr(maintenance, "delta_at_work", at_work)
-    again.step(lambda: spark, ["Tables/t"])  # unless it was fast enough before
-    again._pool.shutdown(wait=True)
-    assert commits_since_compaction(str(tmp_path / "Tables/t")) == 0
 
 
 def test_vacuum_commits_nothing_and_removes_what_is_unused(spark: Any, tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
 
 _MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
-_MOST_BYTES = 512 << 20  # of its columns in memory
+MOST_BYTES = 512 << 20
+"""Of columns in memory at once."""
+
 _MOST_KEYS_READ = 20_000_000  # rows of the table whose keys are read here; Spark's cores read more
 _MOST_NUMBERS_READ = 100_000_000  # where all of them are whole numbers or dates
 _AT_ONCE = 4  # files that are read at the same time
@@ -47,7 +49,7 @@ _ORDERED = ("smallint", "int", "bigint", "date")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
 
 
-class _Room:
+class Room:
     """The memory that the files of a batch may take together."""
 
     def __init__(self, size: int) -> None:
@@ -98,7 +100,7 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
     keys = [name for key in key_columns for name in columns if name.lower() == key.lower()]
     if not columns or None in columns.values() or (len(keys) < len(key_columns) and not batch.append_only):
         return None
-    room = _Room(_MOST_BYTES)
+    room = Room(MOST_BYTES)
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
         read = list(pool.map(lambda item: _read(item, columns, keys, default_marker, path_of, room), batch.files))
     whole = [each for each in read if each is not None]
@@ -152,8 +154,9 @@ def write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
     stats = json.dumps(statistics_of(rows.to_batches(), columns))
-    rows = rows.replace_schema_metadata(_CALENDAR)
-    pq.write_table(rows, path, compression="snappy", store_schema=False, row_group_size=_ROWS_A_GROUP)
+    with pq.ParquetWriter(path, rows.schema, compression="snappy", store_schema=False) as file:
+        file.write_table(rows, row_group_size=_ROWS_A_GROUP)
+        file.add_key_value_metadata(_CALENDAR)
     found = path.stat()
     return {
         "path": name,
@@ -171,7 +174,7 @@ def _read(
     keys: Sequence[str],
     default: int,
     path_of: Callable[[str], str],
-    room: _Room,
+    room: Room,
 ) -> tuple[pa.Table, pa.Array] | None:
     """The rows of a change file in the table's columns, and their markers."""
     try:

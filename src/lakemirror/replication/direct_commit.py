@@ -45,6 +45,8 @@ def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action])
     with without_delta(table) as alone:
         if not alone:
             return None
+        if snapshot is not None and not (folder / f"{snapshot.version:020}.json").exists():
+            raise LakemirrorError("concurrent-commit", f"{table} is another table than it was")
         try:
             ours = put_whole(path, lines(actions))
         except FileNotFoundError as error:
@@ -73,6 +75,12 @@ def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action])
     return version
 
 
+def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
+    """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
+    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
+
+
 def _check_ours(path: Path, ours: os.stat_result) -> None:
     """A commit that looked for its version before ours was there may have been renamed over it since."""
     try:
@@ -83,9 +91,7 @@ def _check_ours(path: Path, ours: os.stat_result) -> None:
     raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
 
 
-def _write_checksum(
-    folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]
-) -> Path | None:  # fmt: skip
+def _write_checksum(folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]) -> Path | None:
     """Where the version before has none that belongs to it, there is none here: it is optional."""
     path = folder / f"{version:020}.crc"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):

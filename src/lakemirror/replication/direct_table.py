@@ -26,9 +26,9 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.replication import direct, table_commit
 from lakemirror.replication.adoption import adopt, adoptable, unusual
 from lakemirror.replication.apply_work import Applied, Limits, Work
-from lakemirror.replication.batch import Batch, next_batch
+from lakemirror.replication.batch import Batch
 from lakemirror.replication.delta_at_work import without_delta
-from lakemirror.replication.direct_commit import put_commit
+from lakemirror.replication.direct_commit import put_commit, removed
 from lakemirror.replication.position import current_position
 from lakemirror.replication.schema import INSERT, UPSERT, Column, from_delta, is_widened
 from lakemirror.replication.touched_files import touched_files
@@ -44,7 +44,6 @@ _SWITCHES = (
     "delta.enableTypeWidening",
     "delta.compatibility.symlinkFormatManifest.enabled",
 )
-
 
 Outcome = tuple[Applied | None, TableError | None]
 
@@ -77,16 +76,7 @@ class DirectTable:
         found = current_position({app: txn.version for app, txn in transactions.items()})
         table_commit.check_expected(work, found, self._path, exists=snapshot is not None)
         before = from_delta(snapshot.metadata.value["schemaString"]) if snapshot else ()
-        batch, error = next_batch(
-            files,
-            before,
-            work.key_columns,
-            upsert_by_default=work.upsert_by_default,
-            most_files=limits.files,
-            most_bytes=limits.bytes,
-            trust_statistics=trust_statistics,
-            rules=work.rules,
-        )
+        batch, error = table_commit.next_of(work, files, before, limits, trust_statistics)
         if batch is None:
             return None, error
         old = dict(snapshot.metadata.value) if snapshot else {}
@@ -211,19 +201,14 @@ def delete_rows(table: Path, files: Mapping[str, Action], rows: Mapping[str, pa.
     kept = {id(add) for add, _ in left}
     actions: list[Action] = []
     for add, _ in changed:
-        remove = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
-        actions.append({
-            "remove": {**remove, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
-        })  # fmt: skip
+        actions.append({"remove": removed(add, now, data_change=True)})
         if id(add) in kept:
             stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False}, separators=(",", ":"))
             actions.append({"add": {**add, "dataChange": True, "stats": stats, "deletionVector": next(vectors)}})
     return actions
 
 
-def _info(
-    snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence[Action], now: int
-) -> dict[str, Any]:  # fmt: skip
+def _info(snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence[Action], now: int) -> dict[str, Any]:
     """The commit's entry in the table's history."""
     added = [action["add"] for action in rows if "add" in action]
     metrics = {

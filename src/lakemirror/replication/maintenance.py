@@ -113,8 +113,6 @@ class Maintenance:
             self._spark = session_of()
             session = self._spark.newSession()
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            for key, size in file_sizes(self._uri(target)).items():
-                session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
             session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
             if self._stopping.is_set():
                 return
@@ -123,6 +121,8 @@ class Maintenance:
                 session.sql(statement).collect()
                 self._sweep_record(target)
             else:
+                for key, size in file_sizes(self._uri(target)).items():
+                    session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
                 with delta_at_work(self._uri(target), self._give_way):
                     session.sql(statement).collect()
             log.info("%s: %s", target, statement.split()[0].lower())

@@ -21,7 +21,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, read_changes
 from lakemirror.replication import changes, find, table_commit
 from lakemirror.replication.apply_work import Applied, Limits, Work
-from lakemirror.replication.batch import CONSTANT, Batch, BatchFile, next_batch
+from lakemirror.replication.batch import CONSTANT, Batch, BatchFile
 from lakemirror.replication.change_feed import with_change_rows
 from lakemirror.replication.delta_at_work import delta_at_work
 from lakemirror.replication.delta_transaction import DeltaTransaction, forget, transaction
@@ -60,16 +60,7 @@ class MirroredTable:
         """
         with delta_at_work(self._path), self._expected(work) as txn:
             before = () if work.replaces or txn.version < 0 else from_delta(txn.metadata["schemaString"])
-            batch, error = next_batch(
-                files,
-                before,
-                work.key_columns,
-                upsert_by_default=work.upsert_by_default,
-                most_files=limits.files,
-                most_bytes=limits.bytes,
-                trust_statistics=trust_statistics,
-                rules=work.rules,
-            )
+            batch, error = table_commit.next_of(work, files, before, limits, trust_statistics)
             if batch is None:
                 return None, error
             mapping_first = table_commit.needs_mapping_first(txn.metadata, work, batch)

@@ -24,8 +24,8 @@ from lakemirror.delta_log import Action, Snapshot, read_snapshot
 from lakemirror.delta_vectors import read_vector
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.adoption import arrow_type
-from lakemirror.replication.direct import exactly, write
-from lakemirror.replication.direct_commit import put_commit
+from lakemirror.replication.direct import MOST_BYTES, Room, exactly, write
+from lakemirror.replication.direct_commit import put_commit, removed
 from lakemirror.replication.direct_table import against
 from lakemirror.replication.schema import Column, from_delta
 
@@ -56,15 +56,16 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         columns = from_delta(snapshot.metadata.value["schemaString"])
         if len(files) < AT_LEAST or any(arrow_type(column.type) is None for column in columns):
             return 0
-        rows = _sorted(pa.concat_tables([_living(Path(table), add, columns) for add in files]), key_columns)
+        room = Room(MOST_BYTES)
+        rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
         now = int(time.time() * 1000)
-        actions: list[Action] = [{"remove": _removed(add, now)} for add in files]
+        actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
         if rows.num_rows:
             actions.append({"add": {**write(table, columns, rows), "dataChange": False}})
         failpoints.reach("merge.before-commit")
         version = put_commit(table, snapshot, [{"commitInfo": _info(snapshot, actions, now)}, *actions])
         return len(files) if version is not None else 0
-    except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         log.info("%s: small files stay: %s", table, error)
         return 0
 
@@ -81,15 +82,23 @@ def _small(snapshot: Snapshot) -> list[Action]:
     return found
 
 
-def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column]) -> pa.Table:
-    """The rows of a file that no vector deletes, in the table's columns. ArrowInvalid for what does not fit them."""
+def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room: Room) -> pa.Table:
+    """The rows of a file that no vector deletes, in the table's columns.
+
+    ArrowInvalid for what does not fit them, ValueError for a file that is not as the log says, or too large in memory.
+    """
     with pq.ParquetFile(table / add["path"], coerce_int96_timestamp_unit="us") as file:
-        rows = file.read(use_threads=False)
+        batches = []
+        for batch in file.iter_batches(use_threads=False):
+            if not room.take(batch.nbytes):
+                raise ValueError("they take too much memory together")
+            batches.append(batch)
+        rows = pa.Table.from_batches(batches, file.schema_arrow)
     if rows.num_rows != json.loads(add["stats"])["numRecords"]:
         raise ValueError(f"{add['path']} has another number of rows than the log says")
     if vector := add.get("deletionVector"):
-        gone = read_vector(table, vector)
-        rows = rows.take(pa.array([number for number in range(rows.num_rows) if number not in gone], pa.int64()))
+        living = read_vector(table, vector).flip(0, rows.num_rows)
+        rows = rows.take(pa.array(living.to_array(), pa.int64()))
     held = {name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)}
     return pa.table({
         column.name: exactly(held[column.name.lower()], arrow_type(column.type))
@@ -106,11 +115,6 @@ def _sorted(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
     with contextlib.suppress(pa.ArrowException):  # a type without an order
         return rows.sort_by(keys) if keys else rows
     return rows
-
-
-def _removed(add: Mapping[str, Any], now: int) -> dict[str, Any]:
-    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
-    return {**kept, "deletionTimestamp": now, "dataChange": False, "extendedFileMetadata": True}
 
 
 def _info(snapshot: Snapshot, actions: Sequence[Action], now: int) -> dict[str, Any]:

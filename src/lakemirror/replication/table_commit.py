@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
-from lakemirror.replication.apply_work import Work
-from lakemirror.replication.batch import Batch
+from lakemirror.replication.apply_work import Limits, Work
+from lakemirror.replication.batch import Batch, next_batch
 from lakemirror.replication.position import Manifest, Position, as_note
-from lakemirror.replication.schema import from_delta, is_widened, needs_mapping, to_delta
+from lakemirror.replication.schema import Column, from_delta, is_widened, needs_mapping, to_delta
 from lakemirror.replication.table_log import KEYS_PROPERTY
 
 IDENTITY_PROPERTY = "lakemirror.identity"
@@ -34,6 +35,22 @@ def check_expected(work: Work, found: Position | None, table: str, *, exists: bo
         raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {work.expected}")
     if found is None and exists:
         raise TableError("target-foreign", f"{table} holds a Delta table that lakemirror did not make")
+
+
+def next_of(
+    work: Work, files: Sequence[ChangeFile], before: Sequence[Column], limits: Limits, trust_statistics: bool
+) -> tuple[Batch | None, TableError | None]:
+    """The longest run of files that one commit may take, on a table with the columns `before`, as `next_batch`."""
+    return next_batch(
+        files,
+        before,
+        work.key_columns,
+        upsert_by_default=work.upsert_by_default,
+        most_files=limits.files,
+        most_bytes=limits.bytes,
+        trust_statistics=trust_statistics,
+        rules=work.rules,
+    )
 
 
 def new_position(work: Work, batch: Batch) -> Position:

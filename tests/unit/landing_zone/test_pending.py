@@ -19,7 +19,7 @@ from lakemirror.landing_zone.change_file import Waiting, footer_reader, ignored
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending, pending
 from lakemirror.landing_zone.zone import TableFolder, scan
-from lakemirror.storage import Entry
+from lakemirror.storage import Entry, LocalStorage
 
 NOW, SETTLE = 10_000.0, 30.0
 CSV = TableMetadata(file_format="CSV", file_extension="csv")
@@ -420,3 +420,24 @@ def test_last_update_detection_takes_any_name_with_the_declared_extension() -> N
     metadata = TableMetadata(file_detection_strategy=LAST_UPDATE)
     found = ignored(folder("a.parquet", file_name(3), "b.csv", entry("c.parquet", below="day=1/")), metadata)
     assert [warning.file for warning in found] == [f"{ORDERS.folder}/b.csv"]
+
+
+def test_delimited_files_behind_one_that_waits_are_seen_too(tmp_path: Path) -> None:
+    """Else each of them would wait in turn once the one before is complete."""
+    place = tmp_path / "Files/LandingZone/orders"
+    place.mkdir(parents=True)
+    for number in (1, 2, 3, 5):
+        (place / f"{number:020}.csv").write_text("id\n1\n")
+    (tables,) = scan(LocalStorage(tmp_path)).tables.values()
+    seen: list[str] = []
+
+    def steady_at(file: Entry) -> float:
+        seen.append(file.name)
+        return 10.0
+
+    metadata = TableMetadata(file_format="CSV", file_extension="csv")
+    found = pending(
+        tables, metadata, sequence(0), now=5.0, settle=60.0, read_footer=pq.read_metadata, steady_at=steady_at
+    )
+    assert not found.files and found.waiting is not None
+    assert sorted(set(seen)) == [f"{number:020}.csv" for number in (1, 2, 3)]

@@ -14,6 +14,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put
 
@@ -25,6 +26,9 @@ from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vec
 from lakemirror.errors import SetupError
 from lakemirror.replication import direct_commit, direct_table
 from lakemirror.replication.delta_at_work import delta_at_work, without_delta
+from lakemirror.replication.scheduler import Scheduler
+from lakemirror.settings import Settings
+from lakemirror.storage import LocalStorage
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +41,6 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(table: Path) -> Counter[tuple[Any, ...]]:
     """The table's rows, read from the log, the data files and the vectors alone."""
-    import pyarrow.parquet as pq
-
     snapshot = read_snapshot(table)
     assert snapshot is not None
     found: Counter[tuple[Any, ...]] = Counter()
@@ -199,6 +201,45 @@ def test_a_table_that_leaves_its_place_meanwhile_is_not_made_anew(tmp_path: Path
     MirroredDatabase(tmp_path).sync()
     assert done and not (table / f"_delta_log/{1:020}.json").exists()
     assert rows(aside) == {(1,): 1}
+
+
+def test_another_table_at_the_same_place_meanwhile_stays_as_it_is(tmp_path: Path, meanwhile: Any) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    put(tmp_path, "t", 2, {"id": [2]})
+    sync(tmp_path, batch_files=1)
+    put(tmp_path, "t", 3, {"id": [3]})
+    table = tmp_path / "Tables/t"
+
+    def another() -> None:
+        table.rename(tmp_path / "aside")
+        (table / "_delta_log").mkdir(parents=True)
+        (table / "_delta_log" / f"{0:020}.json").write_text("{}")
+
+    assert meanwhile("apply.before-commit", another) == []
+    assert MirroredDatabase(tmp_path).sync().failed
+    assert [path.name for path in (table / "_delta_log").iterdir()] == [f"{0:020}.json"]
+
+
+def test_a_running_engine_gathers_what_follows_a_commit(tmp_path: Path) -> None:
+    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None, gather=3600.0)  # type: ignore[arg-type, return-value]
+    for name in ("t", "u"):
+        put(tmp_path, name, 1, {"id": [1]})
+        assert scheduler.tick() == 1, "another table does not wait"
+        assert scheduler.wait(60)
+        put(tmp_path, name, 2, {"id": [2]})
+        assert scheduler.tick() == 0
+    scheduler._gather = 0.0
+    assert scheduler.tick() == 2
+    scheduler.wait(60)
+    scheduler.stop()
+    assert rows(tmp_path / "Tables/t") == {(1,): 1, (2,): 1}
+
+
+def test_data_files_say_that_their_days_are_those_of_the_calendar(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    sync(tmp_path)
+    (file,) = (tmp_path / "Tables/t").glob("part-*.parquet")
+    assert pq.read_metadata(file).metadata[b"org.apache.spark.version"] >= b"3"
 
 
 def test_optional_parts_of_a_checksum_that_are_not_known_stay_out() -> None:

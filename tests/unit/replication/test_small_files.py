@@ -139,3 +139,11 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     sync(many_more)  # by another process: it has not seen the commits before
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1
+
+
+def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    monkeypatch.setattr(small_files, "MOST_BYTES", 100)
+    assert merge_small_files(str(table), ["id"]) == 0
+    monkeypatch.setattr(small_files, "MOST_BYTES", 10_000)
+    assert merge_small_files(str(table), ["id"]) == AT_LEAST
