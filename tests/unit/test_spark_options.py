@@ -61,7 +61,7 @@ def test_java_flags() -> None:
     assert "TieredStopAtLevel" not in plain
     assert "SharedArchiveFile" not in plain
     flags = options(short=True, archive=Path("/c/x y.jsa"))["spark.driver.extraJavaOptions"]
-    assert "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" in flags
+    assert "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC" in flags
     assert '"-XX:SharedArchiveFile=/c/x y.jsa"' in flags
 
 

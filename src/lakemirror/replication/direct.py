@@ -1,6 +1,6 @@
 """A small batch, applied in this process by Arrow: no Spark job, whose start alone would take longer than the work.
 
-change files ─▶ fold ─▶ clears ─▶ positions in the data files that may hold them (the caller writes the vectors)
+change files ─▶ fold ─▶ clears ─▶ `key_lookup` finds their rows (the caller writes the vectors)
                   └───▶ survivors ─▶ write: one data file and its `add` action
 
 The same net effect as `changes`, `find` and a Spark write, for columns that Arrow converts exactly if at all.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,7 +29,8 @@ from lakemirror.delta_log import Action
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
-from lakemirror.replication.batch import Batch, BatchFile, Range
+from lakemirror.replication.batch import Batch, BatchFile
+from lakemirror.replication.key_lookup import codes
 from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
 
 MOST_ROWS = 1_000_000
@@ -38,14 +40,11 @@ _MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
 MOST_BYTES = 512 << 20
 """Of columns in memory at once."""
 
-_MOST_KEYS_READ = 20_000_000  # rows of the table whose keys are read here; Spark's cores read more
-_MOST_NUMBERS_READ = 100_000_000  # where all of them are whole numbers or dates
 _AT_ONCE = 4  # files that are read at the same time
 _ROWS_AT_ONCE = 64 * 1024
 _ROWS_A_GROUP = 256 * 1024
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # what tells Spark 3 that days before 1582 mean what they say
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
-_ORDERED = ("smallint", "int", "bigint", "date")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
 
 
@@ -122,31 +121,12 @@ def _folded(
         return Folded(rows.select(keys).slice(0, 0), rows)
     if append_only or not keys:
         return None
-    codes, place = _codes(rows.select(keys)), pa.array(range(rows.num_rows), pa.int64())
-    last = pa.table({"key": codes, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
+    key, place = codes(rows.select(keys)), pa.array(np.arange(rows.num_rows))
+    last = pa.table({"key": key, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
     last = last.combine_chunks()
-    of_key = last["place_max"].combine_chunks().take(pc.index_in(codes, value_set=last["key"].combine_chunks()))
+    of_key = last["place_max"].combine_chunks().take(pc.index_in(key, value_set=last["key"].combine_chunks()))
     kept = pc.and_(pc.fill_null(pc.greater_equal(place, of_key), True), pc.not_equal(marker, DELETE))
     return Folded(rows.select(keys).take(last["place_max"].combine_chunks()), rows.filter(kept))
-
-
-def positions(
-    table: str, adds: Mapping[str, Action], clears: pa.Table, bounds: Sequence[Range]
-) -> dict[str, pa.Array] | None:
-    """Where rows with these keys lie: row numbers by the names of the data files, rows that are deleted already too.
-
-    `adds`: the files that may hold them. None where that is too much to read here, or cannot be read.
-    """
-    try:
-        parts = {name: _part(Path(table) / add["path"], bounds) for name, add in adds.items()}
-        numbers = all(pa.types.is_integer(kind) or pa.types.is_date(kind) for kind in clears.schema.types)
-        if sum(part.rows for part in parts.values()) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ):
-            return None
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-            found = pool.map(lambda part: _in_file(part, clears), parts.values())
-            return {name: rows for name, rows in zip(parts, found, strict=True) if len(rows)}
-    except (pa.ArrowException, OSError, ValueError):
-        return None
 
 
 def write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
@@ -243,93 +223,3 @@ def _all(mask: pa.Array) -> bool:
 def _lacks_keys(rows: pa.Table, keys: Sequence[str], marker: pa.Array) -> bool:
     absent = any(key not in rows.column_names for key in keys)
     return absent and bool(pc.any(pc.not_equal(marker, INSERT)).as_py())
-
-
-def _codes(keys: pa.Table) -> pa.Array:
-    """One number for each row, equal where all columns are; NULL equals NULL."""
-    codes = None
-    for column in keys.columns:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        code = encoded.indices.cast(pa.int64())
-        if codes is not None:
-            both = pc.add(pc.multiply(codes, len(encoded.dictionary)), code)
-            code = both.dictionary_encode().indices.cast(pa.int64())
-        codes = code
-    return codes
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The row groups of a data file that may hold a key: the number of each and of its first row."""
-
-    path: Path
-    groups: tuple[tuple[int, int], ...]
-    rows: int
-    footer: pq.FileMetaData
-
-
-def _part(path: Path, bounds: Sequence[Range]) -> _Part:
-    footer = pq.read_metadata(path)
-    groups, begin, rows = [], 0, 0
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        if not _outside(group, bounds):
-            groups.append((index, begin))
-            rows += group.num_rows
-        begin += group.num_rows
-    return _Part(path, tuple(groups), rows, footer)
-
-
-def _in_file(part: _Part, clears: pa.Table) -> pa.Array:
-    """The numbers of the rows of one data file whose key is among these."""
-    found = [pa.array([], pa.int64())]
-    if not part.groups:
-        return found[0]
-    with pq.ParquetFile(part.path, metadata=part.footer) as file:
-        names = {name.lower(): name for name in file.schema_arrow.names}
-        held = [names[key.lower()] for key in clears.column_names if key.lower() in names]
-        for index, begin in part.groups:
-            rows = file.read_row_group(index, columns=held)
-            found.append(pc.add(_matching(_keys(rows, clears.schema), clears), begin))
-    return pa.chunked_array(found).combine_chunks()
-
-
-def _keys(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows' key columns as the batch has them; one that the file does not hold is NULL in all of them."""
-    names = {name.lower(): name for name in rows.column_names}
-    columns = [
-        rows[names[field.name.lower()]].cast(field.type)
-        if field.name.lower() in names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def _matching(keys: pa.Table, clears: pa.Table) -> pa.Array:
-    """The numbers of the rows whose keys are among these."""
-    inside = None
-    for name in clears.column_names:
-        one = pc.is_in(keys[name], value_set=clears[name].combine_chunks())
-        inside = one if inside is None else pc.and_(inside, one)
-    rows = pc.indices_nonzero(inside).cast(pa.int64())
-    if clears.num_columns == 1 or not len(rows):
-        return rows
-    codes = _codes(pa.concat_tables([keys.take(rows), clears]))  # each column alone fits; now all together
-    return rows.filter(pc.is_in(codes.slice(0, len(rows)), value_set=codes.slice(len(rows))))
-
-
-def _outside(group: Any, bounds: Sequence[Range]) -> bool:
-    """True where the statistics of a row group say that no key of the batch is in it."""
-    columns = {group.column(place).path_in_schema.lower(): place for place in range(group.num_columns)}
-    for bound in bounds:
-        place = columns.get(bound.column.lower())
-        found = group.column(place).statistics if place is not None and bound.type in _ORDERED else None
-        if found is None or not found.has_min_max or not found.has_null_count or (bound.nulls and found.null_count):
-            continue
-        try:
-            if bound.high < found.min or found.max < bound.low:
-                return True
-        except (OverflowError, ValueError):  # a day that Python has no name for
-            continue
-    return False

@@ -23,7 +23,7 @@ from lakemirror.delta_log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, write_vectors
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.replication import direct, table_commit
+from lakemirror.replication import direct, key_lookup, table_commit
 from lakemirror.replication.adoption import adopt, adoptable, unusual
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import Batch
@@ -135,7 +135,7 @@ class DirectTable:
         actions: list[Action] = []
         if snapshot is not None and folded.clears.num_rows:
             files = touched_files(snapshot, before, batch)
-            found = None if files is None else direct.positions(self._path, files, folded.clears, batch.ranges)
+            found = None if files is None else key_lookup.positions(self._path, files, folded.clears)
             if files is None or found is None:
                 return None
             try:

@@ -22,6 +22,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.replication import direct
 from lakemirror.replication.batch import Batch, next_batch
+from lakemirror.replication.key_lookup import positions
 from lakemirror.replication.schema import Column
 from lakemirror.replication.touched_files import may_hold
 from lakemirror.storage import Entry
@@ -67,7 +68,7 @@ class Table:
         folded = direct.fold(batch, keys, 4 if upsert else 0, str)
         assert folded is not None
         held = {name: add for name, add in self.adds.items() if may_hold(add, self.columns, batch.ranges)}
-        found = direct.positions(str(self.folder), held, folded.clears, batch.ranges)
+        found = positions(str(self.folder), held, folded.clears)
         assert found is not None
         for name, rows in found.items():
             self.deleted[name] |= set(rows.to_pylist())
@@ -199,7 +200,7 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     add = direct.write(str(tmp_path), batch.columns, folded.survivors)
     stats = json.loads(add["stats"])
     assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
-    found = direct.positions(str(tmp_path), {"x": add}, folded.clears, batch.ranges)
+    found = positions(str(tmp_path), {"x": add}, folded.clears)
     assert found is not None and found["x"].to_pylist() == [0, 1]
 
 
@@ -224,33 +225,3 @@ def test_a_file_that_is_gone_is_another_engines(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError) as error:
         direct.fold(made([file], ()), (), 0, str)
     assert error.value.code == "concurrent-commit"
-
-
-def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = change_file(tmp_path, 1, pa.table({"id": [205, 5000], MARKER: [4, 2]}))
-    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "data.parquet", row_group_size=100)
-    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":1000}'}}
-    read: list[int] = []
-    true = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), true(self, i, **more))[1]
-    )
-    batch = made([file], ("id",))
-    folded = direct.fold(batch, ("id",), 0, str)
-    assert folded is not None
-    found = direct.positions(str(tmp_path), adds, folded.clears, batch.ranges)
-    assert found is not None and {name: rows.to_pylist() for name, rows in found.items()} == {"data.parquet": [205]}
-    assert read == list(range(2, 10))
-
-
-@pytest.mark.parametrize(("key", "limit"), [(1, "_MOST_NUMBERS_READ"), ("a", "_MOST_KEYS_READ")])
-def test_too_many_keys_to_read_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int | str, limit: str
-) -> None:  # fmt: skip
-    keys = pa.table({"id": [key]})
-    pq.write_table(pa.concat_tables([keys] * 4), tmp_path / "data.parquet")
-    adds = {"data.parquet": {"path": "data.parquet", "stats": '{"numRecords":4}'}}
-    for most in (4, 3):
-        monkeypatch.setattr(direct, limit, most)
-        found = direct.positions(str(tmp_path), adds, keys, ())
-        assert (found is None) is (most < 4)

@@ -1,0 +1,99 @@
+"""Where the rows with given keys lie: always where a plain look at every row finds them."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakemirror.replication import key_lookup
+from lakemirror.replication.key_lookup import positions
+
+DAYS = [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(2020, 5, 1), datetime.date(9999, 12, 31)]
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "whole": (pa.int64(), st.integers(-30, 30) | st.sampled_from([-(2**63), 2**63 - 1])),
+    "short": (pa.int16(), st.integers(-5, 5)),
+    "day": (pa.date32(), st.sampled_from(DAYS)),
+    "text": (pa.string(), st.sampled_from(["", "a", "B", "ä"])),
+}
+
+
+def adds(*names: str) -> dict[str, Any]:
+    return {name: {"path": name} for name in names}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_rows_are_found_where_a_look_at_every_row_finds_them(data: Any) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2))
+    schema = pa.schema([(f"K{place}", VALUES[kind][0]) for place, kind in enumerate(kinds)])
+    nullable = data.draw(st.booleans())
+    row = st.tuples(*(VALUES[kind][1] | (st.none() if nullable else st.nothing()) for kind in kinds))
+    expected: dict[str, list[int]] = {}
+    keys = sorted(data.draw(st.sets(row, max_size=12)), key=repr)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(data.draw(st.integers(1, 3))):
+            rows = data.draw(st.lists(row, max_size=30))
+            if data.draw(st.booleans()):
+                rows.sort(key=lambda each: tuple((value is None, value or 0 if value != "" else "") for value in each))
+            columns = list(zip(*rows, strict=True)) or [()] * len(kinds)
+            held = {
+                name.lower(): pa.array(list(values), kind)
+                for name, kind, values in zip(schema.names, schema.types, columns, strict=True)
+            }
+            nested = pa.array([[{"k0": 1}]] * len(rows), pa.list_(pa.struct([("k0", pa.int64())])))
+            path = Path(folder) / f"{number}.parquet"
+            pq.write_table(pa.table({"x": nested, **held}), path, row_group_size=data.draw(st.integers(1, 31)))
+            if found := [place for place, each in enumerate(rows) if each in keys]:
+                expected[path.name] = found
+        sought = pa.table(
+            [pa.array([key[place] for key in keys], kind) for place, kind in enumerate(schema.types)], schema=schema
+        )
+        found_rows = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), sought)
+    assert found_rows is not None
+    assert {name: sorted(places.to_pylist()) for name, places in found_rows.items()} == expected
+
+
+def test_a_column_that_a_file_does_not_hold_is_null_in_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"other": [1, 2]}), tmp_path / "old.parquet")
+    sought = pa.table({"id": pa.array([None, 5], pa.int64())})
+    found = positions(str(tmp_path), adds("old.parquet"), sought)
+    assert found is not None and found["old.parquet"].to_pylist() == [0, 1]
+    assert positions(str(tmp_path), adds("old.parquet"), sought.slice(1)) == {}
+
+
+def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "data.parquet", row_group_size=100)
+    read: list[int] = []
+    true = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), true(self, i, **more))[1]
+    )
+    found = positions(str(tmp_path), adds("data.parquet"), pa.table({"id": [5000, 205, 799, 800]}))
+    assert found is not None and found["data.parquet"].to_pylist() == [205, 799, 800]
+    assert sorted(read) == [2, 7, 8]  # no range from the smallest to the largest key
+
+
+@pytest.mark.parametrize(("key", "limit"), [(1, "_MOST_NUMBERS_READ"), ("a", "_MOST_KEYS_READ")])
+def test_too_many_keys_to_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int | str, limit: str
+) -> None:  # fmt: skip
+    keys = pa.table({"id": [key]})
+    pq.write_table(pa.concat_tables([keys] * 4), tmp_path / "data.parquet")
+    for most in (4, 3):
+        monkeypatch.setattr(key_lookup, limit, most)
+        found = positions(str(tmp_path), adds("data.parquet"), keys)
+        assert (found is None) is (most < 4)
+
+
+def test_a_file_that_cannot_be_read_is_left_to_spark(tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"PAR1 is not enough")
+    assert positions(str(tmp_path), adds("data.parquet"), pa.table({"id": [1]})) is None
+    assert positions(str(tmp_path), adds("gone.parquet"), pa.table({"id": [1]})) is None
