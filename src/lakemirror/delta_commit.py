@@ -41,6 +41,14 @@ def put_whole(path: Path, data: bytes) -> os.stat_result | None:
     return ours
 
 
+def is_still(path: Path, ours: os.stat_result) -> bool:
+    """False where another engine, which looked before our file was there, has renamed its own over it since."""
+    try:
+        return os.path.samestat(path.stat(), ours)
+    except FileNotFoundError:
+        return False
+
+
 def lines(actions: Iterable[Action]) -> bytes:
     """Actions as a commit holds them, one a line."""
     return "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions).encode()

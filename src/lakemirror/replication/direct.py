@@ -1,7 +1,7 @@
 """A small batch, applied in this process by Arrow: no Spark job, whose start alone would take longer than the work.
 
 change files ─▶ fold ─▶ clears ─▶ `key_lookup` finds their rows (the caller writes the vectors)
-                  └───▶ survivors ─▶ write: one data file and its `add` action
+                  └───▶ survivors ─▶ write: data files and their `add` actions
 
 The same net effect as `changes`, `find` and a Spark write, for columns that Arrow converts exactly if at all.
 Everything else is None here, and those do it: with their conversions, and with their errors for bad rows
@@ -40,9 +40,10 @@ _MOST_INSERTS = 5_000_000  # of a batch of inserts alone, which need no fold
 MOST_BYTES = 512 << 20
 """Of columns in memory at once."""
 
-_AT_ONCE = 4  # files that are read at the same time
+_AT_ONCE = 4  # files that are read or written at the same time
 _ROWS_AT_ONCE = 64 * 1024
 _ROWS_A_GROUP = 256 * 1024
+_ROWS_A_FILE = 4 * _ROWS_A_GROUP  # more are written as several, which are written, and read, at the same time
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # what tells Spark 3 that days before 1582 mean what they say
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
@@ -114,13 +115,14 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
 def _folded(
     parts: Sequence[pa.Table], markers: Sequence[pa.Array], keys: Sequence[str], append_only: bool
 ) -> Folded | None:
-    rows = pa.concat_tables(parts).combine_chunks()
+    rows = pa.concat_tables(parts)
     marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
     changed = pc.not_equal(marker, INSERT)
     if not pc.any(changed).as_py():
         return Folded(rows.select(keys).slice(0, 0), rows)
     if append_only or not keys:
         return None
+    rows = rows.combine_chunks()
     key, place = codes(rows.select(keys)), pa.array(np.arange(rows.num_rows))
     last = pa.table({"key": key, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
     last = last.combine_chunks()
@@ -129,8 +131,15 @@ def _folded(
     return Folded(rows.select(keys).take(last["place_max"].combine_chunks()), rows.filter(kept))
 
 
-def write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
-    """Writes rows as one data file of the table, whose columns are given; its `add` action."""
+def write(table: str, columns: Sequence[Column], rows: pa.Table) -> list[Action]:
+    """Writes rows as data files of the table, whose columns are given; their `add` actions."""
+    files = -(-rows.num_rows // _ROWS_A_FILE)
+    size = -(-rows.num_rows // max(files, 1))
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+        return list(pool.map(lambda file: _write(table, columns, rows.slice(file * size, size)), range(files)))
+
+
+def _write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
     stats = json.dumps(statistics_of(rows.to_batches(), columns))

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakemirror import failpoints
 from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
-from lakemirror.delta_commit import lines, next_checksum, put_whole
+from lakemirror.delta_commit import is_still, lines, next_checksum, put_whole
 from lakemirror.delta_log import Action, Protocol, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.delta_at_work import without_delta
@@ -82,13 +82,8 @@ def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str,
 
 
 def _check_ours(path: Path, ours: os.stat_result) -> None:
-    """A commit that looked for its version before ours was there may have been renamed over it since."""
-    try:
-        if os.path.samestat(path.stat(), ours):
-            return
-    except FileNotFoundError:
-        pass
-    raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
+    if not is_still(path, ours):
+        raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
 
 
 def _write_checksum(folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]) -> Path | None:

@@ -142,9 +142,7 @@ class DirectTable:
                 actions = delete_rows(Path(self._path), {name: files[name] for name in found}, found)
             except (OSError, ValueError, KeyError):
                 return None
-        if folded.survivors.num_rows:
-            actions.append({"add": direct.write(self._path, batch.columns, folded.survivors)})
-        return actions
+        return actions + [{"add": add} for add in direct.write(self._path, batch.columns, folded.survivors)]
 
 
 def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | None:

@@ -60,8 +60,7 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
         now = int(time.time() * 1000)
         actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
-        if rows.num_rows:
-            actions.append({"add": {**write(table, columns, rows), "dataChange": False}})
+        actions += [{"add": {**add, "dataChange": False}} for add in write(table, columns, rows)]
         failpoints.reach("merge.before-commit")
         version = put_commit(table, snapshot, [{"commitInfo": _info(snapshot, actions, now)}, *actions])
         return len(files) if version is not None else 0

@@ -1,8 +1,8 @@
 """The few commits that are made here and not by Delta Spark: written whole or not at all, at a version still free.
 
-    build(snapshot) ─▶ actions ─▶ 000…42.json.tmp ─▶ fsync ─▶ link to 000…42.json
-         ▲                                                        │ taken: somebody was faster
-         └────────────── replay the log anew ◀────────────────────┘
+    build(snapshot) ─▶ actions ─▶ 000…42.json.tmp ─▶ fsync ─▶ link to 000…42.json ─▶ checksum ─▶ is it still ours?
+         ▲                                                        │ taken: somebody was faster       │ no
+         └────────────── replay the log anew ◀────────────────────┴──────────────────────────────────┘
 
 Instead of judging whether a commit that came first conflicts, everything is computed again from the state that
 includes it: `build` sees each new state and refuses it, or finds nothing left to do, as it would have at first.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemirror.delta_commit import lines, put_whole
+from lakemirror.delta_commit import is_still, lines, put_whole
 from lakemirror.delta_log import Action, Metadata, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME
@@ -58,9 +58,8 @@ def commit(table: Path, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
         if wanted is None:
             return snapshot
         check_writable(snapshot)
-        if _put(snapshot, wanted):
-            after = existing(table, snapshot.version + 1)
-            _write_checksum(snapshot, after)
+        after = _put(snapshot, wanted)
+        if after is not None:
             return after
         winner = snapshot.version + 1
         time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 50)))
@@ -113,7 +112,8 @@ def metadata_action(metadata: Metadata, *, configuration: Mapping[str, str], sch
     return {"metaData": {**metadata.value, "configuration": dict(configuration), "schemaString": text}}
 
 
-def _put(snapshot: Snapshot, wanted: Commit) -> bool:
+def _put(snapshot: Snapshot, wanted: Commit) -> Snapshot | None:
+    """The state after the commit, its checksum written; None where another commit is at that version."""
     version = snapshot.version + 1
     now = int(time.time() * 1000)
     info: dict[str, Any] = {
@@ -130,7 +130,16 @@ def _put(snapshot: Snapshot, wanted: Commit) -> bool:
     if _on(snapshot, "delta.enableInCommitTimestamps"):
         info = {"inCommitTimestamp": max(now, _last_time(snapshot) + 1), **info}
     path = snapshot.log.folder / f"{version:020}.json"
-    return put_whole(path, lines([{"commitInfo": info}, *wanted.actions])) is not None
+    ours = put_whole(path, lines([{"commitInfo": info}, *wanted.actions]))
+    if ours is None:
+        return None
+    after = existing(snapshot.table, version)
+    checksum_file = _write_checksum(snapshot, after) if is_still(path, ours) else None
+    if is_still(path, ours):
+        return after
+    if checksum_file is not None:
+        checksum_file.unlink(missing_ok=True)
+    return None
 
 
 def _on(snapshot: Snapshot, key: str) -> bool:
@@ -150,12 +159,13 @@ def _newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
     return info or {}
 
 
-def _write_checksum(before: Snapshot, after: Snapshot) -> None:
+def _write_checksum(before: Snapshot, after: Snapshot) -> Path | None:
     """Writes the version's checksum file where the version before has one, from the replayed state alone."""
     folder = after.log.folder
     if not (folder / f"{before.version:020}.crc").exists():
-        return
-    put_whole(folder / f"{after.version:020}.crc", json.dumps(checksum(after), separators=(",", ":")).encode())
+        return None
+    path = folder / f"{after.version:020}.crc"
+    return path if put_whole(path, json.dumps(checksum(after), separators=(",", ":")).encode()) else None
 
 
 def checksum(snapshot: Snapshot) -> dict[str, Any]:

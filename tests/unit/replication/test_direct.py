@@ -72,8 +72,8 @@ class Table:
         assert found is not None
         for name, rows in found.items():
             self.deleted[name] |= set(rows.to_pylist())
-        add = direct.write(str(self.folder), batch.columns, folded.survivors)
-        self.adds[add["path"]], self.deleted[add["path"]] = add, set()
+        for add in direct.write(str(self.folder), batch.columns, folded.survivors):
+            self.adds[add["path"]], self.deleted[add["path"]] = add, set()
         self.columns = batch.columns
 
     def bag(self, columns: list[str]) -> Counter[tuple[Any, ...]]:
@@ -197,7 +197,7 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     batch = made([change_file(tmp_path, 1, rows)], ("day",))
     folded = direct.fold(batch, ("day",), 0, str)
     assert folded is not None
-    add = direct.write(str(tmp_path), batch.columns, folded.survivors)
+    (add,) = direct.write(str(tmp_path), batch.columns, folded.survivors)
     stats = json.loads(add["stats"])
     assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
     found = positions(str(tmp_path), {"x": add}, folded.clears)
@@ -211,6 +211,15 @@ def test_two_marker_columns_and_rows_that_fill_the_memory(tmp_path: Path, monkey
     long = pa.table({"id": list(range(1000)), "s": ["x" * 3000] * 1000})
     batch = made([change_file(tmp_path, 2, long)], ())
     assert batch.bytes < 1 << 20 and direct.fold(batch, (), 0, str) is None
+
+
+def test_many_rows_are_written_as_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "_ROWS_A_FILE", 4)
+    rows, columns = pa.table({"id": list(range(10))}), (Column("id", "bigint"),)
+    adds = direct.write(str(tmp_path), columns, rows)
+    assert [json.loads(add["stats"])["numRecords"] for add in adds] == [4, 4, 2]
+    assert pa.concat_tables([pq.read_table(tmp_path / add["path"]) for add in adds]) == rows
+    assert direct.write(str(tmp_path), columns, rows.slice(0, 0)) == []
 
 
 def test_text_that_is_no_utf8(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from lakemirror.delta_checkpoint import write_checkpoint
 from lakemirror.delta_commit import put_whole
 from lakemirror.delta_log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.table_features import log_commit
 from lakemirror.table_features.cleaning import empty_commit
 from lakemirror.table_features.drop import POINTS, drop
 from lakemirror.table_features.history import clean_since, cut
@@ -274,6 +276,36 @@ def test_others_write_all_the_time(tmp_path: Path) -> None:
         return empty_commit(state)
 
     assert code(lambda: commit(table, beaten, attempts=3)) == "concurrent-commit"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", ["put_whole", "_write_checksum"])
+def test_a_commit_that_another_engine_has_overwritten_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As a rename does that looked for the version before ours was there."""
+    table = listed(tmp_path / "t", set(), {"clustering", "domainMetadata"})
+    log, before = table / "_delta_log", snapshot(table)
+    (log / f"{before.version:020}.crc").write_text(json.dumps(log_commit.checksum(before)))
+    theirs = {**next(iter(before.files.values())), "path": "theirs.parquet"}
+    true, done = getattr(log_commit, place), []
+
+    def overwrite(*given: Any) -> Any:
+        found = true(*given)
+        if not done:
+            done.append(True)
+            (log / "other").write_text(json.dumps({"add": theirs}) + "\n")
+            (log / "other").replace(log / f"{before.version + 1:020}.json")
+        return found
+
+    monkeypatch.setattr(log_commit, place, overwrite)
+    drop(table, Wish(("clustering",)))
+    after = snapshot(table)
+    assert done and "clustering" not in features_of(after.protocol) and len(after.files) == len(before.files) + 1
+    assert checksum_lies(after) is None
+    for version in range(before.version + 1, after.version + 1):
+        replayed, told = read_snapshot(table, version), log / f"{version:020}.crc"
+        assert replayed is not None
+        assert not told.exists() or json.loads(told.read_bytes())["numFiles"] == len(replayed.files)
 
 
 def test_appends_during_a_drop_are_kept(tmp_path: Path) -> None:
