@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import ROW_MARKER, Column
+from lakemirror.storage import copy_file
 
 SMALLEST_BYTES = 8 << 20  # below it, folding several files into one is kinder to readers
 _LARGEST_GROUP_BYTES = 512 << 20  # a reader holds a row group in memory
@@ -100,7 +100,7 @@ def _adopt(
 ) -> dict[str, Any]:
     path = item.file.entry.path
     try:
-        shutil.copyfile(path_of(item.file.path), copy)  # in the kernel; shares blocks where the file system can
+        copy_file(path_of(item.file.path), copy)
         stats = statistics(copy, batch.columns, item.file.footer.num_rows)
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{path} is gone") from error

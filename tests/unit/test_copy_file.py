@@ -1,0 +1,35 @@
+"""A copy has all bytes, however the file system makes it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemirror.storage import copy_file
+
+DATA = bytes(range(256)) * 5000
+
+
+@pytest.mark.parametrize("works_for", [-1, 0, 300_000])
+def test_all_bytes_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works_for: int) -> None:
+    """-1: as this machine does it. Else the kernel gives up after so many bytes."""
+    true = getattr(os, "copy_file_range", None)
+
+    def gives_up(source: int, target: int, _: int) -> Any:
+        if true is None or os.lseek(source, 0, os.SEEK_CUR) >= works_for:
+            raise OSError(errno.EXDEV, "two file systems")
+        return true(source, target, works_for)
+
+    if works_for >= 0:
+        monkeypatch.setattr(os, "copy_file_range", gives_up, raising=False)
+    (tmp_path / "from").write_bytes(DATA)
+    (tmp_path / "to").write_bytes(DATA * 2)
+    copy_file(tmp_path / "from", tmp_path / "to")
+    assert (tmp_path / "to").read_bytes() == DATA
+    with pytest.raises(FileNotFoundError):
+        copy_file(tmp_path / "gone", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
