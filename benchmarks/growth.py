@@ -211,6 +211,7 @@ def main() -> None:
 
 
 def _ask(name: str, full: bool, sizes: str | None, into: Path) -> None:
+    process.hide_pandas()
     question = QUESTIONS[name]
     chosen = [int(size) for size in sizes.split(",")] if sizes else question.full if full else question.small
     with tempfile.TemporaryDirectory(prefix="lakemirror-growth-") as place:

@@ -12,10 +12,12 @@ import traceback
 from pathlib import Path
 
 from benchmarks.peers import peer_class
+from benchmarks.process import hide_pandas
 from benchmarks.scenarios import SCENARIOS, Data
 
 
 def main() -> None:
+    hide_pandas()
     scenario, peer, data, folder = sys.argv[1:]
     try:
         found = SCENARIOS[scenario].run(peer_class(peer)(Path(folder)), Data.read(Path(data)))

@@ -30,7 +30,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
 from lakemirror.replication.batch import Batch, BatchFile
-from lakemirror.replication.key_lookup import codes
+from lakemirror.replication.key_lookup import codes, whole_numbers
 from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
 
 MOST_ROWS = 1_000_000
@@ -116,19 +116,19 @@ def _folded(
     parts: Sequence[pa.Table], markers: Sequence[pa.Array], keys: Sequence[str], append_only: bool
 ) -> Folded | None:
     rows = pa.concat_tables(parts)
-    marker = pa.chunked_array(markers, pa.int32()).combine_chunks()
-    changed = pc.not_equal(marker, INSERT)
-    if not pc.any(changed).as_py():
+    marker = np.concatenate([np.asarray(each) for each in markers])
+    changes = np.flatnonzero(marker != INSERT)
+    if not len(changes):
         return Folded(rows.select(keys).slice(0, 0), rows)
     if append_only or not keys:
         return None
     rows = rows.combine_chunks()
-    key, place = codes(rows.select(keys)), pa.array(np.arange(rows.num_rows))
-    last = pa.table({"key": key, "place": place}).filter(changed).group_by("key").aggregate([("place", "max")])
-    last = last.combine_chunks()
-    of_key = last["place_max"].combine_chunks().take(pc.index_in(key, value_set=last["key"].combine_chunks()))
-    kept = pc.and_(pc.fill_null(pc.greater_equal(place, of_key), True), pc.not_equal(marker, DELETE))
-    return Folded(rows.select(keys).take(last["place_max"].combine_chunks()), rows.filter(kept))
+    key = np.asarray(codes(rows.select(keys)))
+    last = np.full(key.max() + 1, -1)  # the place of each key's last change; of one that is only inserted, none
+    last[key[changes]] = changes  # where a key comes again, the later place stays
+    kept = (np.arange(rows.num_rows) >= last[key]) & (marker != DELETE)
+    clears, survivors = whole_numbers(last[last >= 0]), whole_numbers(np.flatnonzero(kept))
+    return Folded(rows.select(keys).take(clears), rows.take(survivors))
 
 
 def write(table: str, columns: Sequence[Column], rows: pa.Table) -> list[Action]:

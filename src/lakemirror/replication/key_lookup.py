@@ -73,6 +73,11 @@ def codes(keys: pa.Table) -> pa.Array:
     return all_before
 
 
+def whole_numbers(values: np.ndarray) -> pa.Array:
+    """The same as `int64`. `pa.array` would import `numpy.ma` first, 0.05 s of a short run."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+
+
 @dataclass(frozen=True)
 class _Group:
     """A row group of a data file: its number, the number of its first row, and how many it has."""
@@ -93,7 +98,7 @@ class _Sought:
 
     @staticmethod
     def of(column: str, values: pa.ChunkedArray) -> _Sought:
-        return _Sought(column, np.unique(_numbers(values.drop_null())), values.null_count > 0)
+        return _Sought(column, np.sort(_numbers(values.drop_null())), values.null_count > 0)
 
     def may_be_in(self, chunk: Any) -> bool:
         """False where the statistics of a column chunk say that none of the values is in it."""
@@ -167,7 +172,7 @@ def _searched(rows: pa.Table, sought: _Sought) -> pa.Array | None:
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count
-    return pa.array(np.repeat(first - before, count) + np.arange(count.sum()), pa.int64())
+    return whole_numbers(np.repeat(first - before, count) + np.arange(count.sum()))
 
 
 def _hashed(rows: pa.Table, keys: pa.Table) -> pa.Array:
