@@ -27,7 +27,7 @@ from lakemirror.replication.maintenance import Maintenance
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, skipped_warnings
 from lakemirror.replication.table_status import status_now, table_status
-from lakemirror.settings import TABLE_DEFAULTS, Settings, parse_definition, resolve
+from lakemirror.settings import Settings, parse_definition, resolve
 from lakemirror.storage import LocalStorage, Storage
 
 if TYPE_CHECKING:
@@ -232,11 +232,7 @@ class MirroredDatabase:
             definition = parse_definition(self.storage.read(DEFINITION))
         except FileNotFoundError:
             definition = {}
-        settings = allowed(resolve(definition, **self.flags))
-        if self._given is not None:
-            given = {name: value for name, value in self._given.conf.getAll.items() if name.startswith(TABLE_DEFAULTS)}
-            settings = replace(settings, spark=(*settings.spark, *given.items()))
-        return settings
+        return allowed(resolve(definition, **self.flags))
 
     def _start_spark(self, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
         from lakemirror import spark

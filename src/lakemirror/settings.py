@@ -19,10 +19,6 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
     return field(default=default, metadata={"help": help, "choices": choices})
 
 
-TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
-"""Settings of a Spark session that begin so are properties of the tables that Delta makes in it."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """Every setting of the engine. Durations in seconds unless the name says days."""
@@ -73,12 +69,6 @@ class Settings:
     cache_dir: str = _setting("", "Where jars and the start-up archive are kept; empty: ~/.cache/lakemirror.")
     driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")
     spark: tuple[tuple[str, str], ...] = _setting((), "Any spark.* setting, as KEY=VALUE; may be repeated.")
-
-    @property
-    def table_defaults(self) -> Mapping[str, str]:
-        """The Delta properties that the Spark session gives new tables, by name."""
-        begin = len(TABLE_DEFAULTS)
-        return {f"delta.{name[begin:]}": value for name, value in self.spark if name.startswith(TABLE_DEFAULTS)}
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
         """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""

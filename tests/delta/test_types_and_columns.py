@@ -215,20 +215,3 @@ def test_the_manifest_and_the_position_are_in_the_commit(spark: Any, tmp_path: P
     (txn,) = [a["txn"] for a in actions if "txn" in a]
     assert txn["version"] == 2
     assert txn["appId"] == f"lakemirror:1:{manifest['identity']}"
-
-
-def test_what_a_session_gives_new_tables_by_default(spark: Any, tmp_path: Path) -> None:
-    session = spark.newSession()
-    for name, value in (("targetFileSize", "16mb"), ("enableRowTracking", "true")):
-        session.conf.set(f"spark.databricks.delta.properties.defaults.{name}", value)
-    put(tmp_path, "t", 1, {"id": [1]})
-    for _ in range(2):
-        assert not MirroredDatabase(tmp_path, spark=session).sync().failed
-        put(tmp_path, "t", 2, {"id": [2]})
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1, (2,): 1}
-    commits = sorted((tmp_path / "Tables/t/_delta_log").glob("*.json"))
-    actions = [json.loads(line) for line in commits[0].open()]
-    (configuration,) = [action["metaData"]["configuration"] for action in actions if "metaData" in action]
-    assert (configuration["delta.targetFileSize"], configuration["delta.enableRowTracking"]) == ("16mb", "true")
-    (protocol,) = [action["protocol"] for action in actions if "protocol" in action]
-    assert "rowTracking" in protocol["writerFeatures"]

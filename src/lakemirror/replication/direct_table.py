@@ -49,14 +49,10 @@ Outcome = tuple[Applied | None, TableError | None]
 
 
 class DirectTable:
-    """One Delta table that mirrors one table folder, in a local folder.
+    """One Delta table that mirrors one table folder, in a local folder."""
 
-    `may_make`: whether it may be made here; Delta knows what features the properties of a new one ask for.
-    """
-
-    def __init__(self, path: str, *, may_make: bool = True) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._may_make = may_make
 
     def apply(
         self,
@@ -76,8 +72,6 @@ class DirectTable:
             if not alone:
                 return None
         snapshot = read_snapshot(self._path)
-        if snapshot is None and not self._may_make:
-            return None
         transactions = snapshot.transactions if snapshot else {}
         found = current_position({app: txn.version for app, txn in transactions.items()})
         table_commit.check_expected(work, found, self._path, exists=snapshot is not None)

@@ -138,7 +138,7 @@ class Replicator:
             while files:
                 try:
                     given = (found.work, files, self._storage.uri, limits, trust)
-                    outcome = DirectTable(table, may_make=not self._settings.table_defaults).apply(*given)
+                    outcome = DirectTable(table).apply(*given)
                     if outcome is None:
                         from lakemirror.replication.mirrored_table import MirroredTable
 
@@ -342,7 +342,6 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
     # Spark reads fractions of seconds, and of nothing else
     retention = f"interval {hours:g} hours" if hours == int(hours) else f"interval {round(hours * 3600)} seconds"
     properties = {
-        **settings.table_defaults,
         "delta.deletedFileRetentionDuration": retention,
         # versions whose files are gone cannot be read: their commits go, too
         "delta.logRetentionDuration": retention,
