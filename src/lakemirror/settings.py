@@ -146,7 +146,10 @@ def _convert(name: str, value: Any) -> Any:
                 return tuple((str(k), str(v)) for k, v in value.items())
             if name == "readers":
                 return tuple(str(item) for item in value)
-            return tuple(item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value)
+            pairs = [item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value]
+            if any(len(pair) != 2 for pair in pairs):
+                raise ValueError(value)
+            return tuple(pairs)
         if kind is float and isinstance(value, bool):
             raise ValueError(value)
         converted = kind(value) if kind else value

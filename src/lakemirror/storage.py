@@ -227,14 +227,15 @@ class LocalStorage:
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
     """Copies the bytes of a local file within the kernel; where the file system can, both share their blocks."""
     with Path(source).open("rb") as read, target.open("wb") as write:
-        try:
-            while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
-                pass
+        copied, size = 0, os.fstat(read.fileno()).st_size
+        with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
+            while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+                copied += some
+        if copied == size:
             return
-        except (AttributeError, OSError):  # another system than Linux, two file systems, one that cannot
-            pass
-        read.seek(0)
+        read.seek(0)  # some file systems answer that there is nothing to copy
         write.seek(0)
+        write.truncate()
         shutil.copyfileobj(read, write, 1 << 20)
 
 

@@ -64,6 +64,7 @@ def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"properties": {"target": {"typeProperties": {"retentionInDays": 31}}}}, "definition-invalid"),
         ({"properties": {"target": {"typeProperties": {"retentionInDays": 0}}}}, "definition-invalid"),
         ({"lakemirror": {"settle": "soon"}}, "setting-invalid"),
+        ({"lakemirror": {"spark": ["spark.jars"]}}, "setting-invalid"),
         ({"lakemirror": {"deletion_vectors": "perhaps"}}, "setting-invalid"),
     ],
 )

@@ -8,23 +8,21 @@ Copied, never linked: a publisher may write into its file again (`docs/decisions
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import ROW_MARKER, Column
+from lakemirror.replication.statistics import statistics
 from lakemirror.storage import copy_file
 
 SMALLEST_BYTES = 8 << 20  # below it, folding several files into one is kinder to readers
@@ -35,11 +33,7 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-_BOUNDED = {"smallint", "int", "bigint", "date", "timestamp", "string"}
-_ROWS_AT_ONCE = 256 * 1024
 _AT_ONCE = 4  # files that are read at the same time
-_INDEXED = 32  # columns with statistics, Delta's own number
-_SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
 _RULES = (
     '"nullable":false',
     "delta.invariants",
@@ -47,7 +41,6 @@ _RULES = (
     "delta.identity.",
     "__CHAR_VARCHAR_TYPE_STRING",
 )
-_MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def adoptable(batch: Batch, metadata: Mapping[str, Any]) -> str | None:
@@ -77,9 +70,9 @@ def adopt(
 ) -> list[dict[str, Any]]:
     """Copies every file of the batch into the table's folder; the `add` actions of the copies.
 
-    A copy is read once, whole: what does not decode never enters the table, and the statistics are those of the rows,
-    not of a footer that may be wrong. `path_of` gives the local path of a file of the database. TableError
-    `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
+    A copy is read once, whole: what does not decode, or is not what the footer says, never enters the table.
+    `path_of` gives the local path of a file of the database. TableError `file-unreadable`; then the copies are gone
+    again. What a killed process leaves is VACUUM's.
     """
     names = [f"part-{place:05}-{uuid.uuid4()}-c000.parquet" for place in range(len(batch.files))]
     try:
@@ -115,51 +108,6 @@ def _adopt(
         "modificationTime": modified or int(found.st_mtime * 1000),
         "stats": json.dumps(stats),
     }
-
-
-def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
-    """Delta's `stats` of a Parquet file, from its rows; ArrowException or ValueError where they are not what the
-    footer says, `rows` in number.
-
-    Bounds for integers, dates, timestamps and short ASCII text, where Arrow's order is Delta's.
-    """
-    with pq.ParquetFile(path) as file:
-        found = statistics_of(file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False), columns)
-    if found["numRecords"] != rows:
-        raise ValueError(f"{found['numRecords']} rows where the footer says {rows}")
-    return found
-
-
-def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
-    """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
-    columns = [column for column in columns[:_INDEXED] if arrow_type(column.type) is not None]
-    counted, nulls = 0, {column.name: 0 for column in columns}
-    bounds: dict[str, list[Any]] = {column.name: [] for column in columns if column.type in _BOUNDED}
-    for batch in batches:
-        held = set(batch.schema.names)
-        counted += batch.num_rows
-        for column in columns:
-            if column.name not in held:
-                nulls[column.name] += batch.num_rows
-                continue
-            values = batch.column(column.name)
-            nulls[column.name] += values.null_count
-            if column.type == "string":
-                values.validate(full=True)  # what is no UTF-8 is found here
-            if column.name in bounds and values.null_count < len(values):
-                found = pc.min_max(values)
-                try:
-                    bounds[column.name] += [found["min"].as_py(), found["max"].as_py()]
-                except (OverflowError, ValueError):  # a day that Python has no name for: no bounds at all
-                    del bounds[column.name]
-    low, high = {}, {}
-    for column in columns:
-        if bounds.get(column.name):
-            least = _bound(min(bounds[column.name]), column.type, up=False)
-            most = _bound(max(bounds[column.name]), column.type, up=True)
-            if least is not None and most is not None:
-                low[column.name], high[column.name] = least, most
-    return {"numRecords": counted, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
 
 def legacy_calendar(item: BatchFile) -> bool:
@@ -212,26 +160,3 @@ def kept_type(column: FileColumn) -> str | None:
     if pa.types.is_decimal128(kind):
         return column.table_type
     return _AS_THEY_ARE.get(kind)
-
-
-def _bound(value: Any, type_: str, *, up: bool) -> Any:
-    if type_ in ("smallint", "int", "bigint"):
-        return value if isinstance(value, int) else None
-    if type_ == "date":
-        return value.isoformat() if type(value) is datetime.date else None
-    if type_ == "timestamp" and isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return _timestamp(value.astimezone(datetime.timezone.utc), up=up)
-    if type_ == "string" and isinstance(value, str):
-        return value if len(value) <= _SHORT_TEXT and value.isascii() and value.isprintable() else None
-    return None
-
-
-def _timestamp(value: datetime.datetime, *, up: bool) -> str | None:
-    """In Delta's milliseconds, the largest one rounded up: a bound has to hold every value."""
-    whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
-    if up and whole != value:
-        try:
-            whole += _MILLISECOND
-        except OverflowError:
-            return None
-    return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}Z" if whole.year >= 1000 else None

@@ -28,10 +28,11 @@ import pyarrow.parquet as pq
 from lakemirror.delta_log import Action
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, statistics_of, unusual
+from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, unusual
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.key_lookup import codes, whole_numbers
 from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
+from lakemirror.replication.statistics import statistics_of
 
 MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
@@ -108,7 +109,7 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
         return None
     try:
         return _folded([part for part, _ in whole], [marker for _, marker in whole], keys, batch.append_only)
-    except pa.ArrowException:
+    except (pa.ArrowException, MemoryError):
         return None
 
 
@@ -125,7 +126,7 @@ def _folded(
     rows = rows.combine_chunks()
     key = np.asarray(codes(rows.select(keys)))
     last = np.full(key.max() + 1, -1)  # the place of each key's last change; of one that is only inserted, none
-    last[key[changes]] = changes  # where a key comes again, the later place stays
+    np.maximum.at(last, key[changes], changes)
     kept = (np.arange(rows.num_rows) >= last[key]) & (marker != DELETE)
     clears, survivors = whole_numbers(last[last >= 0]), whole_numbers(np.flatnonzero(kept))
     return Folded(rows.select(keys).take(clears), rows.take(survivors))
@@ -136,10 +137,11 @@ def write(table: str, columns: Sequence[Column], rows: pa.Table) -> list[Action]
     files = -(-rows.num_rows // _ROWS_A_FILE)
     size = -(-rows.num_rows // max(files, 1))
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        return list(pool.map(lambda file: _write(table, columns, rows.slice(file * size, size)), range(files)))
+        return list(pool.map(lambda file: write_file(table, columns, rows.slice(file * size, size)), range(files)))
 
 
-def _write(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
+def write_file(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
+    """Writes rows as one data file of the table; its `add` action."""
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
     stats = json.dumps(statistics_of(rows.to_batches(), columns))

@@ -56,7 +56,7 @@ def positions(table: str, adds: Mapping[str, Action], keys: pa.Table) -> dict[st
                 if len(rows):
                     found.setdefault(group.file, []).append(rows)
         return {name: pa.concat_arrays(rows) for name, rows in found.items()}
-    except (pa.ArrowException, OSError, ValueError):
+    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
         return None
 
 
@@ -135,12 +135,16 @@ def _number(value: Any) -> int:
 
 def _groups(file: str, footer: pq.FileMetaData, sought: Sequence[_Sought]) -> list[_Group]:
     """The row groups that may hold a key."""
-    paths = [footer.schema.column(place).path.lower() for place in range(footer.num_columns)] if sought else []
-    places = [(paths.index(each.column.lower()), each) for each in sought if each.column.lower() in paths]
+    plain = {
+        column.name.lower(): place
+        for place, column in enumerate(map(footer.schema.column, range(footer.num_columns if sought else 0)))
+        if column.path == column.name and column.max_definition_level <= 1
+    }
+    places = [(plain[each.column.lower()], each) for each in sought if each.column.lower() in plain]
     groups, begin = [], 0
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
-        if all(each.may_be_in(group.column(place)) for place, each in places):
+        if group.num_rows and all(each.may_be_in(group.column(place)) for place, each in places):
             groups.append(_Group(file, index, begin, group.num_rows))
         begin += group.num_rows
     return groups

@@ -24,7 +24,7 @@ from lakemirror.delta_log import Action, Snapshot, read_snapshot
 from lakemirror.delta_vectors import read_vector
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.adoption import arrow_type
-from lakemirror.replication.direct import MOST_BYTES, Room, exactly, write
+from lakemirror.replication.direct import MOST_BYTES, Room, exactly, write_file
 from lakemirror.replication.direct_commit import put_commit, removed
 from lakemirror.replication.direct_table import against
 from lakemirror.replication.schema import Column, from_delta
@@ -60,7 +60,8 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
         now = int(time.time() * 1000)
         actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
-        actions += [{"add": {**add, "dataChange": False}} for add in write(table, columns, rows)]
+        if rows.num_rows:
+            actions.append({"add": {**write_file(table, columns, rows), "dataChange": False}})
         failpoints.reach("merge.before-commit")
         version = put_commit(table, snapshot, [{"commitInfo": _info(snapshot, actions, now)}, *actions])
         return len(files) if version is not None else 0

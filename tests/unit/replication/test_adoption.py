@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import json
@@ -16,9 +17,10 @@ import pytest
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
-from lakemirror.replication.adoption import adopt, adoptable, statistics
+from lakemirror.replication.adoption import adopt, adoptable
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import Column
+from lakemirror.replication.statistics import _Tally, statistics
 from lakemirror.storage import Entry
 
 UTC = datetime.timezone.utc
@@ -102,6 +104,46 @@ def test_statistics_hold_every_value_and_leave_out_what_is_not_safe(tmp_path: Pa
     }
     with pytest.raises(ValueError, match="3 rows where the footer says 4"):
         statistics(path, [], 4)
+
+
+@pytest.mark.parametrize("told", [{"a": range(5, 15)}, {"d": range(1, 11)}, {"s": range(9, -1, -1)}])
+def test_a_footer_that_says_what_is_not_so(tmp_path: Path, told: dict[str, Any]) -> None:
+    """Readers, and the engine's own look-ups, skip row groups by it."""
+    types = {"a": "bigint", "d": "date", "t": "timestamp", "s": "string", "n": "bigint"}
+
+    def written(name: str, values: dict[str, Any]) -> bytes:
+        columns = {
+            "a": pa.array(values["a"], pa.int64()),
+            "d": pa.array(values["d"], pa.int32()).cast(pa.date32()),
+            "t": pa.array(values["a"], pa.int64()).cast(pa.timestamp("us", "UTC")),
+            "s": [chr(65 + value) for value in values["s"]],
+            "n": pa.array(values["n"], pa.int64()),
+        }
+        path = tmp_path / name
+        pq.write_table(pa.table(columns), path, row_group_size=5, compression="none", use_dictionary=False)
+        return path.read_bytes()
+
+    plain = {"a": range(10), "d": range(10), "s": range(10), "n": [1] * 10}
+    true, lie = written("true", plain), written("lie", {**plain, **told})
+    columns = [Column(name, type_) for name, type_ in types.items()]
+    assert statistics(tmp_path / "true", columns, 10)["maxValues"]["a"] == 9
+    assert len(true) == len(lie), "so that the footer of one fits the pages of the other"
+    size = int.from_bytes(true[-8:-4], "little") + 8
+    (tmp_path / "mixed").write_bytes(true[:-size] + lie[-size:])
+    with pytest.raises(ValueError, match="what its footer says of column"):
+        statistics(tmp_path / "mixed", columns, 10)
+
+
+@pytest.mark.parametrize("values", [[None, None], [1, None]])
+def test_a_footer_that_counts_too_few_nulls(values: list[int | None]) -> None:
+    tally = _Tally([Column("n", "bigint")])
+    tally.add(pa.record_batch({"n": pa.array(values, pa.int64())}))
+    for nulls in (0, values.count(None)):
+        told = SimpleNamespace(has_min_max=False, has_null_count=True, null_count=nulls)
+        chunk = SimpleNamespace(path_in_schema="n", statistics=told)
+        group: Any = SimpleNamespace(num_columns=1, column=lambda place, chunk=chunk: chunk)
+        with pytest.raises(ValueError, match="what its footer says") if not nulls else contextlib.nullcontext():
+            tally.check(group, 0)
 
 
 def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:

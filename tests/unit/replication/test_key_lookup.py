@@ -81,6 +81,29 @@ def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatc
     assert sorted(read) == [2, 7, 8]  # no range from the smallest to the largest key
 
 
+def test_a_nested_column_of_the_same_path_is_another_one(tmp_path: Path) -> None:
+    nested = pa.array([{"b": 1}, {"b": 1}])
+    pq.write_table(pa.table({"a": nested, "a.b": [5, 7]}), tmp_path / "data.parquet")
+    found = positions(str(tmp_path), adds("data.parquet"), pa.table({"a.b": [7]}))
+    assert found is not None and found["data.parquet"].to_pylist() == [1]
+
+
+def test_row_groups_without_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"id": ["a", "b"]})
+    with pq.ParquetWriter(tmp_path / "data.parquet", rows.schema) as writer:
+        for part in (rows.slice(0, 0), rows, rows.slice(0, 0)):
+            writer.write_table(part)
+    footer = pq.read_metadata(tmp_path / "data.parquet")
+    assert [footer.row_group(group).num_rows for group in range(footer.num_row_groups)] == [0, 2, 0]
+    true = pq.ParquetFile.read_row_group
+    read: list[int] = []
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), true(self, i, **more))[1]
+    )
+    found = positions(str(tmp_path), adds("data.parquet"), pa.table({"id": ["b"]}))
+    assert found is not None and found["data.parquet"].to_pylist() == [1] and read == [1]
+
+
 @pytest.mark.parametrize(("key", "limit"), [(1, "_MOST_NUMBERS_READ"), ("a", "_MOST_KEYS_READ")])
 def test_too_many_keys_to_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int | str, limit: str
