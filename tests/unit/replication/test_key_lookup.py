@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakemirror.replication import key_lookup
-from lakemirror.replication.key_lookup import positions
+from lakemirror.replication.key_lookup import Cache, positions
 
 DAYS = [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(2020, 5, 1), datetime.date(9999, 12, 31)]
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -25,11 +25,16 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def nothing_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_lookup, "_LATELY_READ", Cache(1 << 20))
+
+
 def adds(*names: str) -> dict[str, Any]:
     return {name: {"path": name} for name in names}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_rows_are_found_where_a_look_at_every_row_finds_them(data: Any) -> None:
     kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2))
@@ -57,7 +62,8 @@ def test_rows_are_found_where_a_look_at_every_row_finds_them(data: Any) -> None:
             [pa.array([key[place] for key in keys], kind) for place, kind in enumerate(schema.types)], schema=schema
         )
         found_rows = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), sought)
-    assert found_rows is not None
+        again = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), sought)
+    assert found_rows is not None and again == found_rows
     assert {name: sorted(places.to_pylist()) for name, places in found_rows.items()} == expected
 
 
@@ -114,6 +120,40 @@ def test_too_many_keys_to_read_here(
         monkeypatch.setattr(key_lookup, limit, most)
         found = positions(str(tmp_path), adds("data.parquet"), keys)
         assert (found is None) is (most < 4)
+
+
+def test_what_was_read_lately_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"id": [0, 10]}), tmp_path / "data.parquet")
+    read: list[Any] = []
+    true = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), true(self, i, **more))[1]
+    )
+
+    def look(**add: Any) -> int:
+        """How many row groups were read."""
+        read.clear()
+        found = positions(str(tmp_path), {"x": {"path": "data.parquet", **add}}, pa.table({"id": [10]}))
+        assert found is not None and found["x"].to_pylist() == [1]
+        return len(read)
+
+    assert [look(), look(), look(size=1), look(size=1, modificationTime=2), look()] == [1, 0, 1, 1, 0]
+    monkeypatch.setattr(key_lookup, "_MOST_BYTES_KEPT", 15)
+    assert [look(size=3), look(size=3), look()] == [1, 1, 0], "one look at too much does not drive out the others"
+
+
+def test_what_was_read_longest_ago_goes_first() -> None:
+    rows = pa.table({"id": [1, 2]})
+    cache = Cache(2 * rows.nbytes)
+    for name in ("a", "b", "a", "b"):
+        cache.put(name, rows)
+    assert cache.get("a") is rows
+    cache.put("c", rows)
+    assert [cache.get(name) is not None for name in "abc"] == [True, False, True]
+    cache.put("more than there is room for", pa.concat_tables([rows] * 3))
+    assert [cache.get(name) for name in "abc"] == [None] * 3
+    cache.put("d", rows)
+    assert cache.get("d") is rows
 
 
 def test_a_file_that_cannot_be_read_is_left_to_spark(tmp_path: Path) -> None:
