@@ -80,15 +80,15 @@ BACKLOGS = (
     ),
     Backlog(
         "S3", "backlog of changes, any key", EVERYONE,
-        Size(500_000, 10, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.uniform),
+        Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.uniform),
     ),
     Backlog(
         "S3z", "backlog of changes, few keys often", BEST,
-        Size(500_000, 10, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.zipf),
+        Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.zipf),
     ),
     Backlog(
         "S3t", "backlog of changes, recent keys", BEST,
-        Size(500_000, 10, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.recent),
+        Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.recent),
     ),
     Backlog(
         "S4", "a thousand hot keys", BEST,

@@ -20,7 +20,7 @@ class Warm(Scenario):
 
     name, title = "S3w", "one change file, warm engine"
     peers = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "hudi", "ducklake")
-    small, full = Size(500_000, 8, 5_000), Size(5_000_000, 12, 10_000)
+    small, full = Size(500_000, 5, 5_000), Size(5_000_000, 12, 10_000)
 
     def make(self, store: Path, size: Size) -> Data:
         load = make.load(store / f"load-{size.rows}", size.rows)

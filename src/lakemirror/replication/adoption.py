@@ -25,7 +25,9 @@ from lakemirror.replication.schema import ROW_MARKER, Column
 from lakemirror.replication.statistics import statistics
 from lakemirror.storage import copy_file
 
-SMALLEST_BYTES = 8 << 20  # below it, folding several files into one is kinder to readers
+SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
+_FEW = 4
+_SMALLEST_OF_FEW = 1 << 20
 _LARGEST_GROUP_BYTES = 512 << 20  # a reader holds a row group in memory
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 _AS_THEY_ARE = {
@@ -47,8 +49,9 @@ def adoptable(batch: Batch, metadata: Mapping[str, Any]) -> str | None:
     """None where every file of the batch can be a data file of the table, else the reason against it."""
     if not batch.append_only:
         return "not every change is an insert"
+    smallest = min(SMALLEST_BYTES, _SMALLEST_OF_FEW) if len(batch.files) <= _FEW else SMALLEST_BYTES
     return unusual(metadata) or next(
-        (reason for item in batch.files if (reason := _against(item, batch.columns))), None
+        (reason for item in batch.files if (reason := _against(item, batch.columns, smallest))), None
     )
 
 
@@ -118,9 +121,9 @@ def legacy_calendar(item: BatchFile) -> bool:
     return marked or not version[:1].isdigit() or int(version.split(b".")[0]) < 3
 
 
-def _against(item: BatchFile, columns: Sequence[Column]) -> str | None:
+def _against(item: BatchFile, columns: Sequence[Column], smallest: int) -> str | None:
     path, footer = item.file.entry.path, item.file.footer
-    if item.file.entry.size < SMALLEST_BYTES:
+    if item.file.entry.size < smallest:
         return f"{path} is small"
     if legacy_calendar(item):
         return f"{path} counts days by the legacy calendar"

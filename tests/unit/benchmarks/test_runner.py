@@ -18,10 +18,10 @@ from benchmarks.scenarios import SCENARIOS, Data, Size
 
 
 def test_rounds_go_through_all_cells_in_turn() -> None:
-    plan = runner.Plan({"S1": ["a", "b"], "S3": ["a"]}, rounds=2)
-    once = [("S1", "a"), ("S1", "b"), ("S3", "a")]
+    plan = runner.Plan({"S1": ["lakemirror", "hudi", "plain-delta"], "S3": ["lakemirror", "plain-delta"]}, rounds=2)
+    once = [("S1", "lakemirror"), ("S3", "lakemirror"), ("S1", "plain-delta"), ("S3", "plain-delta"), ("S1", "hudi")]
     assert [(s, p) for _, s, p in plan.cells()] == once * 2
-    assert [n for n, _, _ in plan.cells()] == [1, 1, 1, 2, 2, 2]
+    assert [n for n, _, _ in plan.cells()] == [1] * 5 + [2] * 5
 
 
 def test_only_takes_scenarios_peers_and_both() -> None:
@@ -70,7 +70,7 @@ def test_what_fails_or_is_missing_is_recorded_and_the_run_goes_on(tmp_path: Path
     runner.run(plan, tmp_path / "results.json", lambda line: None)
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     found = {r["peer"]: r for r in results}
-    assert [r["peer"] for r in results] == ["hudi", "plain-delta", "lakemirror", "lakemirror"]  # no second try
+    assert [r["peer"] for r in results] == ["lakemirror", "plain-delta", "hudi", "lakemirror"]  # no second try
     assert found["hudi"]["missing"] == "no bundle"
     assert found["plain-delta"]["failed"] == "boom"
     assert found["lakemirror"]["seconds"] == 1.0

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +67,9 @@ def test_what_else_speaks_against_it() -> None:
     ints = pa.array([0, 0])
     assert "insert" in str(adoptable(batch(ints, "bigint", append=False), PLAIN))
     assert "small" in str(adoptable(batch(ints, "bigint", size=1000), PLAIN))
+    few = batch(ints, "bigint", size=2 << 20)
+    assert adoptable(few, PLAIN) is None
+    assert "small" in str(adoptable(replace(few, files=few.files * 5), PLAIN))
     assert "marker" in str(adoptable(batch(ints, "bigint", name="__rowMarker__"), PLAIN))
     assert "does not lie" in str(adoptable(batch(ints, "bigint", name="A"), PLAIN))
     assert "compressed" in str(adoptable(batch(ints, "bigint", compression="brotli"), PLAIN))
