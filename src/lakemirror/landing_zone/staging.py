@@ -9,20 +9,24 @@ name of the same file, delimited text as Parquet with its rows in their order.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.storage import Storage
 
 STAGED = "Files/_Staged"
+_AT_ONCE = 4
 
 
 class Staging:
@@ -31,6 +35,31 @@ class Staging:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._place = f"{STAGED}/{uuid.uuid4().hex}"
+
+    def stage_all(
+        self, files: Sequence[ChangeFile], metadata: TableMetadata, *, undeclared: str
+    ) -> tuple[list[ChangeFile], TableError | None]:
+        """The files as Spark is to read them, several at a time, up to the first that cannot be read, and its error.
+
+        LakemirrorError `concurrent-commit` where one is gone: another engine has applied it.
+        """
+        staged: list[ChangeFile] = []
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+            at_work = deque(pool.submit(self.stage, file, metadata, undeclared=undeclared) for file in files)
+            try:
+                while at_work:
+                    staged.append(at_work.popleft().result())
+            except TableError as error:
+                return staged, error
+            except FileNotFoundError as error:
+                self.clear(staged)
+                gone = files[len(staged)].entry.path
+                raise LakemirrorError("concurrent-commit", f"{gone} is gone") from error
+            finally:
+                for behind in at_work:
+                    if not behind.cancel() and behind.exception() is None:
+                        self.clear([behind.result()])
+        return staged, None
 
     def stage(self, file: ChangeFile, metadata: TableMetadata, *, undeclared: str) -> ChangeFile:
         """The file as Spark is to read it. TableError where its rows cannot be read; FileNotFoundError.
@@ -46,8 +75,12 @@ class Staging:
         from lakemirror.landing_zone.delimited import convert
 
         target = self._target(file)
-        with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
-            convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+        try:
+            with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
+                convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+        except BaseException:
+            self._storage.delete(target)
+            raise
         with self._storage.open(target) as converted:
             return replace(file, read_from=target, footer=pq.read_metadata(pa.PythonFile(converted, mode="r")))
 

@@ -187,20 +187,17 @@ class Replicator:
         """The files of one batch as Spark can read them, and the error of the one behind them."""
         if not needs_staging(found.metadata):
             return list(found.pending.files), None
-        staged: list[ChangeFile] = []
+        chosen: list[ChangeFile] = []
         size = 0
         for file in found.pending.files[: self._settings.batch_files]:
             size += file.entry.size
-            if staged and size > self._settings.batch_bytes:
+            if chosen and size > self._settings.batch_bytes:
                 break
-            try:
-                staged.append(self._staging.stage(file, found.metadata, undeclared=self._settings.undeclared_columns))
-            except TableError as error:
-                self._check_still_there([file])
-                return staged, error
-            except FileNotFoundError as error:
-                raise LakemirrorError("concurrent-commit", f"{file.entry.path} is gone") from error
-        return staged, None
+            chosen.append(file)
+        staged, error = self._staging.stage_all(chosen, found.metadata, undeclared=self._settings.undeclared_columns)
+        if error is not None:
+            self._check_still_there([chosen[len(staged)]])
+        return staged, error
 
     def quarantine(self, found: Look, error: LakemirrorError | None) -> bool:
         """Sets a bad file aside where that is asked for (`on_bad_file`); True where the table can go on."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.delimited import convert, records, text_source
 from lakemirror.landing_zone.delimited import convert as convert_file
-from lakemirror.landing_zone.delimited.fast_reader import Inexact, parsed, whole_rows
+from lakemirror.landing_zone.delimited.fast_reader import Inexact, _simply_quoted, _well_quoted, parsed, whole_rows
 from lakemirror.landing_zone.delimited.records import RecordReader
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, parse_metadata
 
@@ -405,6 +405,21 @@ def test_the_fast_reader_agrees_or_says_that_it_cannot(
         ]  # fmt: skip
         expected.append(texts)
     assert found == expected
+
+
+@patient
+@given(text=st.text(st.sampled_from('a",\r\n'), max_size=12), form=FORMS)
+def test_the_quick_look_at_quotes_never_says_more_than_the_thorough_one(text: str, form: DelimitedFormat) -> None:
+    data = text.replace(",", form.column_separator).replace('"', form.quote).encode() + form.row_separator.encode()
+    data = form.column_separator.encode() + data
+    if _simply_quoted(data, form):
+        assert form.quote.encode() not in _well_quoted(form).sub(b"", data)
+
+
+def test_most_quoted_text_passes_the_quick_look() -> None:
+    form = DelimitedFormat()
+    for text, passes in ((b',"a b",1\n"c","d,\ne"\r\n', True), (b',"a ""b""",1\n', False), (b',a "b"\n', False)):
+        assert _simply_quoted(text, form) is passes
 
 
 @patient

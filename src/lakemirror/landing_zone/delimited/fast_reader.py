@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 
@@ -113,10 +114,26 @@ def _looked_over(form: DelimitedFormat) -> Callable[[bytes, bytes], None]:
         if quote and quote in piece:
             if escapes is not None and escapes.search(piece):
                 raise Inexact("escapes")
-            if quote in well_quoted.sub(b"", before + piece):
+            if not _simply_quoted(before + piece, form) and quote in well_quoted.sub(b"", before + piece):
                 raise Inexact("quotes that neither begin nor end a field")
 
     return look_over
+
+
+def _simply_quoted(text: bytes, form: DelimitedFormat) -> bool:
+    """True where each quote is by turns the first and the last byte of a field: `_well_quoted` without doubled ones.
+
+    `text` has a byte before its first field and ends with a row.
+    """
+    if len(form.quote.encode()) != 1:
+        return False
+    bytes_ = np.frombuffer(text, np.uint8)
+    found = np.flatnonzero(bytes_ == ord(form.quote))
+    edge = np.isin(np.arange(256), list(form.column_separator.encode() + b"\r\n"))
+    first, last = found[::2], found[1::2]
+    if len(first) != len(last) or not len(last) or last[-1] + 1 == len(bytes_):
+        return False
+    return bool(edge[bytes_[first - 1]].all() and edge[bytes_[last + 1]].all())
 
 
 def _well_quoted(form: DelimitedFormat) -> re.Pattern[bytes]:
