@@ -40,7 +40,7 @@ PEERS = {
         ),
         Entry(
             "hudi",
-            "Apache Hudi on Spark, files folded into one upsert, merge-on-read, record index",
+            "Apache Hudi on Spark with 4 GB of heap, files folded into one upsert, merge-on-read, record index",
             "hudi:Hudi",
             "hudi",
         ),
