@@ -24,7 +24,7 @@ class Hudi(OnSpark):
 
     def options(self) -> dict[str, str]:
         return {
-            "spark.driver.memory": "4g",  # with Spark's default of 1 GB its load of five million rows runs out of memory
+            "spark.driver.memory": "4g",  # with 1 GB its load of five million rows runs out of it
             "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
             "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
             "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
