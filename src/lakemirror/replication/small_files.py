@@ -1,8 +1,11 @@
 """Small data files become one, sorted by key, without Spark: what many small applies leave behind.
 
-    snapshot ─▶ small files ─▶ their living rows ─▶ one file ─▶ a commit that changes no data, if its version is free
+With them go middling files of which a good part is deleted: every reader reads those rows, and every delete writes
+their vector anew.
 
-Large files, and those with many deleted rows, are compaction's, which needs Spark (`maintenance.py`).
+    snapshot ─▶ such files ─▶ their living rows ─▶ one file ─▶ a commit that changes no data, if its version is free
+
+Large files are compaction's, which needs Spark (`maintenance.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ AT_LEAST = 16
 LARGEST = 8 << 20
 """Bytes of a small file."""
 
-_MOST_BYTES = 64 << 20  # of small files that become one at once
+_LARGEST_WORN = 32 << 20
+_WORN = 0.2  # of its rows deleted: it is written anew at the price of five rows for each of them
+_MOST_BYTES = 64 << 20  # of files that become one at once
 
 
 def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
@@ -52,9 +57,9 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         snapshot = read_snapshot(table)
         if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
             return 0
-        files = _small(snapshot)
+        files = _chosen(snapshot)
         columns = from_delta(snapshot.metadata.value["schemaString"])
-        if len(files) < AT_LEAST or any(arrow_type(column.type) is None for column in columns):
+        if not files or any(arrow_type(column.type) is None for column in columns):
             return 0
         room = Room(MOST_BYTES)
         rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
@@ -70,16 +75,24 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         return 0
 
 
-def _small(snapshot: Snapshot) -> list[Action]:
-    """The smallest files, as many as fit into one."""
-    small = sorted((add for add in snapshot.files.values() if add["size"] <= LARGEST), key=lambda add: int(add["size"]))
+def _chosen(snapshot: Snapshot) -> list[Action]:
+    """The smallest files, where they are many, and worn ones: as many as fit into one."""
+    adds = [add for add in snapshot.files.values() if "%" not in add["path"] and ":" not in add["path"]]
+    small = [add for add in adds if add["size"] <= LARGEST]
+    worn = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and _deleted(add) >= _WORN]
     found, size = [], 0
-    for add in small:
+    for add in sorted([*(small if len(small) >= AT_LEAST else []), *worn], key=lambda add: int(add["size"])):
         size += add["size"]
-        if size > _MOST_BYTES or "%" in add["path"] or ":" in add["path"]:
+        if size > _MOST_BYTES:
             break
         found.append(add)
     return found
+
+
+def _deleted(add: Action) -> float:
+    """The share of a file's rows that its vector deletes."""
+    vector = add.get("deletionVector")
+    return vector["cardinality"] / max(1, json.loads(add["stats"])["numRecords"]) if vector else 0.0
 
 
 def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room: Room) -> pa.Table:

@@ -100,6 +100,25 @@ def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
     assert bag() == before
 
 
+@pytest.mark.parametrize(("gone", "written"), [(19, 0), (20, 1)])
+def test_a_file_with_many_deleted_rows_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, written: int
+) -> None:
+    monkeypatch.setattr(small_files, "LARGEST", 0)
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 2, changes(list(range(gone)), [2] * gone))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    before = rows(table)
+    assert sum(before.values()) == 100 - gone
+    assert merge_small_files(str(table), ["id"]) == written
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before
+    assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
+    assert merge_small_files(str(table), ["id"]) == 0
+
+
 def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = many(tmp_path)
     before, version = rows(table), AT_LEAST
