@@ -132,16 +132,19 @@ def _folded(
     return Folded(rows.select(keys).take(clears), rows.take(survivors))
 
 
-def write(table: str, columns: Sequence[Column], rows: pa.Table) -> list[Action]:
-    """Writes rows as data files of the table, whose columns are given; their `add` actions."""
-    files = -(-rows.num_rows // _ROWS_A_FILE)
+def write(table: str, columns: Sequence[Column], rows: pa.Table, *, files: int = 0) -> list[Action]:
+    """Writes rows as data files of the table, whose columns are given; their `add` actions.
+
+    `files`: how many; 0: as many as are written fast.
+    """
+    files = files or -(-rows.num_rows // _ROWS_A_FILE)
     size = -(-rows.num_rows // max(files, 1))
+    parts = [rows.slice(begin, size) for begin in range(0, rows.num_rows, size or 1)]
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        return list(pool.map(lambda file: write_file(table, columns, rows.slice(file * size, size)), range(files)))
+        return list(pool.map(lambda part: _write_file(table, columns, part), parts))
 
 
-def write_file(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
-    """Writes rows as one data file of the table; its `add` action."""
+def _write_file(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     path = Path(table) / name
     stats = json.dumps(statistics_of(rows.to_batches(), columns))

@@ -3,7 +3,7 @@
 With them go middling files of which a good part is deleted: every reader reads those rows, and every delete writes
 their vector anew.
 
-    snapshot ─▶ such files ─▶ their living rows ─▶ one file ─▶ a commit that changes no data, if its version is free
+    snapshot ─▶ such files ─▶ their living rows ─▶ one file, or a few ─▶ a commit without a change of data, if free
 
 Large files are compaction's, which needs Spark (`maintenance.py`).
 """
@@ -27,7 +27,7 @@ from lakemirror.delta_log import Action, Snapshot, read_snapshot
 from lakemirror.delta_vectors import read_vector
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.adoption import arrow_type
-from lakemirror.replication.direct import MOST_BYTES, Room, exactly, write_file
+from lakemirror.replication.direct import MOST_BYTES, Room, exactly, write
 from lakemirror.replication.direct_commit import put_commit, removed
 from lakemirror.replication.direct_table import against
 from lakemirror.replication.schema import Column, from_delta
@@ -44,8 +44,9 @@ LARGEST = 8 << 20
 """Bytes of a small file."""
 
 _LARGEST_WORN = 32 << 20
-_WORN = 0.2  # of its rows deleted: it is written anew at the price of five rows for each of them
-_MOST_BYTES = 64 << 20  # of files that become one at once
+_WORN = 0.1  # of its rows deleted: it is written anew at the price of ten rows for each of them
+_MOST_BYTES = 64 << 20  # of files that are merged at once
+_BECOME = 12 << 20  # bytes of the files that they become: no small ones, and several, which several cores read
 
 
 def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
@@ -65,8 +66,9 @@ def merge_small_files(table: str, key_columns: Sequence[str]) -> int:
         rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
         now = int(time.time() * 1000)
         actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
-        if rows.num_rows:
-            actions.append({"add": {**write_file(table, columns, rows), "dataChange": False}})
+        size = sum(int(add["size"]) * (1 - _deleted(add)) for add in files)
+        adds = write(table, columns, rows, files=max(1, int(size // _BECOME)))
+        actions += [{"add": {**add, "dataChange": False}} for add in adds]
         failpoints.reach("merge.before-commit")
         version = put_commit(table, snapshot, [{"commitInfo": _info(snapshot, actions, now)}, *actions])
         return len(files) if version is not None else 0

@@ -220,6 +220,8 @@ def test_many_rows_are_written_as_several_files(tmp_path: Path, monkeypatch: pyt
     assert [json.loads(add["stats"])["numRecords"] for add in adds] == [4, 4, 2]
     assert pa.concat_tables([pq.read_table(tmp_path / add["path"]) for add in adds]) == rows
     assert direct.write(str(tmp_path), columns, rows.slice(0, 0)) == []
+    few = direct.write(str(tmp_path), columns, rows.slice(0, 4), files=3)
+    assert [json.loads(add["stats"])["numRecords"] for add in few] == [2, 2], "none of them empty"
 
 
 def test_text_that_is_no_utf8(tmp_path: Path) -> None:

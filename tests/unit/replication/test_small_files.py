@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +31,10 @@ def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
         put(database, "t", number, changes([number, number * 7 % 20, 100 + number], [4, 2, 0]))
     sync(database, batch_files=1, **settings)
     return database / "Tables/t"
+
+
+def stats(add: Any) -> Any:
+    return json.loads(add["stats"])
 
 
 def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
     assert bag() == before
 
 
-@pytest.mark.parametrize(("gone", "written"), [(19, 0), (20, 1)])
+@pytest.mark.parametrize(("gone", "written"), [(9, 0), (10, 1)])
 def test_a_file_with_many_deleted_rows_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, written: int
 ) -> None:
@@ -117,6 +122,19 @@ def test_a_file_with_many_deleted_rows_is_written_anew(
     assert snapshot is not None and rows(table) == before
     assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
     assert merge_small_files(str(table), ["id"]) == 0
+
+
+def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before, snapshot = rows(table), read_snapshot(table)
+    assert snapshot is not None
+    size = sum(add["size"] for add in snapshot.files.values())
+    monkeypatch.setattr(small_files, "_BECOME", size // 4)
+    assert merge_small_files(str(table), ["id"]) == AT_LEAST
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before and 1 < len(snapshot.files) <= 4
+    bounds = sorted((each["minValues"]["id"], each["maxValues"]["id"]) for each in map(stats, snapshot.files.values()))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds)), "by key"
 
 
 def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
