@@ -93,7 +93,9 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
     """Runs what is not in `into` yet (with `resume`), and returns the report that `into` then holds."""
     report = _report(plan)
     if resume and into.exists():
-        report["results"] = json.loads(into.read_text())["results"]
+        before = json.loads(into.read_text())
+        report["results"] = before["results"]
+        report["scenarios"] = {**before["scenarios"], **report["scenarios"]}
     done = {(r["round"], r["scenario"], r["peer"]) for r in report["results"] if "left_out" not in r}
     report["results"] = [r for r in report["results"] if (r["round"], r["scenario"], r["peer"]) in done]
     into.parent.mkdir(parents=True, exist_ok=True)

@@ -88,6 +88,8 @@ def test_what_the_budget_does_not_reach_is_left_out_and_resumed_later(tmp_path: 
     cells["lakemirror"] = {"seconds": 99.0, "right": True}
     kept = runner.run(plan, into, lambda line: None, resume=True)
     assert [r.get("seconds") for r in kept["results"]] == [1.0]
+    more = runner.run(runner.Plan({"S1": ["lakemirror"]}, 1, scale=0.001), into, lambda line: None, resume=True)
+    assert list(more["scenarios"]) == ["S3", "S1"] and len(more["results"]) == 2
 
 
 def test_a_worker_that_hangs_or_dies_is_told_with_its_reason(tmp_path: Path) -> None:
