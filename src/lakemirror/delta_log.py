@@ -148,30 +148,29 @@ class Snapshot:
     """File actions that a V2 checkpoint holds in its JSON top file."""
 
     @cached_property
-    def _state(self) -> tuple[dict[FileKey, Action], dict[FileKey, Action]]:
-        files: dict[FileKey, Action] = {}
-        tombstones: dict[FileKey, Action] = {}
-        replay = [iter(self._inline), _checkpoint_files(self.log.folder, self.checkpoint)]
+    def files(self) -> Mapping[FileKey, Action]:
+        """The `add` actions that make up the table."""
+        return self._replayed("add", "remove")
+
+    @cached_property
+    def tombstones(self) -> Mapping[FileKey, Action]:
+        """The `remove` actions that are still remembered."""
+        return self._replayed("remove", "add")
+
+    def _replayed(self, kind: str, opposite: str) -> dict[FileKey, Action]:
+        """The file actions of one kind. Of a checkpoint, which holds no file twice, the other kind is not even read:
+        a table that is changed all the time has thousands of tombstones.
+        """
+        found: dict[FileKey, Action] = {}
+        replay = [iter(self._inline), _checkpoint_files(self.log.folder, self.checkpoint, kind)]
         replay += [iter(actions) for _, actions in self._tail]
         for actions in replay:
             for action in actions:
-                if add := action.get("add"):
-                    files[file_key(add)] = add
-                    tombstones.pop(file_key(add), None)
-                elif remove := action.get("remove"):
-                    files.pop(file_key(remove), None)
-                    tombstones[file_key(remove)] = remove
-        return files, tombstones
-
-    @property
-    def files(self) -> Mapping[FileKey, Action]:
-        """The `add` actions that make up the table."""
-        return self._state[0]
-
-    @property
-    def tombstones(self) -> Mapping[FileKey, Action]:
-        """The `remove` actions that are still remembered."""
-        return self._state[1]
+                if value := action.get(kind):
+                    found[file_key(value)] = value
+                elif value := action.get(opposite):
+                    found.pop(file_key(value), None)
+        return found
 
 
 def read_snapshot(table: str | Path, version: int | None = None) -> Snapshot | None:
@@ -335,15 +334,15 @@ def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action
     return actions, []
 
 
-def _checkpoint_files(log: Path, checkpoint: Checkpoint | None) -> Iterator[Action]:
+def _checkpoint_files(log: Path, checkpoint: Checkpoint | None, kind: str) -> Iterator[Action]:
     if checkpoint is None:
         return
     try:
         for part in checkpoint.files:
             if part.suffix != ".json":
-                yield from _rows(part, ["add", "remove"])
+                yield from _rows(part, [kind])
         for sidecar in sidecars(log, checkpoint):
-            yield from _rows(sidecar, ["add", "remove"])
+            yield from _rows(sidecar, [kind])
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
 
