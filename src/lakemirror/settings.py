@@ -154,9 +154,8 @@ def _convert(name: str, value: Any) -> Any:
             raise ValueError(value)
         converted = kind(value) if kind else value
     except (KeyError, ValueError, TypeError) as error:
-        raise LakemirrorError(
-            "setting-invalid", f"{name}: {value!r} is not a {kind.__name__ if kind else ''}"
-        ) from error
+        wanted = "a list of KEY=VALUE" if kind is tuple else f"a {kind.__name__ if kind else ''}"
+        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
     if choices and converted not in choices:
         raise LakemirrorError("setting-invalid", f"{name}: {value!r} is none of {', '.join(choices)}")

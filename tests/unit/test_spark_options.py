@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakemirror import spark
-from lakemirror.errors import SetupError
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.settings import Settings
 
 JARS = (Path("/c/a.jar"), Path("/c/b.jar"))
@@ -123,3 +123,9 @@ def test_logs_of_earlier_days_go(tmp_path: Path) -> None:
     assert name is not None
     assert not name.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.log", "spark-new.log"]
+
+
+def test_a_setting_without_a_value_is_told() -> None:
+    with pytest.raises(LakemirrorError, match="is not a list of KEY=VALUE") as error:
+        Settings().with_environment({"LAKEMIRROR_SPARK": "spark.jars=a.jar,b.jar"})
+    assert error.value.code == "setting-invalid"

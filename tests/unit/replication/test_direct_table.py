@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put
 
-from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror import LakemirrorError, MirroredDatabase, delta_log, failpoints
 from lakemirror.delta_checkpoint import clean_up_log
 from lakemirror.delta_commit import next_checksum
 from lakemirror.delta_log import read_snapshot
@@ -415,3 +415,19 @@ def test_an_old_log_is_cleaned_up_to_what_young_versions_need(tmp_path: Path) ->
     put(tmp_path, "t", 36, {"id": [36]})
     sync(tmp_path)
     assert len(rows(tmp_path / "Tables/t")) == 36
+
+
+def test_an_apply_reads_no_tombstones_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, 13):  # every one removes a file, and there is a checkpoint at 10
+        put(tmp_path, "t", number, changes([1], [4]))
+    sync(tmp_path, batch_files=1)
+    asked: list[str] = []
+    true = delta_log._checkpoint_files
+    monkeypatch.setattr(delta_log, "_checkpoint_files", lambda *given: (asked.append(given[2]), true(*given))[1])
+    put(tmp_path, "t", 13, changes([1], [4]))
+    sync(tmp_path)
+    assert set(asked) == {"add"}
+    snapshot = read_snapshot(tmp_path / "Tables/t")
+    assert snapshot is not None and snapshot.checkpoint is not None and snapshot.checkpoint.version == 10
+    assert len(snapshot.files) == 1 and len(snapshot.tombstones) == 12
