@@ -1,4 +1,7 @@
-"""S8: files arrive at a steady pace on a running engine: from rename to commit, and does it get slower with time?"""
+"""S8: files arrive at a steady pace on a running engine: from rename to commit, and does it get slower with time?
+
+Then the engine is left alone for a while before the table is read: who tidies up at rest may do so.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from benchmarks.process import Meter
 from benchmarks.scenarios.scenario import TABLE, Data, Scenario, Size, costs
 
 _FALLEN_BEHIND = 120.0  # seconds after the last file in which the rest must be applied
+_REST = 0.03  # of the time in which files arrived, after the last one
 
 
 class Steady(Scenario):
@@ -84,6 +88,7 @@ def _follow(peer: Peer, data: Data) -> list[float]:
     deadline = time.monotonic() + _FALLEN_BEHIND
     while len(lags) < len(data.changes) and not failures and time.monotonic() < deadline:
         time.sleep(0.05)
+    time.sleep(_REST * (time.monotonic() - begun))
     stop.set()
     thread.join(_FALLEN_BEHIND)
     if failures:

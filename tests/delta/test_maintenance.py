@@ -15,8 +15,8 @@ import pytest
 from tests.landing import MARKER, declare, put, spark_alone, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.replication import maintenance
-from lakemirror.replication.delta_at_work import without_delta
+from lakemirror.replication import maintenance, small_files
+from lakemirror.replication.delta_at_work import delta_at_work, without_delta
 from lakemirror.replication.maintenance import Maintenance, commits_since_compaction
 
 
@@ -33,6 +33,7 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     table = str(tmp_path / "Tables/t")
     assert commits_since_compaction(table) == 3
     before = len(spark.read.format("delta").load(table).inputFiles())
+    monkeypatch.setattr(small_files, "against", lambda *_: "Spark's")
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
     assert work.step(lambda: spark, ["Tables/t"]) is None, "it does not rest"
     monkeypatch.setattr(maintenance, "QUIET", 0.0)
@@ -84,7 +85,12 @@ def test_new_tables_ask_delta_for_fewer_checkpoints(spark: Any, tmp_path: Path) 
 def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path) -> None:
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
     endless = "SELECT sum(a.id * b.id) FROM range(1000000) a CROSS JOIN range(1000000000) b"
-    future = work._pool.submit(work._carry_out, lambda: spark, "Tables/t", endless)
+
+    def compact() -> None:
+        with delta_at_work(str(tmp_path / "Tables/t"), work._give_way):
+            work._run(lambda: spark, endless, {})
+
+    future = work._pool.submit(work._carry_out, compact, "Tables/t")
     busy = spark.sparkContext.statusTracker()
     deadline = time.monotonic() + 60
     while not busy.getJobIdsForGroup("lakemirror-maintenance") and time.monotonic() < deadline:

@@ -1,5 +1,7 @@
 """Idle-time work on mirrored tables: small files and deleted rows are compacted, unused files removed (section 10).
 
+    a table rests ─▶ files up to 32 MiB without Spark (`small_files.py`) ─▶ larger ones by OPTIMIZE, if there are such
+
 One table at a time, in a thread of its own, and for at most a fifth of the time. It gives way to an apply of its table.
 """
 
@@ -9,14 +11,17 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.delta_log import Action, latest_commits, list_log, read_snapshot
+from lakemirror.delta_log import Action, Snapshot, latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.replication import small_files
 from lakemirror.replication.applied_record import parse_detection, sweep
 from lakemirror.replication.delta_at_work import delta_at_work
+from lakemirror.replication.small_files import deleted_share
 from lakemirror.replication.table_log import read_table_log
 
 if TYPE_CHECKING:
@@ -25,8 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 COMPACT_AFTER = 100
-"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while. Its
-small files have become larger ones by then (`small_files.py`); what is left are rows that vectors delete."""
+"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while."""
 
 QUIET = 5.0
 """Seconds without a commit after which a table rests: compacting takes the cores that its next apply would want."""
@@ -36,6 +40,7 @@ _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
 _GROUP = "lakemirror-maintenance"
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what compaction aims at, bytes
+_DELETED = 0.05  # of a file's rows, above which Delta's OPTIMIZE writes it anew
 
 
 class Maintenance:
@@ -51,8 +56,9 @@ class Maintenance:
         self._started = time.monotonic()
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
+        self._compacted: dict[str, int] = {}
         self._spark: SparkSession | None = None
-        self._impossible = False
+        self._impossible = False  # to start Spark
         self._stopping = threading.Event()
 
     def step(self, session: Callable[[], SparkSession], targets: Iterable[str]) -> str | None:
@@ -61,13 +67,13 @@ class Maintenance:
         `session` gives the Spark session; it may take its time to start.
         """
         now = time.monotonic()
-        if self._impossible or now < self._not_before or (self._work is not None and not self._work.done()):
+        if now < self._not_before or (self._work is not None and not self._work.done()):
             return None
         for target in sorted(targets, key=lambda t: self._looked.get(t, 0.0)):
-            statement = self._due(target, now)
+            work = self._due(target, now)
             self._looked[target] = now
-            if statement is not None:
-                self._work = self._pool.submit(self._carry_out, session, target, statement)
+            if work is not None:
+                self._work = self._pool.submit(self._carry_out, partial(work, session, target), target)
                 return target
         self._not_before = now + 5.0
         return None
@@ -83,59 +89,91 @@ class Maintenance:
             self._give_way()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _due(self, target: str, now: float) -> str | None:
-        path = self._uri(target).replace("`", "``")
+    def _due(self, target: str, now: float) -> Callable[[Callable[[], SparkSession], str], None] | None:
+        """What there is to do for a table."""
         try:
-            if self._rests(target) and commits_since_compaction(self._uri(target)) >= COMPACT_AFTER:
-                return f"OPTIMIZE delta.`{path}`"
+            if self._is_to_be_compacted(target):
+                return self._compact
         except (LakemirrorError, FileNotFoundError):
             return None
-        if now - self._vacuumed.get(target, self._started + _FIRST_VACUUM - _VACUUM_EVERY) >= _VACUUM_EVERY:
+        vacuumed = self._vacuumed.get(target, self._started + _FIRST_VACUUM - _VACUUM_EVERY)
+        if now - vacuumed >= _VACUUM_EVERY and not self._impossible:
             self._vacuumed[target] = now
-            return f"VACUUM delta.`{path}` RETAIN {self._retention_hours:g} HOURS"
+            return self._vacuum
         return None
 
-    def _rests(self, target: str) -> bool:
-        """True where a table has had no commit for a while."""
+    def _is_to_be_compacted(self, target: str) -> bool:
+        """True where a table has had commits enough since the last time, and none for a while."""
         found = list_log(self._uri(target))
-        if found is None or not found.commits:
-            return True
-        return time.time() - found.commits[max(found.commits)].stat().st_mtime >= QUIET
+        newest = max(found.commits, default=-1) if found else -1
+        if found is None or newest in (-1, self._compacted.get(target)):
+            return False
+        if time.time() - found.commits[newest].stat().st_mtime < QUIET:
+            return False
+        return commits_since_compaction(self._uri(target)) >= COMPACT_AFTER
 
     def _give_way(self) -> None:
         """Ends the jobs of the statement at hand: an apply has come."""
         if self._spark is not None:
             self._spark.sparkContext.cancelJobGroup(_GROUP)
 
-    def _carry_out(self, session_of: Callable[[], SparkSession], target: str, statement: str) -> None:
+    def _carry_out(self, work: Callable[[], object], target: str) -> None:
+        """Does it, and sees to the pause after it. Never raises: it is only put off."""
         begun = time.monotonic()
         try:
-            self._spark = session_of()
-            session = self._spark.newSession()
-            session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
-            if self._stopping.is_set():
-                return
-            if statement.startswith("VACUUM"):
-                session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "false")  # then it commits nothing
-                session.sql(statement).collect()
-                self._sweep_record(target)
-            else:
-                for key, size in file_sizes(self._uri(target)).items():
-                    session.conf.set(f"spark.databricks.delta.optimize.{key}", str(size))
-                with delta_at_work(self._uri(target), self._give_way):
-                    session.sql(statement).collect()
-            log.info("%s: %s", target, statement.split()[0].lower())
+            work()
         except SetupError as error:
             self._impossible = True
-            log.warning("tables are not compacted: %s", error)
+            log.warning("tables are not compacted by Spark: %s", error)
         except Exception as error:  # an apply was faster, or the engine stops: next time
             sentence = next(iter(str(error).splitlines()), type(error).__name__)
-            log.info("%s: %s given up: %s", target, statement.split()[0].lower(), sentence)
+            log.info("%s: maintenance given up: %s", target, sentence)
         finally:
-            self._leave_group()
             now = time.monotonic()
             self._not_before = now + _SHARE * (now - begun)
+
+    def _compact(self, session: Callable[[], SparkSession], target: str) -> None:
+        table = self._uri(target)
+        snapshot, merged = read_snapshot(table), 1
+        while merged and snapshot is not None:
+            if self._stopping.is_set():
+                return
+            merged = small_files.merge_at_rest(table)
+            expected, snapshot = snapshot.version + (merged > 0), read_snapshot(table)
+            if snapshot is not None and snapshot.version != expected:
+                return  # an apply has come
+        if snapshot is None:
+            return
+        if compaction_helps(snapshot) and not self._impossible:
+            settings = {f"spark.databricks.delta.optimize.{key}": size for key, size in file_sizes(snapshot).items()}
+            with delta_at_work(table, self._give_way):
+                self._run(session, f"OPTIMIZE delta.`{_quoted(table)}`", settings)
+        self._compacted[target] = snapshot.version
+        log.info("%s: compacted", target)
+
+    def _vacuum(self, session: Callable[[], SparkSession], target: str) -> None:
+        table = self._uri(target)
+        settings = {"spark.databricks.delta.vacuum.logging.enabled": "false"}  # then it commits nothing
+        self._run(session, f"VACUUM delta.`{_quoted(table)}` RETAIN {self._retention_hours:g} HOURS", settings)
+        found = read_table_log(table)
+        if found is not None:
+            # parts of the record of applied paths that newer ones have taken in; kept as long as data files are
+            sweep(table, parse_detection(found.detection, target).segments, self._retention_hours * 3600)
+        log.info("%s: vacuumed", target)
+
+    def _run(self, session_of: Callable[[], SparkSession], statement: str, settings: Mapping[str, object]) -> None:
+        """Runs a statement whose jobs can be cancelled."""
+        self._spark = session_of()
+        session = self._spark.newSession()
+        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        for key, value in settings.items():
+            session.conf.set(key, str(value))
+        session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
+        try:
+            if not self._stopping.is_set():
+                session.sql(statement).collect()
+        finally:
+            self._leave_group()
 
     def _leave_group(self) -> None:
         """The JVM's thread serves another one of ours later, whose jobs must not be cancelled with this group's."""
@@ -144,31 +182,37 @@ class Maintenance:
                 context: Any = self._spark.sparkContext
                 context._jsc.clearJobGroup()
 
-    def _sweep_record(self, target: str) -> None:
-        """Parts of the record of applied paths that newer ones have taken in; kept as long as data files are."""
-        table = self._uri(target)
-        found = read_table_log(table)
-        if found is not None:
-            sweep(table, parse_detection(found.detection, target).segments, self._retention_hours * 3600)
 
-
-def file_sizes(table: str) -> dict[str, int]:
+def file_sizes(snapshot: Snapshot) -> dict[str, int]:
     """Delta's settings for compaction, in bytes: an eighth of the table a file, so that several cores read it and what
     is large enough is not written again each time; at most Delta's own gibibyte.
     """
-    snapshot = read_snapshot(table)
-    total = sum(int(add["size"]) for add in snapshot.files.values()) if snapshot is not None else 0
+    total = sum(int(add["size"]) for add in snapshot.files.values())
     largest = min(max(total // 8, _SMALLEST_FILE), _LARGEST_FILE)
     return {"maxFileSize": largest, "minFileSize": largest // 2}
 
 
+def compaction_helps(snapshot: Snapshot) -> bool:
+    """True where Delta's OPTIMIZE would find something to do: otherwise Spark need not start for it."""
+    adds = list(snapshot.files.values())
+    small = file_sizes(snapshot)["minFileSize"]
+    try:
+        return sum(add["size"] < small for add in adds) > 1 or any(deleted_share(add) > _DELETED for add in adds)
+    except (KeyError, TypeError, ValueError):  # files without statistics
+        return True
+
+
 def commits_since_compaction(table: str) -> int:
-    """How many commits the table has had since Delta's last OPTIMIZE, counted up to COMPACT_AFTER."""
+    """How many commits the table has had since it was last compacted at rest, counted up to COMPACT_AFTER."""
     count = 0
     for _, actions in latest_commits(table):
         info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        ours = info.get("engineInfo") == "lakemirror"
-        if (info.get("operation") == "OPTIMIZE" and not ours) or count >= COMPACT_AFTER:
+        is_merge = info.get("engineInfo") == "lakemirror" and info.get("operationParameters", {}).get("auto") is True
+        if (info.get("operation") == "OPTIMIZE" and not is_merge) or count >= COMPACT_AFTER:
             break
         count += 1
     return count
+
+
+def _quoted(table: str) -> str:
+    return table.replace("`", "``")

@@ -169,12 +169,12 @@ class Replicator:
         finally:
             self._staging.clear(staged)
 
-    def tidy_up(self, found: Look, version: int) -> None:
+    def tidy_up(self, version: int) -> None:
         """Merges the table's small files every so many commits; `version` is that of the last one."""
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._storage.uri(self.target), found.metadata.key_columns)
+        merged = small_files.merge_small_files(self._storage.uri(self.target))
         log.debug("%s: %d small files became one", self.name, merged)
 
     def made_anew(self, spark: SparkSession) -> None:

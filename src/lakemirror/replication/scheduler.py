@@ -255,7 +255,7 @@ class Scheduler:
             if look.pending.files and error is None:
                 return look
             if not look.pending.behind:
-                replicator.tidy_up(look, applied.version)
+                replicator.tidy_up(applied.version)
         if replicator.quarantine(look, error):
             return self._look_again(name)
         if error is not None:

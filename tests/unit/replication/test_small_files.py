@@ -20,7 +20,7 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
 from lakemirror.replication import small_files
-from lakemirror.replication.small_files import AT_LEAST, merge_small_files
+from lakemirror.replication.small_files import AT_LEAST, merge_at_rest, merge_small_files
 
 __all__ = ["no_spark"]
 
@@ -40,7 +40,7 @@ def stats(add: Any) -> Any:
 def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
     table = many(tmp_path)
     before, version = rows(table), len(list((table / "_delta_log").glob("*[0-9].json")))
-    assert merge_small_files(str(table), ["ID"]) == AT_LEAST
+    assert merge_small_files(str(table)) == AT_LEAST
     assert rows(table) == before
     snapshot = read_snapshot(table)
     assert snapshot is not None and snapshot.version == version
@@ -49,7 +49,7 @@ def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
     assert ids == sorted(ids) and not add["dataChange"]
     told = json.loads((table / f"_delta_log/{version:020}.crc").read_bytes())
     assert (told["numFiles"], told["numDeletionVectorsOpt"], told["tableSizeBytes"]) == (1, 0, add["size"])
-    assert merge_small_files(str(table), ["id"]) == 0, "one is enough"
+    assert merge_small_files(str(table)) == 0, "one is enough"
     put(tmp_path, "t", AT_LEAST + 1, changes([101, 500], [2, 4]))
     sync(tmp_path)
     before.subtract({(101,): 1, (500,): -1})
@@ -65,18 +65,19 @@ def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
     st.booleans(),
 )  # fmt: skip
 def test_merged_or_not_the_table_is_the_same(
-    tmp_path_factory: Any, files: list[list[tuple[int, int]]], vectors: bool
+    tmp_path_factory: Any, files: list[list[tuple[int, int]]], at_rest: bool
 ) -> None:
     merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(small_files, "AT_LEAST", 1)
+        merge = merge_at_rest if at_rest else merge_small_files
         for database in (merged, plain):
             declare(database, "t", ["id"])
             for number, rows_ in enumerate(files, 1):
                 put(database, "t", number, changes([key for key, _ in rows_], [marker for _, marker in rows_]))
                 sync(database)
                 if database is merged:
-                    merge_small_files(str(database / "Tables/t"), ["id"] if vectors else [])
+                    merge(str(database / "Tables/t"))
     assert rows(merged / "Tables/t") == rows(plain / "Tables/t")
 
 
@@ -101,7 +102,7 @@ def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
         return sorted(repr([row.get(column) for column in columns]) for part in parts for row in part)
 
     before = bag()
-    assert merge_small_files(str(table), ["id"]) == AT_LEAST
+    assert merge_small_files(str(table)) == AT_LEAST
     assert bag() == before
 
 
@@ -117,11 +118,43 @@ def test_a_file_with_many_deleted_rows_is_written_anew(
     table = tmp_path / "Tables/t"
     before = rows(table)
     assert sum(before.values()) == 100 - gone
-    assert merge_small_files(str(table), ["id"]) == written
+    assert merge_small_files(str(table)) == written
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before
     assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
-    assert merge_small_files(str(table), ["id"]) == 0
+    assert merge_small_files(str(table)) == 0
+
+
+@pytest.mark.parametrize(("most", "written"), [(1 << 20, 1), (0, 0)])
+def test_at_rest_no_vector_is_left_if_it_is_not_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, written: int
+) -> None:
+    monkeypatch.setattr(small_files, "LARGEST", 0)
+    monkeypatch.setattr(small_files, "_MOST_AT_REST", most)
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 2, changes([7], [2]))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    before = rows(table)
+    assert merge_small_files(str(table)) == 0
+    assert merge_at_rest(str(table)) == written
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before
+    assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
+    assert merge_at_rest(str(table)) == 0
+
+
+def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before, snapshot = rows(table), read_snapshot(table)
+    assert snapshot is not None
+    monkeypatch.setattr(small_files, "_MOST_BYTES", sum(add["size"] for add in snapshot.files.values()) // 3)
+    counts = list(iter(lambda: merge_at_rest(str(table)), 0))
+    assert len(counts) > 2
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST
+    assert not any(add.get("deletionVector") for add in snapshot.files.values())
 
 
 def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +163,7 @@ def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert snapshot is not None
     size = sum(add["size"] for add in snapshot.files.values())
     monkeypatch.setattr(small_files, "_BECOME", size // 4)
-    assert merge_small_files(str(table), ["id"]) == AT_LEAST
+    assert merge_small_files(str(table)) == AT_LEAST
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before and 1 < len(snapshot.files) <= 4
     bounds = sorted((each["minValues"]["id"], each["maxValues"]["id"]) for each in map(stats, snapshot.files.values()))
@@ -147,7 +180,7 @@ def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
             (table / f"_delta_log/{version:020}.json").write_text(content)
 
     monkeypatch.setattr(failpoints, "reach", reach)
-    assert merge_small_files(str(table), ["id"]) == 0
+    assert merge_small_files(str(table)) == 0
     assert (table / f"_delta_log/{version:020}.json").read_text() == content
     assert rows(table) == before
 
@@ -156,10 +189,10 @@ def test_a_file_that_is_not_what_the_log_says_stays(tmp_path: Path) -> None:
     table = many(tmp_path)
     data = next(table.glob("part-*.parquet"))
     pq.write_table(pq.read_table(data).slice(0, 0), data)
-    assert merge_small_files(str(table), ["id"]) == 0
+    assert merge_small_files(str(table)) == 0
     data.unlink()
-    assert merge_small_files(str(table), ["id"]) == 0
-    assert merge_small_files(str(tmp_path / "none"), ["id"]) == 0
+    assert merge_small_files(str(table)) == 0
+    assert merge_small_files(str(tmp_path / "none")) == 0
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -181,6 +214,6 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
 def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = many(tmp_path)
     monkeypatch.setattr(small_files, "MOST_BYTES", 100)
-    assert merge_small_files(str(table), ["id"]) == 0
+    assert merge_small_files(str(table)) == 0
     monkeypatch.setattr(small_files, "MOST_BYTES", 10_000)
-    assert merge_small_files(str(table), ["id"]) == AT_LEAST
+    assert merge_small_files(str(table)) == AT_LEAST

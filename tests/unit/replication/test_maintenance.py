@@ -1,0 +1,118 @@
+"""Idle-time work on tables that need no Spark for it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.landing import declare, put
+from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+
+from lakemirror import failpoints
+from lakemirror.delta_log import read_snapshot
+from lakemirror.errors import SetupError
+from lakemirror.replication import maintenance, small_files
+from lakemirror.replication.maintenance import Maintenance, commits_since_compaction, compaction_helps
+
+__all__ = ["no_spark"]
+
+
+asked: list[str] = []
+
+
+def never() -> Any:
+    asked.append("Spark")
+    raise AssertionError("Spark is not needed")
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One that rests and is due: a file with a vector, and two small ones."""
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
+    monkeypatch.setattr(maintenance, "QUIET", 0.0)
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    for number in range(2, 5):
+        put(tmp_path, "t", number, changes([number, 100 + number], [2, 4]))
+    sync(tmp_path, batch_files=1)
+    return tmp_path / "Tables/t"
+
+
+def step(work: Maintenance, table: Path, session: Any = never) -> bool:
+    """Whether it found something to do; it is done when this returns."""
+    work._not_before = 0.0
+    found = work.step(session, [str(table)])
+    if work._work is not None:
+        work._work.result(timeout=60)
+    assert not asked
+    return found is not None
+
+
+def test_a_table_at_rest_loses_its_vectors_without_spark(table: Path) -> None:
+    before, work = rows(table), Maintenance(str, retention_days=7)
+    assert step(work, table)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before and len(snapshot.files) == 1
+    assert not any(add.get("deletionVector") for add in snapshot.files.values())
+    assert commits_since_compaction(str(table)) == 0
+    assert not step(work, table) and not step(Maintenance(str, 7), table), "nothing is due any more"
+
+
+def test_merges_in_between_do_not_count_as_compaction(table: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_files, "AT_LEAST", 2)
+        assert small_files.merge_small_files(str(table))
+    assert commits_since_compaction(str(table)) == 3
+
+
+def test_it_stops_when_an_apply_comes(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "t", 5, changes([50], [2]))
+    came = []
+
+    def reach(name: str) -> None:
+        if name == "merge.before-commit" and not came:
+            came.append(name)
+            sync(tmp_path)
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    before = rows(table)
+    work = Maintenance(str, 7)
+    step(work, table)
+    before.subtract({(50,): 1})
+    assert came and rows(table) == +before
+    step(work, table)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and not any(add.get("deletionVector") for add in snapshot.files.values())
+
+
+def test_without_java_what_needs_no_spark_is_done(
+    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_java() -> Any:
+        raise SetupError("java-missing", "no Java")
+
+    work = Maintenance(str, 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(small_files, "against", lambda *_: "it is Spark's")
+        assert step(work, table, no_java)
+        assert step(work, table, no_java), "it has been looked at once more, without Spark"
+        assert not step(work, table, no_java)
+    assert [record.levelno for record in caplog.records if "no Java" in record.message] == [logging.WARNING]
+    work._compacted.clear()
+    assert step(work, table, no_java)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1
+
+
+def test_spark_is_asked_only_where_it_would_do_something(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and compaction_helps(snapshot), "many files, small ones"
+    monkeypatch.setattr(maintenance, "_SMALLEST_FILE", 2)
+    assert not compaction_helps(snapshot), "few deleted rows in files that are large enough"
+    monkeypatch.setattr(maintenance, "_DELETED", 0.02)
+    assert compaction_helps(snapshot)
+    for add in snapshot.files.values():
+        add.pop("stats")
+    assert compaction_helps(snapshot), "who knows"
