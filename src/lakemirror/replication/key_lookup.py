@@ -1,7 +1,7 @@
 """Where the rows with given keys lie in a table's data files, found in this process by Arrow.
 
 data files ─▶ row groups whose statistics leave room for one of the keys ─▶ their key columns ─▶ row numbers
-                                                                              └ kept for the next batch
+                                                                              └ kept (`kept_keys.py`)
 
 A column of whole numbers or days that lies in order, as keys that rise with time do, is searched, any other one is
 hashed.
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import datetime
 import os
-import threading
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,38 +24,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta_log import Action
+from lakemirror.replication.kept_keys import Cache, Kept, Runs
 
 _MOST_KEYS_READ = 20_000_000  # rows of the table whose keys are read here; Spark's cores read more
-_MOST_NUMBERS_READ = 100_000_000  # where all of them are whole numbers or dates
+_MOST_NUMBERS_READ = 500_000_000  # where all of them are whole numbers or dates
 _MOST_BYTES_KEPT = 128 << 20  # of keys that were read lately, 16 million numbers
 _AT_ONCE = 4  # row groups that are read at the same time
 _EPOCH = datetime.date(1970, 1, 1)
-
-
-class Cache:
-    """Key columns of row groups that were read lately, of at most so many bytes: what changes often changes again.
-
-    A data file never changes, so what was read of it stays true.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-        self._held: OrderedDict[Hashable, pa.Table] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: Hashable) -> pa.Table | None:
-        with self._lock:
-            if name in self._held:
-                self._held.move_to_end(name)
-            return self._held.get(name)
-
-    def put(self, name: Hashable, rows: pa.Table) -> None:
-        with self._lock:
-            if name not in self._held:
-                self._held[name] = rows
-                self._left -= rows.nbytes
-            while self._left < 0:
-                self._left += self._held.popitem(last=False)[1].nbytes
 
 
 _LATELY_READ = Cache(_MOST_BYTES_KEPT)
@@ -77,19 +50,22 @@ def positions(table: str, adds: Mapping[str, Action], keys: pa.Table) -> dict[st
         if sum(group.rows for group in groups) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ):
             return None
 
+        is_one_number = numbers and len(sought) == 1
         all_fit = sum(group.rows for group in groups) * 8 * keys.num_columns <= _MOST_BYTES_KEPT
 
         def look(group: _Group) -> pa.Array:
             add = adds[group.file]
             name = (table, add["path"], add.get("size"), add.get("modificationTime"), group.index, keys.schema)
-            rows = _LATELY_READ.get(name)
-            if rows is None:
+            kept = _LATELY_READ.get(name)
+            if kept is None:
                 with pq.ParquetFile(Path(table) / add["path"], metadata=footers[group.file]) as file:
-                    rows = _keys(file, group, keys.schema)
-                if all_fit:
-                    _LATELY_READ.put(name, rows)
-            in_order = _searched(rows, sought[0]) if numbers and len(sought) == 1 else None
-            return pc.add(_hashed(rows, keys) if in_order is None else in_order, group.begin)
+                    kept = _to_keep(_keys(file, group, keys.schema), is_one_number)
+                if all_fit or isinstance(kept, Runs):
+                    _LATELY_READ.put(name, kept)
+            if isinstance(kept, Runs):
+                return whole_numbers(kept.places(sought[0].values) + group.begin)
+            in_order = _searched(kept, sought[0]) if is_one_number else None
+            return pc.add(_hashed(kept, keys) if in_order is None else in_order, group.begin)
 
         found: dict[str, list[pa.Array]] = {}
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
@@ -203,6 +179,12 @@ def _keys(file: pq.ParquetFile, group: _Group, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _to_keep(rows: pa.Table, is_one_number: bool) -> Kept:
+    """The runs of a row group's only key where it has such, else its keys."""
+    runs = None if not is_one_number or rows[0].null_count else Runs.of(_numbers(rows[0]))
+    return rows if runs is None else runs
 
 
 def _searched(rows: pa.Table, sought: _Sought) -> pa.Array | None:
