@@ -33,7 +33,7 @@ Python = tuple[Path, Mapping[str, str]]
 """An interpreter and the variables that its peer needs."""
 
 
-_WITHOUT_JVM = ("lakemirror", "delta-rs", "ducklake", "duckdb", "copy")
+_WITHOUT_JVM = ("lakemirror", "lakemirror-trusting", "delta-rs", "ducklake", "duckdb", "copy")
 _AT_HAND = ("plain-delta", "expert-delta")
 
 

@@ -25,6 +25,11 @@ PEERS = {
     entry.name: entry
     for entry in (
         Entry("lakemirror", "lakemirror", "lakemirror:Lakemirror"),
+        Entry(
+            "lakemirror-trusting",
+            "lakemirror with `trust_footers`: files that are taken as they are stay unread",
+            "lakemirror:Trusting",
+        ),
         Entry("plain-delta", "Delta Lake on Spark, one MERGE or append per file, default settings", "delta:Plain"),
         Entry(
             "expert-delta",

@@ -42,6 +42,7 @@ class Lakemirror(Peer):
         super().__init__(folder)
         self._spark: Any = None
         self._next: dict[str, int] = {}
+        self._settings: dict[str, Any] = {}
 
     def start(self, pending: int) -> None:
         (self.folder / "Files/LandingZone").mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ class Lakemirror(Peer):
                 shutil.copyfile(file, place / f"{number:020}{file.suffix}")
 
     def load(self, work: Work) -> None:
-        result = MirroredDatabase(self.folder, spark=self._spark).sync()
+        result = MirroredDatabase(self.folder, spark=self._spark, **self._settings).sync()
         if result.failed:
             raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
 
@@ -105,6 +106,14 @@ class Lakemirror(Peer):
 
     def delta_table(self, table: str) -> Path:
         return self.folder / "Tables" / table
+
+
+class Trusting(Lakemirror):
+    """The same, where the publisher's files are known to be sound."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._settings = {"trust_footers": True}
 
 
 class _Told:

@@ -19,7 +19,17 @@ class Initial(Scenario):
     """Rows without a marker; the session is started before."""
 
     name, title = "S1", "initial load"
-    peers = ("lakemirror", "plain-delta", "delta-rs", "iceberg", "hudi", "ducklake", "duckdb", "copy")
+    peers = (
+        "lakemirror",
+        "lakemirror-trusting",
+        "plain-delta",
+        "delta-rs",
+        "iceberg",
+        "hudi",
+        "ducklake",
+        "duckdb",
+        "copy",
+    )
     small, full = Size(1_000_000), Size(10_000_000)
 
     def make(self, store: Path, size: Size) -> Data:

@@ -45,6 +45,9 @@ class Settings:
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",
         ("error", "string"),
     )
+    trust_footers: bool = _setting(
+        False, "Believe the footers of files that become data files as they are; otherwise every row of them is read."
+    )
     deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
     column_mapping: bool = _setting(True, "Hold column names that plain Delta refuses by column mapping.")
     readers: tuple[str, ...] = _setting(

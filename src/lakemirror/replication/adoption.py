@@ -13,16 +13,18 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import ROW_MARKER, Column
-from lakemirror.replication.statistics import statistics
+from lakemirror.replication.statistics import statistics, statistics_told
 from lakemirror.storage import copy_file
 
 SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
@@ -69,22 +71,24 @@ def unusual(metadata: Mapping[str, Any]) -> str | None:
 
 
 def adopt(
-    batch: Batch, table: str, path_of: Callable[[str], str], *, modified: int | None = None
+    batch: Batch,
+    table: str,
+    path_of: Callable[[str], str],
+    *,
+    modified: int | None = None,
+    trust_footers: bool = False,
 ) -> list[dict[str, Any]]:
     """Copies every file of the batch into the table's folder; the `add` actions of the copies.
 
-    A copy is read once, whole: what does not decode, or is not what the footer says, never enters the table.
-    `path_of` gives the local path of a file of the database. TableError `file-unreadable`; then the copies are gone
-    again. What a killed process leaves is VACUUM's.
+    A copy is read once, whole: what does not decode, or is not what the footer says, never enters the table. Not so
+    with `trust_footers`: the footer is believed. `path_of` gives the local path of a file of the database. TableError
+    `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
     """
     names = [f"part-{place:05}-{uuid.uuid4()}-c000.parquet" for place in range(len(batch.files))]
     try:
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-            return list(
-                pool.map(
-                    lambda name, item: _adopt(Path(table) / name, item, batch, path_of, modified), names, batch.files
-                )
-            )
+            one = partial(_adopt, batch=batch, path_of=path_of, modified=modified, trust_footer=trust_footers)
+            return list(pool.map(one, [Path(table) / name for name in names], batch.files))
     except BaseException:
         for name in names:
             (Path(table) / name).unlink(missing_ok=True)
@@ -92,12 +96,24 @@ def adopt(
 
 
 def _adopt(
-    copy: Path, item: BatchFile, batch: Batch, path_of: Callable[[str], str], modified: int | None
+    copy: Path,
+    item: BatchFile,
+    *,
+    batch: Batch,
+    path_of: Callable[[str], str],
+    modified: int | None,
+    trust_footer: bool,
 ) -> dict[str, Any]:
     path = item.file.entry.path
     try:
         copy_file(path_of(item.file.path), copy)
-        stats = statistics(copy, batch.columns, item.file.footer.num_rows)
+        if trust_footer:
+            footer = pq.read_metadata(copy)
+            if not footer.equals(item.file.footer):
+                raise ValueError("it was written anew while it was copied")
+            stats = statistics_told(footer, batch.columns)
+        else:
+            stats = statistics(copy, batch.columns, item.file.footer.num_rows)
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{path} is gone") from error
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -51,8 +51,10 @@ Outcome = tuple[Applied | None, TableError | None]
 class DirectTable:
     """One Delta table that mirrors one table folder, in a local folder."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, trust_footers: bool = False) -> None:
+        """`trust_footers`: files that become data files as they are are not read."""
         self._path = path
+        self._trust_footers = trust_footers
 
     def apply(
         self,
@@ -125,7 +127,8 @@ class DirectTable:
         if not batch.rows:
             return []
         if adoptable(batch, metadata) is None:
-            return [{"add": add} for add in adopt(batch, self._path, path_of)]
+            adds = adopt(batch, self._path, path_of, trust_footers=self._trust_footers)
+            return [{"add": add} for add in adds]
         if direct.against(batch, metadata, work.key_columns) is not None:
             return None
         default = UPSERT if work.upsert_by_default else INSERT

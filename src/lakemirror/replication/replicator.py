@@ -138,7 +138,7 @@ class Replicator:
             while files:
                 try:
                     given = (found.work, files, self._storage.uri, limits, trust)
-                    outcome = DirectTable(table).apply(*given)
+                    outcome = DirectTable(table, trust_footers=self._settings.trust_footers).apply(*given)
                     if outcome is None:
                         from lakemirror.replication.mirrored_table import MirroredTable
 

@@ -23,6 +23,7 @@ _SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even whe
 _NUMBERS: dict[str, pa.DataType] = {  # which bounds are held as
     "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.int32(), "timestamp": pa.int64(),
 }  # fmt: skip
+_BOUNDED = (*_NUMBERS, "string")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -44,6 +45,40 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
     if whole.rows != rows:
         raise ValueError(f"{whole.rows} rows where the footer says {rows}")
     return whole.stats()
+
+
+def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[str, Any]:
+    """The same as the footer says, its rows unread; nothing of a column of which it does not say it."""
+    whole = _Tally(columns)
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        whole.rows += group.num_rows
+        chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
+        for column in columns:
+            told = chunks[column.name].statistics if column.name in chunks else None
+            if column.name not in chunks:
+                whole.nulls[column.name] += group.num_rows
+            elif told is None or not told.has_null_count:
+                whole.forget(column.name)
+            elif column.name in whole.nulls:
+                whole.nulls[column.name] += told.null_count
+                if column.type in _BOUNDED and told.null_count < group.num_rows:
+                    bounds = _bounds_told(told)
+                    if bounds is None:
+                        whole.forget(column.name)
+                    else:
+                        whole.widen(column.name, *bounds)
+    return whole.stats()
+
+
+def _bounds_told(told: pq.Statistics) -> tuple[Any, Any] | None:
+    if not told.has_min_max:
+        return None
+    low, high = told.min_raw, told.max_raw
+    try:
+        return (low.decode(), high.decode()) if isinstance(low, bytes) else (low, high)
+    except UnicodeDecodeError:
+        return None
 
 
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
@@ -77,14 +112,19 @@ class _Tally:
                 values.validate(full=True)  # what is no UTF-8 is found here
             if values.null_count < len(values) and (column.type in _NUMBERS or (text and place < _INDEXED)):
                 found = pc.min_max(values if text else values.view(_NUMBERS[column.type]))
-                self._widen(column.name, found["min"].as_py(), found["max"].as_py())
+                self.widen(column.name, found["min"].as_py(), found["max"].as_py())
+
+    def forget(self, name: str) -> None:
+        """Nothing is known of the column."""
+        self.nulls.pop(name, None)
+        self.bounds.pop(name, None)
 
     def join(self, other: _Tally) -> None:
         self.rows += other.rows
         for name, nulls in other.nulls.items():
             self.nulls[name] += nulls
         for name, (low, high) in other.bounds.items():
-            self._widen(name, low, high)
+            self.widen(name, low, high)
 
     def check(self, group: pq.RowGroupMetaData, index: int) -> None:
         """ValueError where the footer says of a row group what is not so."""
@@ -112,7 +152,7 @@ class _Tally:
         nulls = {column.name: self.nulls[column.name] for column in columns}
         return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
-    def _widen(self, name: str, low: Any, high: Any) -> None:
+    def widen(self, name: str, low: Any, high: Any) -> None:
         if name in self.bounds:
             low, high = min(low, self.bounds[name][0]), max(high, self.bounds[name][1])
         self.bounds[name] = (low, high)

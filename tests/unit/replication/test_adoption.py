@@ -21,7 +21,7 @@ from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.replication.adoption import adopt, adoptable
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.schema import Column
-from lakemirror.replication.statistics import _Tally, statistics
+from lakemirror.replication.statistics import _Tally, statistics, statistics_told
 from lakemirror.storage import Entry
 
 UTC = datetime.timezone.utc
@@ -153,6 +153,7 @@ def test_a_footer_that_counts_too_few_nulls(values: list[int | None]) -> None:
 def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
     rows = pa.table({"a": pa.array(range(1000)), "s": [str(n) for n in range(1000)]})
     good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    pq.write_table(rows.slice(1), tmp_path / "rows")
     pq.write_table(rows, good)
     data = bytearray(good.read_bytes())
     data[100:300] = bytes(200)
@@ -172,7 +173,40 @@ def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
     (action,) = adopt(one, str(tmp_path / "table"), lambda name: str(tmp_path / name))
     assert (tmp_path / "table" / action["path"]).read_bytes() == good.read_bytes()
     assert json.loads(action["stats"])["maxValues"]["a"] == 999
+    adds = adopt(both, str(tmp_path / "table"), lambda name: str(tmp_path / name), trust_footers=True)
+    assert [add["stats"] for add in adds] == [action["stats"]] * 2, "unread, as it was asked for"
+    with pytest.raises(TableError, match="written anew"):
+        adopt(both, str(tmp_path / "table"), lambda name: str(tmp_path / "rows"), trust_footers=True)
     good.unlink()
     with pytest.raises(LakemirrorError) as gone:
         adopt(one, str(tmp_path / "table"), lambda name: str(tmp_path / name))
     assert gone.value.code == "concurrent-commit"
+
+
+def test_what_a_true_footer_says_is_what_the_rows_say(tmp_path: Path) -> None:
+    moment = datetime.datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)
+    columns: dict[str, tuple[str, pa.DataType, list[Any]]] = {
+        "short": ("smallint", pa.int16(), [5, None, -7, 3, None, None]),
+        "whole": ("bigint", pa.int64(), [2**63 - 1, 0, -(2**63), 1, 2, None]),
+        "day": ("date", pa.date32(), [moment.date()] * 5 + [datetime.date(1, 1, 1)]),
+        "moment": ("timestamp", pa.timestamp("us", "UTC"), [None, moment, None, None, None, None]),
+        "text": ("string", pa.string(), ["b", "", None, "a", "z" * 31, "~"]),
+        "wide": ("string", pa.string(), ["ä", "b", "c", "d", "e", "f"]),
+        "real": ("double", pa.float64(), [1.0, float("nan"), None, 4.0, 5.0, 6.0]),
+        "yes": ("boolean", pa.bool_(), [True, None, None, None, False, False]),
+        "sum": ("decimal(9,2)", pa.decimal128(9, 2), [None, None, None, None, None, None]),
+        "raw": ("binary", pa.binary(), [b"", b"\xff", None, b"a", b"b", b"c"]),
+        "empty": ("int", pa.int32(), [None] * 6),
+    }
+    rows = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in columns.items()})
+    wanted = [Column(name, type_) for name, (type_, _, _) in columns.items()] + [Column("later", "int")]
+    path = tmp_path / "rows.parquet"
+    for size in (1, 2, 6):
+        pq.write_table(rows, path, row_group_size=size)
+        read = statistics(path, wanted, 6)
+        assert statistics_told(pq.read_metadata(path), wanted) == read
+        assert read["nullCount"]["later"] == 6 and read["minValues"]["short"] == -7
+    pq.write_table(rows, path, row_group_size=2, write_statistics=["short", "text"])
+    told = statistics_told(pq.read_metadata(path), wanted)
+    assert set(told["nullCount"]) == {"short", "text", "later"} and set(told["minValues"]) == {"short", "text"}
+    assert told["numRecords"] == 6

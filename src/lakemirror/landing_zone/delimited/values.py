@@ -96,14 +96,15 @@ def _date(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _moment(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """ISO forms; those without zone are UTC. Arrow casts a column only where all or none have one."""
-    naive = _cast(texts, pa.timestamp("us"))
-    if naive is not None:
-        return naive.cast(kind)  # keeps the instants: as UTC
-    found = _cast(texts, kind)
-    if found is not None:
-        return found
+    first = pc.first(texts).as_py() or ""
+    kinds = [pa.timestamp("us"), kind]
+    # a cast that fails takes forty times as long as one that does not
+    for each in reversed(kinds) if _ZONED.search(first) else kinds:
+        found = _cast(texts, each)
+        if found is not None:
+            return found.cast(kind)  # what has no zone keeps its instants: as UTC
     cut = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
-    zoned = pc.match_substring_regex(cut, r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
+    zoned = pc.match_substring_regex(cut, _ZONED.pattern)
     cut = pc.if_else(zoned, cut, pc.binary_join_element_wise(cut, "Z", ""))
     return _cast(cut, kind)
 
@@ -215,6 +216,7 @@ _MOMENT = re.compile(
     r"\s?(?:Z|(?P<sign>[+-])(?P<zh>[0-9]{2}):?(?P<zm>[0-9]{2})?)?)?\s*",
     re.IGNORECASE | re.ASCII,
 )
+_ZONED = re.compile(r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
 _ARROW: dict[str, pa.DataType] = {
     "smallint": pa.int16(),
     "int": pa.int32(),
