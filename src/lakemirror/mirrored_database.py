@@ -178,7 +178,7 @@ class MirroredDatabase:
                 if worked or scheduler.at_work:
                     idle_since = now
                 elif self.settings.maintenance:
-                    maintenance.step(scheduler.need_spark, scheduler.targets().values())
+                    _maintain(maintenance, scheduler)
                 quiet = now - idle_since > 10
                 pause = max(self.settings.poll_idle, 5 * (now - begun)) if quiet else max(_LOOK, now - begun)
                 pause = max(pause, min(30.0, 2.0**trouble) if trouble else 0.0)
@@ -238,6 +238,12 @@ class MirroredDatabase:
         from lakemirror import spark
 
         return spark.start(self.settings, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+
+
+def _maintain(maintenance: Maintenance, scheduler: Scheduler) -> None:
+    """What is to be done while nothing arrives."""
+    names = {target: name for name, target in scheduler.targets().items()}
+    maintenance.step(scheduler.need_spark, names, lambda target: scheduler.held_back(names[target]))
 
 
 class _Collector:

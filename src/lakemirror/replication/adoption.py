@@ -129,9 +129,9 @@ def _adopt(
     }
 
 
-def legacy_calendar(item: BatchFile) -> bool:
+def legacy_calendar(footer: pq.FileMetaData) -> bool:
     """True for a file whose days before 1582 mean others than they say: Spark's readers shift them, Arrow does not."""
-    told = item.file.footer.metadata or {}
+    told = footer.metadata or {}
     version = told.get(b"org.apache.spark.version", b"3")
     marked = any(key in told for key in (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
     return marked or not version[:1].isdigit() or int(version.split(b".")[0]) < 3
@@ -141,7 +141,7 @@ def _against(item: BatchFile, columns: Sequence[Column], smallest: int) -> str |
     path, footer = item.file.entry.path, item.file.footer
     if item.file.entry.size < smallest:
         return f"{path} is small"
-    if legacy_calendar(item):
+    if legacy_calendar(footer):
         return f"{path} counts days by the legacy calendar"
     types = {column.name: column.type for column in columns}
     for found in item.columns:

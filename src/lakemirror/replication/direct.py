@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, unusual
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.key_lookup import codes, whole_numbers
+from lakemirror.replication.room import Room
 from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
 from lakemirror.replication.statistics import statistics_of
 
@@ -50,20 +50,6 @@ _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
 
 
-class Room:
-    """The memory that the files of a batch may take together."""
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> bool:
-        """False where so much is not left."""
-        with self._lock:
-            self._left -= size
-            return self._left >= 0
-
-
 @dataclass(frozen=True)
 class Folded:
     """The net effect of a batch: the keys whose rows in the table go, one row each, and the rows that come."""
@@ -76,7 +62,7 @@ def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str
     """None where a batch can be applied here, else the reason against it; from footers and the table's metadata."""
     if batch.rows > (_MOST_INSERTS if batch.append_only else MOST_ROWS):
         return "the batch is large"
-    if any(legacy_calendar(item) for item in batch.files):
+    if any(legacy_calendar(item.file.footer) for item in batch.files):
         return "a file counts days by the legacy calendar"
     types = {column.name.lower(): column.type for column in batch.columns}
     if not batch.append_only and not all(

@@ -24,16 +24,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta_log import Action
-from lakemirror.replication.kept_keys import Cache, Kept, Runs
+from lakemirror.replication.kept_keys import Cache, Kept, Runs, size_of
+from lakemirror.replication.room import Room
 
-_MOST_KEYS_READ = 20_000_000  # rows of the table whose keys are read here; Spark's cores read more
+_MOST_KEYS_READ = 20_000_000  # rows of the table, or of one row group, whose keys are read here; Spark reads more
 _MOST_NUMBERS_READ = 500_000_000  # where all of them are whole numbers or dates
-_MOST_BYTES_KEPT = 128 << 20  # of keys that were read lately, 16 million numbers
 _AT_ONCE = 4  # row groups that are read at the same time
 _EPOCH = datetime.date(1970, 1, 1)
 
 
-_LATELY_READ = Cache(_MOST_BYTES_KEPT)
+_LATELY_READ = Cache(128 << 20)  # 16 million numbers that are no runs
 
 
 def positions(table: str, adds: Mapping[str, Action], keys: pa.Table) -> dict[str, pa.Array] | None:
@@ -47,21 +47,27 @@ def positions(table: str, adds: Mapping[str, Action], keys: pa.Table) -> dict[st
         footers = {name: pq.read_metadata(Path(table) / add["path"]) for name, add in adds.items()}
         groups = [group for name, footer in footers.items() for group in _groups(name, footer, sought)]
         numbers = len(sought) == keys.num_columns
-        if sum(group.rows for group in groups) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ):
+        rows_in = [group.rows for group in groups]
+        if (
+            sum(rows_in) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ)
+            or max(rows_in, default=0) > _MOST_KEYS_READ
+        ):
             return None
-
         is_one_number = numbers and len(sought) == 1
-        all_fit = sum(group.rows for group in groups) * 8 * keys.num_columns <= _MOST_BYTES_KEPT
+        room = Room(_LATELY_READ.most_bytes // 2)  # for this look: it drives out half of what others read at most
+        kind = str(keys.schema)
 
         def look(group: _Group) -> pa.Array:
             add = adds[group.file]
-            name = (table, add["path"], add.get("size"), add.get("modificationTime"), group.index, keys.schema)
+            name = (table, add["path"], add.get("size"), add.get("modificationTime"), group.index, kind)
             kept = _LATELY_READ.get(name)
             if kept is None:
                 with pq.ParquetFile(Path(table) / add["path"], metadata=footers[group.file]) as file:
                     kept = _to_keep(_keys(file, group, keys.schema), is_one_number)
-                if all_fit or isinstance(kept, Runs):
+                if room.take(size_of(kept)):
                     _LATELY_READ.put(name, kept)
+            else:
+                room.take(size_of(kept))
             if isinstance(kept, Runs):
                 return whole_numbers(kept.places(sought[0].values) + group.begin)
             in_order = _searched(kept, sought[0]) if is_one_number else None

@@ -1,8 +1,9 @@
 """Idle-time work on mirrored tables: small files and deleted rows are compacted, unused files removed (section 10).
 
-    a table rests ─▶ files up to 32 MiB without Spark (`small_files.py`) ─▶ larger ones by OPTIMIZE, if there are such
+    a table rests ─▶ pieces of it without Spark (`small_files.py`) ─▶ OPTIMIZE, if something is left for it
 
-One table at a time, in a thread of its own, and for at most a fifth of the time. It gives way to an apply of its table.
+One table at a time, in a thread of its own, and for at most a fifth of the time. OPTIMIZE gives way to an apply of its
+table; a piece, of a second at most, is waited for.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.delta_log import Action, Snapshot, latest_commits, list_log, read_snapshot
+from lakemirror.delta_log import latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication import small_files
 from lakemirror.replication.applied_record import parse_detection, sweep
+from lakemirror.replication.compaction import file_sizes, optimize_helps
 from lakemirror.replication.delta_at_work import delta_at_work
-from lakemirror.replication.small_files import deleted_share
 from lakemirror.replication.table_log import read_table_log
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
 _GROUP = "lakemirror-maintenance"
-_SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what compaction aims at, bytes
-_DELETED = 0.05  # of a file's rows, above which Delta's OPTIMIZE writes it anew
+
+Hold = Callable[[str], AbstractContextManager[bool]]
 
 
 class Maintenance:
@@ -56,15 +58,19 @@ class Maintenance:
         self._started = time.monotonic()
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
-        self._compacted: dict[str, int] = {}
+        self._merged: dict[str, tuple[int, int] | None] = {}
+        self._compacted: dict[str, tuple[int, int] | None] = {}
         self._spark: SparkSession | None = None
         self._impossible = False  # to start Spark
         self._stopping = threading.Event()
 
-    def step(self, session: Callable[[], SparkSession], targets: Iterable[str]) -> str | None:
+    def step(
+        self, session: Callable[[], SparkSession], targets: Iterable[str], hold: Hold = lambda _: nullcontext(True)
+    ) -> str | None:
         """Starts work on one table that is due, if its time has come; returns that table. Does not wait.
 
-        `session` gives the Spark session; it may take its time to start.
+        `session` gives the Spark session; it may take its time to start. `hold(target)` keeps applies of a table back,
+        and says whether there is none.
         """
         now = time.monotonic()
         if now < self._not_before or (self._work is not None and not self._work.done()):
@@ -73,7 +79,7 @@ class Maintenance:
             work = self._due(target, now)
             self._looked[target] = now
             if work is not None:
-                self._work = self._pool.submit(self._carry_out, partial(work, session, target), target)
+                self._work = self._pool.submit(self._carry_out, partial(work, session, target, hold), target)
                 return target
         self._not_before = now + 5.0
         return None
@@ -89,12 +95,12 @@ class Maintenance:
             self._give_way()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _due(self, target: str, now: float) -> Callable[[Callable[[], SparkSession], str], None] | None:
+    def _due(self, target: str, now: float) -> Callable[[Callable[[], SparkSession], str, Hold], None] | None:
         """What there is to do for a table."""
         try:
             if self._is_to_be_compacted(target):
                 return self._compact
-        except (LakemirrorError, FileNotFoundError):
+        except (LakemirrorError, OSError):
             return None
         vacuumed = self._vacuumed.get(target, self._started + _FIRST_VACUUM - _VACUUM_EVERY)
         if now - vacuumed >= _VACUUM_EVERY and not self._impossible:
@@ -103,12 +109,11 @@ class Maintenance:
         return None
 
     def _is_to_be_compacted(self, target: str) -> bool:
-        """True where a table has had commits enough since the last time, and none for a while."""
-        found = list_log(self._uri(target))
-        newest = max(found.commits, default=-1) if found else -1
-        if found is None or newest in (-1, self._compacted.get(target)):
+        """True where a table has had commits enough since the last time, and none for a while but our own."""
+        newest = _newest(self._uri(target))
+        if newest is None or newest == self._compacted.get(target):
             return False
-        if time.time() - found.commits[newest].stat().st_mtime < QUIET:
+        if newest != self._merged.get(target) and time.time() - newest[1] / 1e9 < QUIET:
             return False
         return commits_since_compaction(self._uri(target)) >= COMPACT_AFTER
 
@@ -132,48 +137,61 @@ class Maintenance:
             now = time.monotonic()
             self._not_before = now + _SHARE * (now - begun)
 
-    def _compact(self, session: Callable[[], SparkSession], target: str) -> None:
+    def _compact(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:
+        """The next piece of a table, or what is left for Spark."""
         table = self._uri(target)
-        snapshot, merged = read_snapshot(table), 1
-        while merged and snapshot is not None:
-            if self._stopping.is_set():
-                return
-            merged = small_files.merge_at_rest(table)
-            expected, snapshot = snapshot.version + (merged > 0), read_snapshot(table)
-            if snapshot is not None and snapshot.version != expected:
-                return  # an apply has come
+        with hold(target) as is_free:
+            merged = small_files.merge_at_rest(table) if is_free else None
+            if merged:
+                self._merged[target] = _newest(table)
+        if merged is None or merged:
+            return  # it is changed at the moment; or the next piece comes after a pause
+        snapshot = read_snapshot(table)
         if snapshot is None:
             return
-        if compaction_helps(snapshot) and not self._impossible:
-            settings = {f"spark.databricks.delta.optimize.{key}": size for key, size in file_sizes(snapshot).items()}
-            with delta_at_work(table, self._give_way):
-                self._run(session, f"OPTIMIZE delta.`{_quoted(table)}`", settings)
-        self._compacted[target] = snapshot.version
+        found = _newest(table)
+        if optimize_helps(snapshot.files.values()) and not self._impossible:
+            sizes = file_sizes(snapshot.files.values())
+            settings = {f"spark.databricks.delta.optimize.{key}": size for key, size in sizes.items()}
+            self._run(session, table, "OPTIMIZE delta.`{}`", settings, commits=True)
+        self._compacted[target] = found
         log.info("%s: compacted", target)
 
-    def _vacuum(self, session: Callable[[], SparkSession], target: str) -> None:
+    def _vacuum(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:
         table = self._uri(target)
         settings = {"spark.databricks.delta.vacuum.logging.enabled": "false"}  # then it commits nothing
-        self._run(session, f"VACUUM delta.`{_quoted(table)}` RETAIN {self._retention_hours:g} HOURS", settings)
+        statement = f"VACUUM delta.`{{}}` RETAIN {self._retention_hours:g} HOURS"
+        self._run(session, table, statement, settings, commits=False)
         found = read_table_log(table)
         if found is not None:
             # parts of the record of applied paths that newer ones have taken in; kept as long as data files are
             sweep(table, parse_detection(found.detection, target).segments, self._retention_hours * 3600)
         log.info("%s: vacuumed", target)
 
-    def _run(self, session_of: Callable[[], SparkSession], statement: str, settings: Mapping[str, object]) -> None:
-        """Runs a statement whose jobs can be cancelled."""
+    def _run(
+        self,
+        session_of: Callable[[], SparkSession],
+        table: str,
+        statement: str,
+        settings: Mapping[str, object],
+        *,
+        commits: bool,
+    ) -> None:
+        """Runs a statement about a table; its jobs are cancelled by an apply if it `commits`, and by a stop."""
+        if self._stopping.is_set():
+            return
         self._spark = session_of()
         session = self._spark.newSession()
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         for key, value in settings.items():
             session.conf.set(key, str(value))
-        session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
-        try:
-            if not self._stopping.is_set():
-                session.sql(statement).collect()
-        finally:
-            self._leave_group()
+        with delta_at_work(table, self._give_way) if commits else nullcontext():
+            session.sparkContext.setJobGroup(_GROUP, statement, interruptOnCancel=True)
+            try:
+                if not self._stopping.is_set():
+                    session.sql(statement.format(table.replace("`", "``"))).collect()
+            finally:
+                self._leave_group()
 
     def _leave_group(self) -> None:
         """The JVM's thread serves another one of ours later, whose jobs must not be cancelled with this group's."""
@@ -183,36 +201,21 @@ class Maintenance:
                 context._jsc.clearJobGroup()
 
 
-def file_sizes(snapshot: Snapshot) -> dict[str, int]:
-    """Delta's settings for compaction, in bytes: an eighth of the table a file, so that several cores read it and what
-    is large enough is not written again each time; at most Delta's own gibibyte.
-    """
-    total = sum(int(add["size"]) for add in snapshot.files.values())
-    largest = min(max(total // 8, _SMALLEST_FILE), _LARGEST_FILE)
-    return {"maxFileSize": largest, "minFileSize": largest // 2}
-
-
-def compaction_helps(snapshot: Snapshot) -> bool:
-    """True where Delta's OPTIMIZE would find something to do: otherwise Spark need not start for it."""
-    adds = list(snapshot.files.values())
-    small = file_sizes(snapshot)["minFileSize"]
-    try:
-        return sum(add["size"] < small for add in adds) > 1 or any(deleted_share(add) > _DELETED for add in adds)
-    except (KeyError, TypeError, ValueError):  # files without statistics
-        return True
-
-
 def commits_since_compaction(table: str) -> int:
     """How many commits the table has had since it was last compacted at rest, counted up to COMPACT_AFTER."""
     count = 0
     for _, actions in latest_commits(table):
-        info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        is_merge = info.get("engineInfo") == "lakemirror" and info.get("operationParameters", {}).get("auto") is True
-        if (info.get("operation") == "OPTIMIZE" and not is_merge) or count >= COMPACT_AFTER:
+        infos = (action["commitInfo"] for action in actions if isinstance(action.get("commitInfo"), dict))
+        if small_files.is_complete(next(infos, {})) or count >= COMPACT_AFTER:
             break
         count += 1
     return count
 
 
-def _quoted(table: str) -> str:
-    return table.replace("`", "``")
+def _newest(table: str) -> tuple[int, int] | None:
+    """The newest commit of a table, and when it was made in nanoseconds: another one in a table made anew."""
+    found = list_log(table)
+    if found is None or not found.commits:
+        return None
+    version = max(found.commits)
+    return version, found.commits[version].stat().st_mtime_ns

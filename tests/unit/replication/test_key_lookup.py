@@ -20,7 +20,7 @@ from lakemirror.replication.key_lookup import positions
 DAYS = [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(2020, 5, 1), datetime.date(9999, 12, 31)]
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "whole": (pa.int64(), st.integers(-30, 30) | st.sampled_from([-(2**63), 2**63 - 1])),
-    "short": (pa.int16(), st.integers(-5, 5)),
+    "short": (pa.int16(), st.integers(-5, 5) | st.sampled_from([-(2**15), 2**15 - 1])),
     "day": (pa.date32(), st.sampled_from(DAYS)),
     "text": (pa.string(), st.sampled_from(["", "a", "B", "ä"])),
 }
@@ -112,7 +112,9 @@ def test_row_groups_without_rows_are_not_read(tmp_path: Path, monkeypatch: pytes
     assert found is not None and found["data.parquet"].to_pylist() == [1] and read == [1]
 
 
-@pytest.mark.parametrize(("key", "limit"), [(1, "_MOST_NUMBERS_READ"), ("a", "_MOST_KEYS_READ")])
+@pytest.mark.parametrize(
+    ("key", "limit"), [(1, "_MOST_NUMBERS_READ"), (1, "_MOST_KEYS_READ"), ("a", "_MOST_KEYS_READ")]
+)
 def test_too_many_keys_to_read_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int | str, limit: str
 ) -> None:  # fmt: skip
@@ -122,6 +124,12 @@ def test_too_many_keys_to_read_here(
         monkeypatch.setattr(key_lookup, limit, most)
         found = positions(str(tmp_path), adds("data.parquet"), keys)
         assert (found is None) is (most < 4)
+
+
+def test_a_long_run_of_narrow_numbers(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": pa.array(range(-20_000, 20_001), pa.int16())}), tmp_path / "data.parquet")
+    found = positions(str(tmp_path), adds("data.parquet"), pa.table({"id": pa.array([15_000, -20_000], pa.int16())}))
+    assert found is not None and found["data.parquet"].to_pylist() == [0, 35_000]
 
 
 def test_what_was_read_lately_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +148,10 @@ def test_what_was_read_lately_is_not_read_again(tmp_path: Path, monkeypatch: pyt
         return len(read)
 
     assert [look(), look(), look(size=1), look(size=1, modificationTime=2), look()] == [1, 0, 1, 1, 0]
-    monkeypatch.setattr(key_lookup, "_MOST_BYTES_KEPT", 15)
-    assert [look(size=3), look(size=3), look()] == [1, 1, 0], "one look at too much does not drive out the others"
-    monkeypatch.setattr(kept_keys, "_WORTH_IT", 1)
-    assert [look(size=3), look(size=3), look()] == [1, 0, 0], "runs take nearly nothing"
+    monkeypatch.setattr(key_lookup, "_LATELY_READ", Cache(2 * 2048 + 15))
+    assert [look(), look()] == [1, 1], "one look takes half of it at most"
+    monkeypatch.setattr(key_lookup, "_LATELY_READ", Cache(4 * 2048 + 32))
+    assert [look(), look(size=3), look(), look(size=3)] == [1, 1, 0, 0], "and drives out no more"
 
 
 def test_a_file_that_cannot_be_read_is_left_to_spark(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
-from lakemirror.replication import small_files
-from lakemirror.replication.small_files import AT_LEAST, merge_at_rest, merge_small_files
+from lakemirror.replication import compaction, small_files
+from lakemirror.replication.compaction import AT_LEAST
+from lakemirror.replication.small_files import is_complete, merge_at_rest, merge_small_files
 
 __all__ = ["no_spark"]
 
@@ -31,6 +32,11 @@ def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
         put(database, "t", number, changes([number, number * 7 % 20, 100 + number], [4, 2, 0]))
     sync(database, batch_files=1, **settings)
     return database / "Tables/t"
+
+
+def newest_info(table: Path) -> Any:
+    newest = max((table / "_delta_log").glob("*[0-9].json"))
+    return json.loads(newest.read_text().splitlines()[0])["commitInfo"]
 
 
 def stats(add: Any) -> Any:
@@ -69,7 +75,7 @@ def test_merged_or_not_the_table_is_the_same(
 ) -> None:
     merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_files, "AT_LEAST", 1)
+        patch.setattr(compaction, "AT_LEAST", 1)
         merge = merge_at_rest if at_rest else merge_small_files
         for database in (merged, plain):
             declare(database, "t", ["id"])
@@ -110,7 +116,7 @@ def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
 def test_a_file_with_many_deleted_rows_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, written: int
 ) -> None:
-    monkeypatch.setattr(small_files, "LARGEST", 0)
+    monkeypatch.setattr(compaction, "LARGEST", 0)
     put(tmp_path, "t", 1, {"id": list(range(100))})
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 2, changes(list(range(gone)), [2] * gone))
@@ -129,8 +135,8 @@ def test_a_file_with_many_deleted_rows_is_written_anew(
 def test_at_rest_no_vector_is_left_if_it_is_not_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, written: int
 ) -> None:
-    monkeypatch.setattr(small_files, "LARGEST", 0)
-    monkeypatch.setattr(small_files, "_MOST_AT_REST", most)
+    monkeypatch.setattr(compaction, "LARGEST", 0)
+    monkeypatch.setattr(compaction, "_MOST_AT_REST", most)
     put(tmp_path, "t", 1, {"id": list(range(100))})
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 2, changes([7], [2]))
@@ -149,12 +155,23 @@ def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest
     table = many(tmp_path)
     before, snapshot = rows(table), read_snapshot(table)
     assert snapshot is not None
-    monkeypatch.setattr(small_files, "_MOST_BYTES", sum(add["size"] for add in snapshot.files.values()) // 3)
-    counts = list(iter(lambda: merge_at_rest(str(table)), 0))
-    assert len(counts) > 2
+    monkeypatch.setattr(compaction, "_MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
+    counts = list(itertools.takewhile(bool, (merge_at_rest(str(table)) for _ in range(10))))
+    assert 2 <= len(counts) < 10
     snapshot = read_snapshot(table)
-    assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST
-    assert not any(add.get("deletionVector") for add in snapshot.files.values())
+    assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST / 2
+
+
+def test_the_last_commit_says_that_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    assert merge_small_files(str(table)) == AT_LEAST and not is_complete(newest_info(table))
+    put(tmp_path, "t", AT_LEAST + 1, changes([1], [4]))
+    sync(tmp_path)
+    assert merge_at_rest(str(table)) == 2 and is_complete(newest_info(table))
+    put(tmp_path, "t", AT_LEAST + 2, changes([1], [4]))
+    sync(tmp_path)
+    monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
+    assert merge_at_rest(str(table)) == 2 and not is_complete(newest_info(table)), "Spark has to go on"
 
 
 def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +179,7 @@ def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     before, snapshot = rows(table), read_snapshot(table)
     assert snapshot is not None
     size = sum(add["size"] for add in snapshot.files.values())
-    monkeypatch.setattr(small_files, "_BECOME", size // 4)
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", size // 3)
     assert merge_small_files(str(table)) == AT_LEAST
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before and 1 < len(snapshot.files) <= 4
@@ -170,9 +187,10 @@ def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds)), "by key"
 
 
-def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("merge", [merge_small_files, merge_at_rest])
+def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any) -> None:
     table = many(tmp_path)
-    before, version = rows(table), AT_LEAST
+    before, version, files = rows(table), AT_LEAST, set(table.glob("*.parquet"))
     content = json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}})
 
     def reach(name: str) -> None:
@@ -180,7 +198,8 @@ def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
             (table / f"_delta_log/{version:020}.json").write_text(content)
 
     monkeypatch.setattr(failpoints, "reach", reach)
-    assert merge_small_files(str(table)) == 0
+    assert merge(str(table)) == (0 if merge is merge_small_files else None)
+    assert set(table.glob("*.parquet")) == files, "what was written for it is gone again"
     assert (table / f"_delta_log/{version:020}.json").read_text() == content
     assert rows(table) == before
 
@@ -217,3 +236,48 @@ def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytes
     assert merge_small_files(str(table)) == 0
     monkeypatch.setattr(small_files, "MOST_BYTES", 10_000)
     assert merge_small_files(str(table)) == AT_LEAST
+
+
+def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before = set(table.glob("*.parquet"))
+    monkeypatch.setattr(small_files, "put_commit", lambda *_: None)
+    assert merge_at_rest(str(table)) == 0
+    assert set(table.glob("*.parquet")) == before
+
+
+def test_what_a_commit_holds_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, true = many(tmp_path), small_files.put_commit
+    before = rows(table)
+
+    def put(*given: Any) -> None:
+        true(*given)
+        raise OSError("the disk went away behind the link")
+
+    monkeypatch.setattr(small_files, "put_commit", put)
+    assert merge_at_rest(str(table)) is None
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
+
+
+def test_days_by_the_legacy_calendar_stay_where_they_are(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    path = table / next(iter(snapshot.files.values()))["path"]
+    rows_ = pq.read_table(path)
+    pq.write_table(rows_.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), path)
+    assert merge_small_files(str(table)) == 0
+
+
+@pytest.mark.parametrize(
+    ("info", "complete"),
+    [({"operation": "OPTIMIZE"}, True), ({"operation": "OPTIMIZE", "operationParameters": None}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": {"auto": True}}, False),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": {"auto": False}}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "Spark", "operationParameters": {"auto": True}}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": "auto"}, True),
+     ({"operation": "WRITE"}, False), ({}, False)],
+)  # fmt: skip
+def test_which_commits_end_a_compaction(info: Any, complete: bool) -> None:
+    assert is_complete(info) is complete

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,19 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
 from lakemirror.errors import SetupError
-from lakemirror.replication import maintenance, small_files
-from lakemirror.replication.maintenance import Maintenance, commits_since_compaction, compaction_helps
+from lakemirror.replication import compaction, maintenance, small_files
+from lakemirror.replication.delta_at_work import without_delta
+from lakemirror.replication.maintenance import Maintenance, commits_since_compaction
 
 __all__ = ["no_spark"]
 
 
 asked: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_asked() -> None:
+    asked.clear()
 
 
 def never() -> Any:
@@ -40,10 +48,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "Tables/t"
 
 
-def step(work: Maintenance, table: Path, session: Any = never) -> bool:
+def step(work: Maintenance, table: Path, session: Any = never, **more: Any) -> bool:
     """Whether it found something to do; it is done when this returns."""
     work._not_before = 0.0
-    found = work.step(session, [str(table)])
+    found = work.step(session, [str(table)], **more)
     if work._work is not None:
         work._work.result(timeout=60)
     assert not asked
@@ -62,7 +70,7 @@ def test_a_table_at_rest_loses_its_vectors_without_spark(table: Path) -> None:
 
 def test_merges_in_between_do_not_count_as_compaction(table: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_files, "AT_LEAST", 2)
+        patch.setattr(compaction, "AT_LEAST", 2)
         assert small_files.merge_small_files(str(table))
     assert commits_since_compaction(str(table)) == 3
 
@@ -106,13 +114,70 @@ def test_without_java_what_needs_no_spark_is_done(
     assert snapshot is not None and len(snapshot.files) == 1
 
 
-def test_spark_is_asked_only_where_it_would_do_something(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = read_snapshot(table)
-    assert snapshot is not None and compaction_helps(snapshot), "many files, small ones"
-    monkeypatch.setattr(maintenance, "_SMALLEST_FILE", 2)
-    assert not compaction_helps(snapshot), "few deleted rows in files that are large enough"
-    monkeypatch.setattr(maintenance, "_DELETED", 0.02)
-    assert compaction_helps(snapshot)
-    for add in snapshot.files.values():
-        add.pop("stats")
-    assert compaction_helps(snapshot), "who knows"
+def test_an_apply_at_work_is_not_disturbed(table: Path) -> None:
+    version = read_snapshot(table).version  # type: ignore[union-attr]
+    work = Maintenance(str, 7)
+    assert step(work, table, hold=lambda target: nullcontext(False))
+    assert read_snapshot(table).version == version  # type: ignore[union-attr]
+    held: list[str] = []
+
+    @contextmanager
+    def hold(target: str) -> Iterator[bool]:
+        held.append(target)
+        yield True
+        held.append("free again")
+
+    assert step(work, table, hold=hold) and held == [str(table), "free again"]
+    assert read_snapshot(table).version == version + 1  # type: ignore[union-attr]
+
+
+def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 4)
+    monkeypatch.setattr(maintenance, "QUIET", 0.0)
+    monkeypatch.setattr(compaction, "LARGEST", 0)
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
+    declare(tmp_path, "t", ["id"])
+    for number in (1, 2, 3):
+        put(tmp_path, "t", number, {"id": list(range(100 * number, 100 * number + 100))})
+    put(tmp_path, "t", 4, changes([150, 250, 350], [2, 2, 2]))
+    sync(tmp_path, batch_files=1)
+    table, work = tmp_path / "Tables/t", Maintenance(str, 7)
+
+    def vectors() -> int:
+        snapshot = read_snapshot(table)
+        assert snapshot is not None
+        return sum("deletionVector" in add for add in snapshot.files.values())
+
+    assert vectors() == 3
+    monkeypatch.setattr(compaction, "_MOST_IN_PIECE", max(path.stat().st_size for path in table.glob("part-*")))
+    before = rows(table)
+    assert step(work, table) and vectors() == 2
+    assert commits_since_compaction(str(table)) == 4, "some is left"
+    monkeypatch.setattr(maintenance, "QUIET", 3600.0)
+    assert step(work, table) and vectors() == 1, "our own commit is no sign of life"
+    assert step(work, table) and vectors() == 0 and commits_since_compaction(str(table)) == 0
+    assert not step(work, table) and rows(table) == before
+
+
+def test_spark_starts_before_the_table_is_taken(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = []
+
+    def slow() -> Any:
+        with without_delta(str(table)) as free:
+            alone.append(free)
+        raise RuntimeError("no more of it here")
+
+    monkeypatch.setattr(small_files, "against", lambda *_: "it is Spark's")
+    work = Maintenance(str, 7)
+    assert step(work, table, slow) and alone == [True]
+    assert step(work, table, slow), "it is due as before"
+    work._stopping.set()
+    assert step(work, table, slow) and len(alone) == 2, "a stop starts no Spark"
+
+
+def test_a_table_made_anew_is_another_one(table: Path) -> None:
+    work = Maintenance(str, 7)
+    assert step(work, table) and not step(work, table)
+    newest = max((table / "_delta_log").glob("*[0-9].json"))
+    newest.write_bytes(b'{"commitInfo":null}\n')
+    assert step(work, table), "the same version, and a commit that says nothing"

@@ -1,0 +1,103 @@
+"""Which data files of a table are worth being written anew, by whom, and how large: pure decisions.
+
+in the table's turn ─▶ `in_turn`: many small files, worn ones ─┐
+at rest             ─▶ `at_rest`: all that is small or has a vector ─┴▶ one piece at a time, without Spark
+                    ─▶ `optimize_helps`: what is left for Spark's OPTIMIZE
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from lakemirror.delta_log import Action
+
+AT_LEAST = 16
+"""Small files that are worth a commit in a table's turn."""
+
+LARGEST = 8 << 20
+"""Bytes of a small file."""
+
+_LARGEST_WORN = 32 << 20
+_WORN = 0.1  # of its rows deleted: it is written anew at the price of ten rows for each of them
+_MOST_IN_PIECE = 64 << 20  # bytes that are merged at once
+_MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go without Spark: some seconds
+_MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
+_SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what OPTIMIZE aims at
+_DELETED = 0.05  # of a file's rows, above which OPTIMIZE writes it anew
+
+
+def in_turn(adds: Collection[Action]) -> list[Action]:
+    """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
+    adds = [add for add in adds if _plain(add)]
+    small = [add for add in adds if add["size"] <= LARGEST]
+    worn = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and deleted_share(add) >= _WORN]
+    return _piece([*(small if len(small) >= AT_LEAST else []), *worn])
+
+
+def at_rest(adds: Collection[Action]) -> list[Action]:
+    """The next piece of all small files, if there is more than one, and all files with vectors.
+
+    Vectors go all or none: Spark reads a table with a single one a quarter slower than one without. Where that is too
+    much, only what `in_turn` finds.
+    """
+    small = [add for add in adds if add["size"] <= LARGEST]
+    vectors = [add for add in adds if add.get("deletionVector")]
+    chosen = [*(small if len(small) > 1 else []), *(add for add in vectors if len(small) < 2 or add not in small)]
+    if (
+        sum(add["size"] for add in chosen) > _MOST_AT_REST
+        or sum(add["size"] for add in adds) > _MOST_IN_TABLE
+        or any(add["size"] > _LARGEST_WORN or not _plain(add) for add in chosen)
+    ):
+        return in_turn(adds)
+    return _piece(chosen)
+
+
+def pieces(adds: Collection[Action], living: int) -> int:
+    """How many files so many bytes become: several, which several cores read, and none that OPTIMIZE finds small."""
+    return max(1, living * 2 // (3 * file_sizes(adds)["minFileSize"]))
+
+
+def file_sizes(adds: Collection[Action]) -> dict[str, int]:
+    """Delta's settings for compaction, in bytes: an eighth of the table a file, so that several cores read it and what
+    is large enough is not written again each time; at most Delta's own gibibyte.
+    """
+    largest = min(max(sum(int(add["size"]) for add in adds) // 8, _SMALLEST_FILE), _LARGEST_FILE)
+    return {"maxFileSize": largest, "minFileSize": largest // 2}
+
+
+def optimize_helps(adds: Collection[Action]) -> bool:
+    """True where Delta's OPTIMIZE may find something to do: otherwise Spark need not start for it."""
+    small = file_sizes(adds)["minFileSize"]
+    if sum(add["size"] < small for add in adds) > 1:
+        return True
+    return any(not _is_counted(add) or deleted_share(add) > _DELETED for add in adds if add.get("deletionVector"))
+
+
+def deleted_share(add: Action) -> float:
+    """The share of a file's rows that its vector deletes."""
+    vector = add.get("deletionVector")
+    return vector["cardinality"] / max(1, json.loads(add["stats"])["numRecords"]) if vector else 0.0
+
+
+def _plain(add: Action) -> bool:
+    """True for a file in the table's folder under its own name, whose rows are counted."""
+    return "%" not in add["path"] and ":" not in add["path"] and _is_counted(add)
+
+
+def _is_counted(add: Action) -> bool:
+    try:
+        return isinstance(json.loads(add["stats"])["numRecords"], int)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _piece(adds: Sequence[Action]) -> list[Action]:
+    """The smallest, as many as are merged at once; none where that would change nothing."""
+    found, size = [], 0
+    for add in sorted(adds, key=lambda add: int(add["size"])):
+        size += add["size"]
+        if size > _MOST_IN_PIECE:
+            break
+        found.append(add)
+    return found if len(found) > 1 or any(add.get("deletionVector") for add in found) else []
