@@ -120,11 +120,13 @@ def _tables(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
     files = sorted((place / "changes").iterdir())
     mirror.applies(files[:_WARMING])
     files = files[_WARMING:]
+    for part in (mirror.zone, mirror.folder / "Tables"):
+        shutil.copytree(part / TABLE, place / part.name, symlinks=True)
     made = 1
     for tables in sizes:
         for number in range(made, tables):
             for part in (mirror.zone, mirror.folder / "Tables"):
-                shutil.copytree(part / TABLE, part / f"{TABLE}_{number:05}", symlinks=True)
+                shutil.copytree(place / part.name, part / f"{TABLE}_{number:05}", symlinks=True)
         made = max(made, tables)
         mirror.apply()
         yield "nothing to do", tables, [mirror.apply() for _ in range(3)]

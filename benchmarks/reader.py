@@ -2,7 +2,7 @@
 
 python -m benchmarks.reader     a path a line in, JSON a line out
 
-A table is read by the digest's query, over every row and column: once to warm the session, then the fastest of three
+A table is read by the digest's query, over every row and column: once to warm the session, then the fastest of some
 counts. Asked for `fresh`, the same is done in turn with a copy that Spark has just written; it has the feature
 deletion vectors where the table has it, since Delta plans a read of such a table with a Spark job more.
 """
@@ -20,8 +20,6 @@ from typing import Any
 
 from benchmarks import digest, process
 
-_TIMES = 3
-
 
 class Reader:
     """The session in a process of its own, started when it is first asked."""
@@ -31,7 +29,7 @@ class Reader:
         self._where = {"env": dict(variables), "cwd": where}
         self._child: subprocess.Popen[str] | None = None
 
-    def read(self, table: str, extra: Sequence[str], *, fresh: bool) -> dict[str, Any]:
+    def read(self, table: str, extra: Sequence[str], *, fresh: bool, times: int) -> dict[str, Any]:
         """`digest`, `read` in seconds, and `fresh` in seconds where it was asked for. RuntimeError where it cannot."""
         if self._child is None:
             self._child = subprocess.Popen(
@@ -40,7 +38,9 @@ class Reader:
             )  # fmt: skip
         assert self._child.stdin is not None and self._child.stdout is not None
         try:
-            self._child.stdin.write(json.dumps({"table": table, "extra": list(extra), "fresh": fresh}) + "\n")
+            self._child.stdin.write(
+                json.dumps({"table": table, "extra": list(extra), "fresh": fresh, "times": times}) + "\n"
+            )
             self._child.stdin.flush()
             found: dict[str, Any] = json.loads(self._child.stdout.readline())
         except (OSError, ValueError) as error:
@@ -71,7 +71,7 @@ def main() -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _answer(spark: Any, table: str, extra: Sequence[str], fresh: bool) -> dict[str, Any]:
+def _answer(spark: Any, table: str, extra: Sequence[str], fresh: bool, times: int) -> dict[str, Any]:
     found, _ = _query(spark, table, extra)
     with tempfile.TemporaryDirectory(prefix="fresh-", dir=Path(table).parent) as copy:
         tables = [table]
@@ -82,7 +82,7 @@ def _answer(spark: Any, table: str, extra: Sequence[str], fresh: bool) -> dict[s
             writer.option("delta.enableDeletionVectors", vectors).save(copy)
             tables.append(copy)
             _query(spark, copy, extra)
-        seconds = [[_query(spark, each, extra)[1] for each in tables] for _ in range(_TIMES)]
+        seconds = [[_query(spark, each, extra)[1] for each in tables] for _ in range(times)]
     fastest = [min(times) for times in zip(*seconds, strict=True)]
     return {"digest": found, "read": fastest[0], **({"fresh": fastest[1]} if fresh else {})}
 

@@ -35,6 +35,7 @@ Python = tuple[Path, Mapping[str, str]]
 
 _WITHOUT_JVM = ("lakemirror", "lakemirror-trusting", "delta-rs", "ducklake", "duckdb", "copy")
 _AT_HAND = ("plain-delta", "expert-delta")
+_MOST_TELLING = ("S3", "S3w", "S1", "S2", "S9")
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,22 @@ class Plan:
     def cells(self) -> Iterator[tuple[int, str, str]]:
         """Round, scenario, peer: a round holds every cell once, so that what changes on the machine meets all alike.
 
-        Peers that start no JVM come first in all scenarios, for a run whose time is short; then those that most people
-        have.
+        For a run whose time is short the most telling come first: their scenarios without a JVM and by what
+        most people have, then the other scenarios.
         """
-        for number, turn in itertools.product(range(1, self.rounds + 1), range(3)):
+        for number, stage in itertools.product(range(1, self.rounds + 1), range(5)):
             for scenario, peers in self.scenarios.items():
                 for peer in peers:
-                    if turn == (0 if peer in _WITHOUT_JVM else 1 if peer in _AT_HAND else 2):
+                    if _stage(scenario, peer) == stage:
                         yield number, scenario, peer
+
+
+def _stage(scenario: str, peer: str) -> int:
+    if peer in _WITHOUT_JVM:
+        return 0 if scenario in _MOST_TELLING else 2
+    if peer in _AT_HAND:
+        return 1 if scenario in _MOST_TELLING else 3
+    return 4
 
 
 def choose(only: Sequence[str]) -> dict[str, list[str]]:
@@ -120,7 +129,8 @@ def run(plan: Plan, into: Path, say: Callable[[str], None], *, resume: bool = Fa
                 say("  " + brief(result))
             if "failed" in result or "missing" in result:
                 hopeless.add((scenario, peer))  # its row says so whatever later rounds find: they go to the others
-            report["results"].append({"round": number, "scenario": scenario, "peer": peer, **result})
+            wall = round(time.monotonic() - begun, 1)
+            report["results"].append({"round": number, "scenario": scenario, "peer": peer, "at": wall, **result})
             _write(into, report)
     return report
 
@@ -156,18 +166,19 @@ def _cell(
     folder = Path(tempfile.mkdtemp(prefix="peer-", dir=place))
     try:
         result = measure(*python, [scenario, peer, str(data[scenario]), str(folder / "tables")], limit)
-        return result if reader is None else read_by(reader, result, fresh=SCENARIOS[scenario].compares_reading)
+        fresh = SCENARIOS[scenario].compares_reading
+        return result if reader is None else read_by(reader, result, fresh=fresh, times=3 if plan.full or fresh else 1)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_by(reader: Reader, result: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
+def read_by(reader: Reader, result: dict[str, Any], *, fresh: bool, times: int) -> dict[str, Any]:
     """The result with what Delta Spark finds in the peer's table, and how long it takes; as it is for other formats."""
     asked = result.pop("delta", None)
     if asked is None:
         return result
     try:
-        found = reader.read(**asked, fresh=fresh)
+        found = reader.read(**asked, fresh=fresh, times=times)
     except RuntimeError as error:
         return {"failed": f"Delta Spark cannot read its table: {error}"[:300]}
     result |= {"read": round(found["read"], 3), "right": result["right"] and found["digest"] == result["digest"]}
