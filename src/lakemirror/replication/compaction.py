@@ -42,8 +42,9 @@ def at_rest(adds: Collection[Action]) -> list[Action]:
     much, only what `in_turn` finds.
     """
     small = [add for add in adds if add["size"] <= LARGEST]
-    vectors = [add for add in adds if add.get("deletionVector")]
-    chosen = [*(small if len(small) > 1 else []), *(add for add in vectors if len(small) < 2 or add not in small)]
+    small = small if len(small) > 1 else []
+    taken = {id(add) for add in small}
+    chosen = [*small, *(add for add in adds if add.get("deletionVector") and id(add) not in taken)]
     if (
         sum(add["size"] for add in chosen) > _MOST_AT_REST
         or sum(add["size"] for add in adds) > _MOST_IN_TABLE
