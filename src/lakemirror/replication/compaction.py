@@ -1,7 +1,7 @@
 """Which data files of a table are worth being written anew, by whom, and how large: pure decisions.
 
-in the table's turn ─▶ `in_turn`: many small files, worn ones ─┐
-at rest             ─▶ `at_rest`: all that is small or has a vector ─┴▶ one piece at a time, without Spark
+in the table's turn ─▶ `in_turn`: many small files, worn ones ───────────┐
+at rest             ─▶ `at_rest`: small files; all vectors now and then ─┴▶ one piece at a time, without Spark
                     ─▶ `optimize_helps`: what is left for Spark's OPTIMIZE
 """
 
@@ -24,7 +24,7 @@ _MOST_IN_PIECE = 64 << 20  # bytes that are merged at once
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go without Spark: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what OPTIMIZE aims at
-_DELETED = 0.05  # of a file's rows, above which OPTIMIZE writes it anew
+_DELETED = 0.05  # of their rows: OPTIMIZE writes a file anew above it
 
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
@@ -35,23 +35,24 @@ def in_turn(adds: Collection[Action]) -> list[Action]:
     return _piece([*(small if len(small) >= AT_LEAST else []), *worn])
 
 
-def at_rest(adds: Collection[Action]) -> list[Action]:
-    """The next piece of all small files, if there is more than one, and all files with vectors.
+def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
+    """The next piece of small files, if there are several, and of files with vectors: of all of them if it is time for
+    that (`all_vectors`) or a twentieth of their rows is deleted, else of those of which so much is.
 
-    Vectors go all or none: Spark reads a table with a single one a quarter slower than one without. Where that is too
-    much, only what `in_turn` finds.
+    All or none, since Spark reads a table with a single vector a quarter slower than one without. Where it is too much
+    together, what `in_turn` finds.
     """
-    small = [add for add in adds if add["size"] <= LARGEST]
-    small = small if len(small) > 1 else []
-    taken = {id(add) for add in small}
-    chosen = [*small, *(add for add in adds if add.get("deletionVector") and id(add) not in taken)]
-    if (
-        sum(add["size"] for add in chosen) > _MOST_AT_REST
-        or sum(add["size"] for add in adds) > _MOST_IN_TABLE
-        or any(add["size"] > _LARGEST_WORN or not _plain(add) for add in chosen)
-    ):
-        return in_turn(adds)
-    return _piece(chosen)
+    small = [add for add in adds if add["size"] <= LARGEST and _plain(add)]
+    vectors = [add for add in adds if add.get("deletionVector")]
+    possible = [add for add in vectors if add["size"] <= _LARGEST_WORN and _plain(add)]
+    worn = [add for add in possible if deleted_share(add) > _DELETED]
+    all_go = len(possible) == len(vectors) and (all_vectors or _share_of(vectors) >= _DELETED)
+    for with_vectors in (possible, worn) if all_go else (worn,):
+        taken = {id(add) for add in with_vectors}
+        chosen = [*with_vectors, *(add for add in small if len(small) > 1 and id(add) not in taken)]
+        if sum(add["size"] for add in chosen) <= _MOST_AT_REST and sum(add["size"] for add in adds) <= _MOST_IN_TABLE:
+            return _piece(chosen)
+    return in_turn(adds)
 
 
 def pieces(adds: Collection[Action], living: int) -> int:
@@ -79,6 +80,11 @@ def deleted_share(add: Action) -> float:
     """The share of a file's rows that its vector deletes."""
     vector = add.get("deletionVector")
     return vector["cardinality"] / max(1, json.loads(add["stats"])["numRecords"]) if vector else 0.0
+
+
+def _share_of(adds: Collection[Action]) -> float:
+    rows = sum(int(json.loads(add["stats"])["numRecords"]) for add in adds)
+    return sum(int(add["deletionVector"]["cardinality"]) for add in adds) / max(1, rows)
 
 
 def _plain(add: Action) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ COMPACT_AFTER = 100
 QUIET = 5.0
 """Seconds without a commit after which a table rests: compacting takes the cores that its next apply would want."""
 
+_ALL_VECTORS_EVERY = 86_400.0  # what is replaced rests for days: a table must not be written anew all the time
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
@@ -59,6 +61,7 @@ class Maintenance:
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
         self._merged: dict[str, tuple[int, int] | None] = {}
+        self._freed: dict[str, float] = {}
         self._compacted: dict[str, tuple[int, int] | None] = {}
         self._spark: SparkSession | None = None
         self._impossible = False  # to start Spark
@@ -139,9 +142,11 @@ class Maintenance:
 
     def _compact(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:
         """The next piece of a table, or what is left for Spark."""
-        table = self._uri(target)
+        table, now = self._uri(target), time.monotonic()
+        goes_on = _newest(table) == self._merged.get(target, ())
+        all_vectors = goes_on or now - self._freed.get(target, -math.inf) >= _ALL_VECTORS_EVERY
         with hold(target) as is_free:
-            merged = small_files.merge_at_rest(table) if is_free else None
+            merged = small_files.merge_at_rest(table, all_vectors=all_vectors) if is_free else None
             if merged:
                 self._merged[target] = _newest(table)
         if merged is None or merged:
@@ -155,6 +160,8 @@ class Maintenance:
             settings = {f"spark.databricks.delta.optimize.{key}": size for key, size in sizes.items()}
             self._run(session, table, "OPTIMIZE delta.`{}`", settings, commits=True)
         self._compacted[target] = found
+        if all_vectors:
+            self._freed[target] = now
         log.info("%s: compacted", target)
 
     def _vacuum(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:

@@ -14,6 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ def merge_small_files(table: str) -> int:
     return _merge(table, compaction.in_turn) or 0
 
 
-def merge_at_rest(table: str) -> int | None:
-    """The same, of a table that nobody changes at the moment; None where somebody does.
+def merge_at_rest(table: str, *, all_vectors: bool) -> int | None:
+    """The same, of a table that nobody changes at the moment; None where somebody does. `all_vectors`: they are to go.
 
     One commit, of one piece: to be called until there is nothing to do. The last one says so (`is_complete`).
     """
-    return _merge(table, compaction.at_rest)
+    return _merge(table, partial(compaction.at_rest, all_vectors=all_vectors), at_rest=True)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
@@ -64,7 +65,7 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
-def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]]) -> int | None:
+def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, at_rest: bool = False) -> int | None:
     try:
         snapshot = read_snapshot(table)
         if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
@@ -81,9 +82,10 @@ def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]]) -> 
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
         return 0
-    actions, txn = _actions(
-        snapshot, files, adds, auto=not (choose is compaction.at_rest and _is_last(snapshot, files, adds))
-    )
+    gone = {id(add) for add in files}
+    left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
+    is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
+    actions, txn = _actions(snapshot, files, adds, auto=not is_last)
     failpoints.reach("merge.before-commit")
     try:
         if put_commit(table, snapshot, actions) is not None:
@@ -95,13 +97,6 @@ def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]]) -> 
         return None
     _unlink(table, adds)
     return 0
-
-
-def _is_last(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action]) -> bool:
-    """True where nothing is left to do once these files have become those."""
-    gone = {id(add) for add in files}
-    left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
-    return not compaction.at_rest(left) and not compaction.optimize_helps(left)
 
 
 def _is_lost(table: str, version: int, txn: str) -> bool:

@@ -28,23 +28,36 @@ def test_in_turn_small_files_where_they_are_many_and_worn_ones() -> None:
     assert sizes(in_turn([add(8)] * 100)) == [8] * 8, "64 MiB at once"
 
 
-def test_at_rest_all_small_files_and_all_vectors() -> None:
-    assert sizes(at_rest([add(1), add(2), add(20), add(30, 0.001)])) == [1, 2, 30]
-    assert at_rest([add(1), add(20)]) == [], "one is enough"
-    assert sizes(at_rest([add(1, 0.001), add(20)])) == [1]
-    assert sizes(at_rest([add(30, 0.001)] * 8)) == [30, 30], "a piece of them"
+def test_at_rest_small_files_and_all_vectors() -> None:
+    assert sizes(at_rest([add(1), add(2), add(20), add(30, 0.001)], all_vectors=True)) == [1, 2, 30]
+    assert sizes(at_rest([add(1), add(20, 0.001)], all_vectors=True)) == [20]
+    assert sizes(at_rest([add(1, 0.001), add(20)], all_vectors=True)) == [1]
+    assert sizes(at_rest([add(30, 0.001)] * 8, all_vectors=True)) == [30, 30], "a piece of them"
+    assert sizes(at_rest([add(1), add(2), add(20)], all_vectors=True)) == [1, 2]
+
+
+def test_where_it_was_done_lately_only_if_many_rows_are_deleted() -> None:
+    assert sizes(at_rest([add(1), add(2), add(20, 0.06), add(21, 0.03)], all_vectors=False)) == [1, 2, 20]
+    assert sizes(at_rest([add(1), add(2), add(20, 0.07), add(21, 0.03)], all_vectors=False)) == [1, 2, 20, 21]
+    assert at_rest([add(1), add(20, 0.05), add(21, 0.04)], all_vectors=False) == []
 
 
 @pytest.mark.parametrize(
     "adds",
-    [[add(1), add(2), add(33, 0.001)], [add(30, 0.001)] * 9, [add(7)] * 15 + [add(32, 0.001)] * 5,
-     [add(1), add(2), add(30, 0.001, path="a%20b")], [add(1), add(2), add(1100)],
-     [add(1), add(2), {**add(3, 0.1), "stats": "{}"}]],
+    [[add(33, 0.001), add(20, 0.001)], [add(30, 0.001)] * 9, [add(7, 0.001)] * 5 + [add(32, 0.001)] * 8,
+     [add(30, 0.001, path="a%20b"), add(20, 0.001)], [add(2, 0.001), add(1, 0.001), add(1100)],
+     [{**add(3, 0.1), "stats": "{}"}, add(20, 0.001)]],
     ids=["a large one", "too many", "too much together", "a name to decode", "a large table", "no statistics"],
 )  # fmt: skip
 def test_where_not_all_can_go_only_what_is_worth_it_by_itself(adds: Any) -> None:
-    assert at_rest(adds) == in_turn(adds) == []
-    assert sizes(at_rest([*adds, add(20, 0.5)])) == [20]
+    assert [a for a in at_rest(adds, all_vectors=True) if a["size"] > 8 * MIB] == in_turn(adds) == []
+    assert 20 in sizes(at_rest([*adds, add(20, 0.5)], all_vectors=True))
+
+
+def test_what_is_left_is_never_spark_s_for_small_tables() -> None:
+    adds = [add(1), add(7.9), add(20, 0.06), add(16, 0.2), add(30, 0.001)]
+    left = [each for each in adds if each not in at_rest(adds, all_vectors=False)]
+    assert not optimize_helps([*left, add(40)]) and not optimize_helps([*left, add(5)])
 
 
 def test_a_piece_is_not_what_optimize_would_write_again() -> None:

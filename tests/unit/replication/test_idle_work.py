@@ -159,6 +159,31 @@ def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: py
     assert not step(work, table) and rows(table) == before
 
 
+def test_all_vectors_go_once_a_day_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 1)
+    monkeypatch.setattr(maintenance, "QUIET", 0.0)
+    monkeypatch.setattr(compaction, "LARGEST", 0)
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": list(range(1000))})
+    table, work = tmp_path / "Tables/t", Maintenance(str, 7)
+
+    def vector_after(number: int, ids: list[int]) -> bool:
+        put(tmp_path, "t", number, changes(ids, [2] * len(ids)))
+        sync(tmp_path)
+        assert step(work, table)
+        snapshot = read_snapshot(table)
+        assert snapshot is not None
+        return any("deletionVector" in add for add in snapshot.files.values())
+
+    assert not vector_after(2, [1]), "the first time"
+    assert vector_after(3, [2]) and vector_after(4, list(range(100, 140))), "done lately"
+    assert not vector_after(5, list(range(200, 220))), "more than a twentieth is deleted"
+    assert vector_after(6, [3])
+    monkeypatch.setattr(maintenance, "_ALL_VECTORS_EVERY", 0.0)
+    assert not vector_after(7, [4]), "a day later"
+
+
 def test_spark_starts_before_the_table_is_taken(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = []
 

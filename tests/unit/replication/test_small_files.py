@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from lakemirror.replication.compaction import AT_LEAST
 from lakemirror.replication.small_files import is_complete, merge_at_rest, merge_small_files
 
 __all__ = ["no_spark"]
+
+
+all_at_rest = partial(merge_at_rest, all_vectors=True)
 
 
 def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
@@ -76,7 +80,7 @@ def test_merged_or_not_the_table_is_the_same(
     merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "AT_LEAST", 1)
-        merge = merge_at_rest if at_rest else merge_small_files
+        merge = all_at_rest if at_rest else merge_small_files
         for database in (merged, plain):
             declare(database, "t", ["id"])
             for number, rows_ in enumerate(files, 1):
@@ -144,11 +148,11 @@ def test_at_rest_no_vector_is_left_if_it_is_not_too_much(
     table = tmp_path / "Tables/t"
     before = rows(table)
     assert merge_small_files(str(table)) == 0
-    assert merge_at_rest(str(table)) == written
+    assert merge_at_rest(str(table), all_vectors=True) == written
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before
     assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
-    assert merge_at_rest(str(table)) == 0
+    assert merge_at_rest(str(table), all_vectors=True) == 0
 
 
 def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +160,7 @@ def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest
     before, snapshot = rows(table), read_snapshot(table)
     assert snapshot is not None
     monkeypatch.setattr(compaction, "_MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
-    counts = list(itertools.takewhile(bool, (merge_at_rest(str(table)) for _ in range(10))))
+    counts = list(itertools.takewhile(bool, (merge_at_rest(str(table), all_vectors=True) for _ in range(10))))
     assert 2 <= len(counts) < 10
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST / 2
@@ -167,11 +171,13 @@ def test_the_last_commit_says_that_nothing_is_left(tmp_path: Path, monkeypatch: 
     assert merge_small_files(str(table)) == AT_LEAST and not is_complete(newest_info(table))
     put(tmp_path, "t", AT_LEAST + 1, changes([1], [4]))
     sync(tmp_path)
-    assert merge_at_rest(str(table)) == 2 and is_complete(newest_info(table))
+    assert merge_at_rest(str(table), all_vectors=True) == 2 and is_complete(newest_info(table))
     put(tmp_path, "t", AT_LEAST + 2, changes([1], [4]))
     sync(tmp_path)
     monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
-    assert merge_at_rest(str(table)) == 2 and not is_complete(newest_info(table)), "Spark has to go on"
+    assert merge_at_rest(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), (
+        "Spark has to go on"
+    )
 
 
 def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +193,7 @@ def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds)), "by key"
 
 
-@pytest.mark.parametrize("merge", [merge_small_files, merge_at_rest])
+@pytest.mark.parametrize("merge", [merge_small_files, all_at_rest])
 def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any) -> None:
     table = many(tmp_path)
     before, version, files = rows(table), AT_LEAST, set(table.glob("*.parquet"))
@@ -242,7 +248,7 @@ def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: 
     table = many(tmp_path)
     before = set(table.glob("*.parquet"))
     monkeypatch.setattr(small_files, "put_commit", lambda *_: None)
-    assert merge_at_rest(str(table)) == 0
+    assert merge_at_rest(str(table), all_vectors=True) == 0
     assert set(table.glob("*.parquet")) == before
 
 
@@ -255,7 +261,7 @@ def test_what_a_commit_holds_is_never_removed(tmp_path: Path, monkeypatch: pytes
         raise OSError("the disk went away behind the link")
 
     monkeypatch.setattr(small_files, "put_commit", put)
-    assert merge_at_rest(str(table)) is None
+    assert merge_at_rest(str(table), all_vectors=True) is None
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
 
