@@ -46,11 +46,14 @@ def read_vector(table: Path, vector: Mapping[str, Any]) -> BitMap64:
     if vector["storageType"] != "u":
         raise ValueError(f"a vector of storage type {vector['storageType']!r}")
     path = vector_path(vector["pathOrInlineDv"])
-    with (table / path).open("rb") as file:
-        file.seek(vector.get("offset") or 1)
-        (size,) = struct.unpack(">i", file.read(4))
-        data = file.read(size)
-        (checksum,) = struct.unpack(">I", file.read(4))
+    try:
+        with (table / path).open("rb") as file:
+            file.seek(vector.get("offset") or 1)
+            (size,) = struct.unpack(">i", file.read(4))
+            data = file.read(size)
+            (checksum,) = struct.unpack(">I", file.read(4))
+    except struct.error as error:
+        raise ValueError(f"{path} ends too early") from error
     if size != vector["sizeInBytes"] or zlib.crc32(data) != checksum or data[:4] != _MAGIC:
         raise ValueError(f"{path} holds no such vector")
     found = BitMap64.deserialize(data[4:])

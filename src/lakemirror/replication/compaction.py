@@ -107,4 +107,9 @@ def _piece(adds: Sequence[Action]) -> list[Action]:
         if size > _MOST_IN_PIECE:
             break
         found.append(add)
-    return found if len(found) > 1 or any(add.get("deletionVector") for add in found) else []
+    return found if changes_something(found) else []
+
+
+def changes_something(adds: Sequence[Action]) -> bool:
+    """False for a single file without a vector: written anew it would be the same."""
+    return len(adds) > 1 or any(add.get("deletionVector") for add in adds)

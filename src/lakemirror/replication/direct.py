@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +127,24 @@ def write(table: str, columns: Sequence[Column], rows: pa.Table, *, files: int =
     files = files or -(-rows.num_rows // _ROWS_A_FILE)
     size = -(-rows.num_rows // max(files, 1))
     parts = [rows.slice(begin, size) for begin in range(0, rows.num_rows, size or 1)]
-    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        return list(pool.map(lambda part: _write_file(table, columns, part), parts))
+    paths = [Path(table) / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet" for _ in parts]
+    try:
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+            return list(pool.map(partial(_write_file, columns), paths, parts))
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        raise
 
 
-def _write_file(table: str, columns: Sequence[Column], rows: pa.Table) -> Action:
-    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    path = Path(table) / name
+def _write_file(columns: Sequence[Column], path: Path, rows: pa.Table) -> Action:
     stats = json.dumps(statistics_of(rows.to_batches(), columns))
     with pq.ParquetWriter(path, rows.schema, compression="snappy", store_schema=False) as file:
         file.write_table(rows, row_group_size=_ROWS_A_GROUP)
         file.add_key_value_metadata(_CALENDAR)
     found = path.stat()
     return {
-        "path": name,
+        "path": path.name,
         "partitionValues": {},
         "size": found.st_size,
         "modificationTime": int(found.st_mtime * 1000),

@@ -31,6 +31,10 @@ _CLEAN_UP_EVERY = 100  # commits
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 
 
+class Overwritten(LakemirrorError):
+    """`concurrent-commit`: a commit was ours until another engine put its own over it. Somebody may have read it."""
+
+
 def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
     """Makes these actions the version after `snapshot`'s, with checksum and checkpoint; that version.
 
@@ -83,7 +87,7 @@ def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str,
 
 def _check_ours(path: Path, ours: os.stat_result) -> None:
     if not is_still(path, ours):
-        raise LakemirrorError("concurrent-commit", f"another engine has put its commit over {path.name}")
+        raise Overwritten("concurrent-commit", f"another engine has put its commit over {path.name}")
 
 
 def _write_checksum(folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]) -> Path | None:

@@ -3,7 +3,7 @@
     a table rests ─▶ pieces of it without Spark (`small_files.py`) ─▶ OPTIMIZE, if something is left for it
 
 One table at a time, in a thread of its own, and for at most a fifth of the time. OPTIMIZE gives way to an apply of its
-table; a piece, of a second at most, is waited for.
+table; a piece, of a second or so, is waited for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakemirror.delta_log import latest_commits, list_log, read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication import small_files
 from lakemirror.replication.applied_record import parse_detection, sweep
-from lakemirror.replication.compaction import file_sizes, optimize_helps
+from lakemirror.replication.compaction import at_rest, file_sizes, optimize_helps
 from lakemirror.replication.delta_at_work import delta_at_work
 from lakemirror.replication.table_log import read_table_log
 
@@ -44,6 +44,11 @@ _FIRST_VACUUM = 3_600.0
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
 _GROUP = "lakemirror-maintenance"
 
+Newest = tuple[int, int]
+"""The newest version of a table, and when it was committed in nanoseconds: another one in a table made anew."""
+
+_NOTHING: tuple[Newest | None, bool] = (None, False)
+
 Hold = Callable[[str], AbstractContextManager[bool]]
 
 
@@ -60,9 +65,10 @@ class Maintenance:
         self._started = time.monotonic()
         self._vacuumed: dict[str, float] = {}
         self._looked: dict[str, float] = {}
-        self._merged: dict[str, tuple[int, int] | None] = {}
+        self._merged: dict[str, tuple[Newest | None, bool]] = {}  # our last piece, and whether all vectors are to go
         self._freed: dict[str, float] = {}
-        self._compacted: dict[str, tuple[int, int] | None] = {}
+        self._failed: dict[str, Newest | None] = {}
+        self._done: dict[str, Newest] = {}
         self._spark: SparkSession | None = None
         self._impossible = False  # to start Spark
         self._stopping = threading.Event()
@@ -114,10 +120,13 @@ class Maintenance:
     def _is_to_be_compacted(self, target: str) -> bool:
         """True where a table has had commits enough since the last time, and none for a while but our own."""
         newest = _newest(self._uri(target))
-        if newest is None or newest == self._compacted.get(target):
+        if newest is None or newest in (self._done.get(target), self._failed.get(target)):
             return False
-        if newest != self._merged.get(target) and time.time() - newest[1] / 1e9 < QUIET:
-            return False
+        if newest != self._merged.get(target, _NOTHING)[0]:
+            if time.time() - newest[1] / 1e9 < QUIET:
+                return False
+            if target in self._done and 0 < newest[0] - self._done[target][0] < COMPACT_AFTER:
+                return False
         return commits_since_compaction(self._uri(target)) >= COMPACT_AFTER
 
     def _give_way(self) -> None:
@@ -143,26 +152,32 @@ class Maintenance:
     def _compact(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:
         """The next piece of a table, or what is left for Spark."""
         table, now = self._uri(target), time.monotonic()
-        goes_on = _newest(table) == self._merged.get(target, ())
-        all_vectors = goes_on or now - self._freed.get(target, -math.inf) >= _ALL_VECTORS_EVERY
+        newest = _newest(table)
+        ours, all_vectors = self._merged.get(target, _NOTHING)
+        if newest is None or newest != ours:
+            all_vectors = now - self._freed.get(target, -math.inf) >= _ALL_VECTORS_EVERY
         with hold(target) as is_free:
-            merged = small_files.merge_at_rest(table, all_vectors=all_vectors) if is_free else None
-            if merged:
-                self._merged[target] = _newest(table)
-        if merged is None or merged:
-            return  # it is changed at the moment; or the next piece comes after a pause
-        snapshot = read_snapshot(table)
-        if snapshot is None:
+            if not is_free:
+                return
+            merged = small_files.merge_at_rest(table, all_vectors=all_vectors)
+            found = _newest(table)
+        if merged is None:
+            self._failed[target] = newest  # it is tried again after the next commit
             return
-        found = _newest(table)
-        if optimize_helps(snapshot.files.values()) and not self._impossible:
+        snapshot = read_snapshot(table)
+        if snapshot is None or found is None:
+            return
+        if merged:
+            self._merged[target] = found, all_vectors
+        elif optimize_helps(snapshot.files.values()) and not self._impossible:
             sizes = file_sizes(snapshot.files.values())
             settings = {f"spark.databricks.delta.optimize.{key}": size for key, size in sizes.items()}
             self._run(session, table, "OPTIMIZE delta.`{}`", settings, commits=True)
-        self._compacted[target] = found
-        if all_vectors:
+        if all_vectors and not at_rest(snapshot.files.values(), all_vectors=True):
             self._freed[target] = now
-        log.info("%s: compacted", target)
+        if not merged:
+            self._done[target] = found
+            log.info("%s: compacted", target)
 
     def _vacuum(self, session: Callable[[], SparkSession], target: str, hold: Hold) -> None:
         table = self._uri(target)
@@ -219,8 +234,7 @@ def commits_since_compaction(table: str) -> int:
     return count
 
 
-def _newest(table: str) -> tuple[int, int] | None:
-    """The newest commit of a table, and when it was made in nanoseconds: another one in a table made anew."""
+def _newest(table: str) -> Newest | None:
     found = list_log(table)
     if found is None or not found.commits:
         return None

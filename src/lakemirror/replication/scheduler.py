@@ -206,7 +206,7 @@ class Scheduler:
 
     def _submit(self, name: TableName, look: Look) -> None:
         with self._lock:
-            if not self._stopping.is_set():
+            if not self._stopping.is_set() and name not in self._running:  # it may be held back since the look
                 self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: Look, races: int = 0) -> None:

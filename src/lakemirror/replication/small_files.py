@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
-from lakemirror.delta_log import Action, Snapshot, read_commit, read_snapshot
+from lakemirror.delta_log import Action, Snapshot, read_snapshot
 from lakemirror.delta_vectors import read_vector
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication import compaction
 from lakemirror.replication.adoption import arrow_type, legacy_calendar
-from lakemirror.replication.direct import MOST_BYTES, exactly, write
-from lakemirror.replication.direct_commit import put_commit, removed
+from lakemirror.replication.direct import exactly, write
+from lakemirror.replication.direct_commit import Overwritten, put_commit, removed
 from lakemirror.replication.direct_table import against
 from lakemirror.replication.room import Room
 from lakemirror.replication.schema import Column, from_delta
@@ -39,7 +39,12 @@ log = logging.getLogger("lakemirror")
 EVERY = 32
 """Commits of a table after which its small files are looked at."""
 
+_MOST_IN_MEMORY = 256 << 20  # of rows before they are sorted
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+
+
+class _NoRoom(Exception):
+    """A file takes more memory than is left."""
 
 
 def merge_small_files(table: str) -> int:
@@ -66,6 +71,8 @@ def is_complete(info: Mapping[str, Any]) -> bool:
 
 
 def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, at_rest: bool = False) -> int | None:
+    snapshot: Snapshot | None = None
+    adds: Sequence[Action] = ()
     try:
         snapshot = read_snapshot(table)
         if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
@@ -74,60 +81,62 @@ def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, 
         columns = from_delta(snapshot.metadata.value["schemaString"])
         if not files or any(arrow_type(column.type) is None for column in columns):
             return 0
-        room = Room(MOST_BYTES)
+        parts = _as_many_as_fit(Path(table), files, columns)
+        files = files[: len(parts)]
+        if not compaction.changes_something(files):
+            return 0
         key_columns = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
-        rows = _sorted(pa.concat_tables([_living(Path(table), add, columns, room) for add in files]), key_columns)
         size = sum(int(add["size"] * (1 - compaction.deleted_share(add))) for add in files)
-        adds = write(table, columns, rows, files=compaction.pieces(snapshot.files.values(), size))
-    except _EXPECTED as error:
-        log.info("%s: small files stay: %s", table, error)
-        return 0
-    gone = {id(add) for add in files}
-    left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
-    is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
-    actions, txn = _actions(snapshot, files, adds, auto=not is_last)
-    failpoints.reach("merge.before-commit")
-    try:
-        if put_commit(table, snapshot, actions) is not None:
+        count = compaction.pieces(snapshot.files.values(), size)
+        adds = write(table, columns, _sorted(pa.concat_tables(parts), key_columns), files=count)
+        gone = {id(add) for add in files}
+        left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
+        is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
+        failpoints.reach("merge.before-commit")
+        if put_commit(table, snapshot, _actions(snapshot, files, adds, auto=not is_last)) is not None:
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
-        if _is_lost(table, snapshot.version + 1, txn):
+        if snapshot is not None and not _may_be_in_a_version(table, snapshot.version + 1, error):
             _unlink(table, adds)
-        return None
+        return None if adds or isinstance(error, OSError) else 0
     _unlink(table, adds)
     return 0
 
 
-def _is_lost(table: str, version: int, txn: str) -> bool:
-    """True where somebody else's commit is at that version: what was written for ours is in no version."""
-    try:
-        commit = read_commit(Path(table) / f"_delta_log/{version:020}.json")
-        return all(action["commitInfo"].get("txnId") != txn for action in commit if "commitInfo" in action)
-    except (LakemirrorError, OSError, ValueError, AttributeError):
-        return False
+def _may_be_in_a_version(table: str, version: int, error: Exception) -> bool:
+    """False where what was written for a commit that failed so is certainly nobody's."""
+    if isinstance(error, LakemirrorError):
+        return isinstance(error, Overwritten)  # somebody may have read it
+    return (Path(table) / f"_delta_log/{version:020}.json").exists()
+
+
+def _as_many_as_fit(table: Path, files: Sequence[Action], columns: Sequence[Column]) -> list[pa.Table]:
+    """The living rows of these files, of the first ones that memory is there for."""
+    room, parts = Room(_MOST_IN_MEMORY), []
+    with contextlib.suppress(_NoRoom):
+        for add in files:
+            parts.append(_living(table, add, columns, room))
+    return parts
 
 
 def _unlink(table: str, adds: Sequence[Action]) -> None:
-    for add in adds:
-        (Path(table) / add["path"]).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for add in adds:
+            (Path(table) / add["path"]).unlink(missing_ok=True)
 
 
-def _actions(
-    snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool
-) -> tuple[list[Action], str]:
-    """The commit, and its id."""
+def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
     actions += [{"add": {**add, "dataChange": False}} for add in adds]
-    info = _info(snapshot, actions, now, auto=auto)
-    return [{"commitInfo": info}, *actions], info["txnId"]
+    return [{"commitInfo": _info(snapshot, actions, now, auto=auto)}, *actions]
 
 
 def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room: Room) -> pa.Table:
     """The rows of a file that no vector deletes, in the table's columns.
 
-    ArrowInvalid for what does not fit them, ValueError for a file that is not as the log says, or too large in memory.
+    ArrowInvalid for what does not fit them, ValueError for a file that is not as the log says, _NoRoom.
     """
     with pq.ParquetFile(table / add["path"], coerce_int96_timestamp_unit="us") as file:
         if legacy_calendar(file.metadata):
@@ -135,7 +144,7 @@ def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room
         batches = []
         for batch in file.iter_batches(use_threads=False):
             if not room.take(batch.nbytes):
-                raise ValueError("they take too much memory together")
+                raise _NoRoom
             batches.append(batch)
         rows = pa.Table.from_batches(batches, file.schema_arrow)
     if rows.num_rows != json.loads(add["stats"])["numRecords"]:

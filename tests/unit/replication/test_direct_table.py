@@ -24,6 +24,7 @@ from lakemirror.delta_commit import next_checksum
 from lakemirror.delta_log import read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
 from lakemirror.errors import SetupError
+from lakemirror.landing_zone.zone import scan
 from lakemirror.replication import direct_commit, direct_table
 from lakemirror.replication.delta_at_work import delta_at_work, without_delta
 from lakemirror.replication.scheduler import Scheduler
@@ -231,6 +232,22 @@ def test_a_running_engine_gathers_what_follows_a_commit(tmp_path: Path) -> None:
     scheduler._gather = 0.0
     assert scheduler.tick() == 2
     scheduler.wait(60)
+    scheduler.stop()
+    assert rows(tmp_path / "Tables/t") == {(1,): 1, (2,): 1}
+
+
+def test_what_is_held_back_since_the_look_does_not_begin(tmp_path: Path) -> None:
+    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    put(tmp_path, "t", 1, {"id": [1]})
+    assert scheduler.tick() == 1 and scheduler.wait(60)
+    (name,) = scheduler.states
+    put(tmp_path, "t", 2, {"id": [2]})
+    late = scheduler._replicators[name].look(scan(LocalStorage(tmp_path)).tables[name])
+    with scheduler.held_back(name) as is_free:
+        scheduler._submit(name, late)
+        assert is_free and not scheduler.wait(0.5)
+        assert rows(tmp_path / "Tables/t") == {(1,): 1}
+    assert scheduler.wait(60) and scheduler.tick() == 1 and scheduler.wait(60)
     scheduler.stop()
     assert rows(tmp_path / "Tables/t") == {(1,): 1, (2,): 1}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +16,7 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
 from lakemirror.errors import SetupError
-from lakemirror.replication import compaction, maintenance, small_files
+from lakemirror.replication import compaction, direct_commit, maintenance, small_files
 from lakemirror.replication.delta_at_work import without_delta
 from lakemirror.replication.maintenance import Maintenance, commits_since_compaction
 
@@ -108,7 +109,7 @@ def test_without_java_what_needs_no_spark_is_done(
         assert step(work, table, no_java), "it has been looked at once more, without Spark"
         assert not step(work, table, no_java)
     assert [record.levelno for record in caplog.records if "no Java" in record.message] == [logging.WARNING]
-    work._compacted.clear()
+    work._done.clear()
     assert step(work, table, no_java)
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1
@@ -166,6 +167,7 @@ def test_all_vectors_go_once_a_day_at_most(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": list(range(1000))})
+    sync(tmp_path)
     table, work = tmp_path / "Tables/t", Maintenance(str, 7)
 
     def vector_after(number: int, ids: list[int]) -> bool:
@@ -177,11 +179,45 @@ def test_all_vectors_go_once_a_day_at_most(tmp_path: Path, monkeypatch: pytest.M
         return any("deletionVector" in add for add in snapshot.files.values())
 
     assert not vector_after(2, [1]), "the first time"
-    assert vector_after(3, [2]) and vector_after(4, list(range(100, 140))), "done lately"
-    assert not vector_after(5, list(range(200, 220))), "more than a twentieth is deleted"
+    assert vector_after(3, [2]) and vector_after(4, list(range(5, 1000, 25))), "done lately"
+    assert not vector_after(5, list(range(7, 1000, 25))), "more than a twentieth is deleted"
     assert vector_after(6, [3])
     monkeypatch.setattr(maintenance, "_ALL_VECTORS_EVERY", 0.0)
     assert not vector_after(7, [4]), "a day later"
+
+
+def test_a_full_disk_leaves_nothing_behind_and_is_not_tried_again_at_once(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, work = set(table.glob("*.parquet")), Maintenance(str, 7)
+
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(direct_commit, "put_whole", full)
+        assert step(work, table) and set(table.glob("*.parquet")) == files
+        assert not step(work, table)
+    put(tmp_path, "t", 5, changes([60], [2]))
+    sync(tmp_path)
+    assert step(work, table)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1
+
+
+def test_where_spark_is_missing_it_is_not_due_after_every_apply(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "optimize_helps", lambda _: True)
+    monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
+    work = Maintenance(str, 7)
+    work._impossible = True
+    assert step(work, table) and step(work, table) and not step(work, table)
+    for number in range(5, 5 + maintenance.COMPACT_AFTER):
+        assert not step(work, table)
+        put(tmp_path, "t", number, changes([number + 50], [2]))
+        sync(tmp_path)
+    assert step(work, table)
 
 
 def test_spark_starts_before_the_table_is_taken(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
-from lakemirror.replication import compaction, small_files
+from lakemirror.delta_vectors import vector_path
+from lakemirror.replication import compaction, direct, small_files
 from lakemirror.replication.compaction import AT_LEAST
 from lakemirror.replication.small_files import is_complete, merge_at_rest, merge_small_files
 
@@ -238,10 +239,42 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
 
 def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = many(tmp_path)
-    monkeypatch.setattr(small_files, "MOST_BYTES", 100)
+    before = rows(table)
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 100)
+    assert 1 < merge_small_files(str(table)) < AT_LEAST, "as many as fit"
+    assert rows(table) == before
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10)
+    assert merge_at_rest(str(table), all_vectors=True) == 0
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10_000)
+    assert merge_at_rest(str(table), all_vectors=True)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
+
+
+def test_a_vector_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    vector = next(add["deletionVector"] for add in snapshot.files.values() if "deletionVector" in add)
+    (table / vector_path(vector["pathOrInlineDv"])).write_bytes(b"\x01\x00")
     assert merge_small_files(str(table)) == 0
-    monkeypatch.setattr(small_files, "MOST_BYTES", 10_000)
-    assert merge_small_files(str(table)) == AT_LEAST
+
+
+def test_what_was_written_before_an_error_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, true = many(tmp_path), direct.statistics_of
+    before = set(table.glob("*.parquet"))
+    calls: list[int] = []
+
+    def third(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError("the disk is full")
+        return true(*given)
+
+    monkeypatch.setattr(direct, "statistics_of", third)
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
+    assert merge_at_rest(str(table), all_vectors=True) is None
+    assert len(calls) >= 3 and set(table.glob("*.parquet")) == before
 
 
 def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

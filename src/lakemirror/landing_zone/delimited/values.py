@@ -96,17 +96,29 @@ def _date(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _moment(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """ISO forms; those without zone are UTC. Arrow casts a column only where all or none have one."""
+    lengths = pc.binary_length(texts)
+    if pc.any(pc.and_(pc.greater(lengths, 10), pc.less(lengths, 16))).as_py():
+        return None  # an hour without minutes, which Arrow takes
     first = pc.first(texts).as_py() or ""
     kinds = [pa.timestamp("us"), kind]
     # a cast that fails takes forty times as long as one that does not
     for each in reversed(kinds) if _ZONED.search(first) else kinds:
         found = _cast(texts, each)
         if found is not None:
-            return found.cast(kind)  # what has no zone keeps its instants: as UTC
+            return _known(found.cast(kind), texts)  # what has no zone keeps its instants: as UTC
     cut = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
     zoned = pc.match_substring_regex(cut, _ZONED.pattern)
     cut = pc.if_else(zoned, cut, pc.binary_join_element_wise(cut, "Z", ""))
-    return _cast(cut, kind)
+    found = _cast(cut, kind)
+    return None if found is None else _known(found, texts)
+
+
+def _known(found: pa.Array, texts: pa.Array) -> pa.Array | None:
+    """The moments; None where a zone has taken one out of the years 1 to 9999, or is farther away than any is."""
+    bounds = pc.min_max(found.view(pa.int64())).as_py()
+    if bounds["min"] is not None and not _FIRST_MOMENT <= bounds["min"] <= bounds["max"] <= _LAST_MOMENT:
+        return None
+    return None if pc.any(pc.match_substring_regex(texts, _FAR_ZONE)).as_py() else found
 
 
 def _one_by_one(texts: pa.Array, exact: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
@@ -216,6 +228,8 @@ _MOMENT = re.compile(
     r"\s?(?:Z|(?P<sign>[+-])(?P<zh>[0-9]{2}):?(?P<zm>[0-9]{2})?)?)?\s*",
     re.IGNORECASE | re.ASCII,
 )
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds
+_FAR_ZONE = r":\d\d(\.\d+)? ?[+-](19|[2-9]\d)(:?\d\d)?$"
 _ZONED = re.compile(r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
 _ARROW: dict[str, pa.DataType] = {
     "smallint": pa.int16(),
