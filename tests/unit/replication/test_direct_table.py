@@ -25,7 +25,7 @@ from lakemirror.delta_log import read_snapshot
 from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
 from lakemirror.errors import SetupError
 from lakemirror.landing_zone.zone import scan
-from lakemirror.replication import direct_commit, direct_table
+from lakemirror.replication import adoption, direct_commit, direct_table
 from lakemirror.replication.delta_at_work import delta_at_work, without_delta
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
@@ -448,3 +448,19 @@ def test_an_apply_reads_no_tombstones_of_a_checkpoint(tmp_path: Path, monkeypatc
     snapshot = read_snapshot(tmp_path / "Tables/t")
     assert snapshot is not None and snapshot.checkpoint is not None and snapshot.checkpoint.version == 10
     assert len(snapshot.files) == 1 and len(snapshot.tombstones) == 12
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_footers_are_trusted_only_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    monkeypatch.setattr(adoption, "_SMALLEST_OF_FEW", 0)
+    put(tmp_path, "t", 1, {"id": list(range(10_000))})
+    (file,) = (tmp_path / "Files/LandingZone/t").glob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[1000:1200] = bytes(200)
+    file.write_bytes(data)
+    result = MirroredDatabase(tmp_path, trust_footers=trusted).sync()
+    assert [error.code for error in result.failed.values()] == ([] if trusted else ["file-unreadable"])
+    snapshot = read_snapshot(tmp_path / "Tables/t")
+    assert (snapshot is not None) is trusted
