@@ -30,7 +30,7 @@ format: install
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: install ## lakemirror beside its peers, in some twelve minutes; what it leaves out: python -m benchmarks --help
+bench: install ## lakemirror beside its peers, in ten minutes, then table features; what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.table_features
 
