@@ -56,7 +56,8 @@ def merge_small_files(table: str) -> int:
 
 
 def merge_at_rest(table: str, *, all_vectors: bool) -> int | None:
-    """The same, of a table that nobody changes at the moment; None where somebody does. `all_vectors`: they are to go.
+    """The same, of a table that nobody changes at the moment; None where somebody does, or the disk does not let us.
+    `all_vectors`: they are to go.
 
     One commit, of one piece: to be called until there is nothing to do. The last one says so (`is_complete`).
     """
@@ -73,6 +74,7 @@ def is_complete(info: Mapping[str, Any]) -> bool:
 def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, at_rest: bool = False) -> int | None:
     snapshot: Snapshot | None = None
     adds: Sequence[Action] = ()
+    txn = str(uuid.uuid4())
     try:
         snapshot = read_snapshot(table)
         if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
@@ -93,22 +95,28 @@ def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, 
         left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
         is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
         failpoints.reach("merge.before-commit")
-        if put_commit(table, snapshot, _actions(snapshot, files, adds, auto=not is_last)) is not None:
+        if put_commit(table, snapshot, _actions(snapshot, files, adds, txn, auto=not is_last)) is not None:
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
-        if snapshot is not None and not _may_be_in_a_version(table, snapshot.version + 1, error):
+        if (
+            snapshot is not None
+            and not isinstance(error, Overwritten)
+            and _is_nobodys(table, snapshot.version + 1, txn)
+        ):
             _unlink(table, adds)
         return None if adds or isinstance(error, OSError) else 0
     _unlink(table, adds)
     return 0
 
 
-def _may_be_in_a_version(table: str, version: int, error: Exception) -> bool:
-    """False where what was written for a commit that failed so is certainly nobody's."""
-    if isinstance(error, LakemirrorError):
-        return isinstance(error, Overwritten)  # somebody may have read it
-    return (Path(table) / f"_delta_log/{version:020}.json").exists()
+def _is_nobodys(table: str, version: int, txn: str) -> bool:
+    """True where that version is certainly not our commit, whatever went wrong: nothing refers to what was written."""
+    path = Path(table) / f"_delta_log/{version:020}.json"
+    try:
+        return not path.exists() or txn not in path.read_text()
+    except (OSError, ValueError):
+        return False
 
 
 def _as_many_as_fit(table: Path, files: Sequence[Action], columns: Sequence[Column]) -> list[pa.Table]:
@@ -126,11 +134,13 @@ def _unlink(table: str, adds: Sequence[Action]) -> None:
             (Path(table) / add["path"]).unlink(missing_ok=True)
 
 
-def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:
+def _actions(
+    snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], txn: str, *, auto: bool
+) -> list[Action]:
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
     actions += [{"add": {**add, "dataChange": False}} for add in adds]
-    return [{"commitInfo": _info(snapshot, actions, now, auto=auto)}, *actions]
+    return [{"commitInfo": _info(snapshot, actions, now, txn, auto=auto)}, *actions]
 
 
 def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room: Room) -> pa.Table:
@@ -170,7 +180,7 @@ def _sorted(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _info(snapshot: Snapshot, actions: Sequence[Action], now: int, *, auto: bool) -> dict[str, Any]:
+def _info(snapshot: Snapshot, actions: Sequence[Action], now: int, txn: str, *, auto: bool) -> dict[str, Any]:
     added = [action["add"] for action in actions if "add" in action]
     return {
         "timestamp": now,
@@ -185,5 +195,5 @@ def _info(snapshot: Snapshot, actions: Sequence[Action], now: int, *, auto: bool
             "numAddedBytes": str(sum(add["size"] for add in added)),
         },
         "engineInfo": "lakemirror",
-        "txnId": str(uuid.uuid4()),
+        "txnId": txn,
     }

@@ -21,8 +21,10 @@ from tests.unit.replication.test_direct_table import changes, no_spark, rows, sy
 from lakemirror import failpoints
 from lakemirror.delta_log import read_snapshot
 from lakemirror.delta_vectors import vector_path
+from lakemirror.errors import LakemirrorError
 from lakemirror.replication import compaction, direct, small_files
 from lakemirror.replication.compaction import AT_LEAST
+from lakemirror.replication.direct_commit import Overwritten
 from lakemirror.replication.small_files import is_complete, merge_at_rest, merge_small_files
 
 __all__ = ["no_spark"]
@@ -285,13 +287,20 @@ def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: 
     assert set(table.glob("*.parquet")) == before
 
 
-def test_what_a_commit_holds_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [OSError("the disk went away behind the link"), LakemirrorError("table-unreadable", "the commit before is damaged"),
+     Overwritten("concurrent-commit", "another engine has put its commit over ours")],
+)  # fmt: skip
+def test_what_a_commit_holds_is_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     table, true = many(tmp_path), small_files.put_commit
     before = rows(table)
 
     def put(*given: Any) -> None:
         true(*given)
-        raise OSError("the disk went away behind the link")
+        raise error
 
     monkeypatch.setattr(small_files, "put_commit", put)
     assert merge_at_rest(str(table), all_vectors=True) is None
