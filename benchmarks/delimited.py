@@ -19,7 +19,7 @@ from pathlib import Path
 from lakemirror.landing_zone.delimited import convert
 from lakemirror.landing_zone.metadata import DeclaredColumn, DelimitedFormat, TableMetadata
 from lakemirror.settings import Settings
-from lakemirror.spark import start, stop
+from lakemirror.spark_session.session import start, stop
 
 TYPES = {
     "id": "bigint",

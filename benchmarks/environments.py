@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemirror import jars, java
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
+from lakemirror.spark_session import jars, java
 
 PATIENCE = 900  # seconds for pip, or for the resolver
 

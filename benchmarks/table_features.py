@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakemirror import jars
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 from lakemirror.settings import Settings
-from lakemirror.spark import start, stop
+from lakemirror.spark_session import jars
+from lakemirror.spark_session.session import start, stop
 from lakemirror.table_features import Wish, drop
 from lakemirror.table_features.protocol import features_of
 

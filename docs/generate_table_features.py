@@ -135,7 +135,7 @@ def compared() -> dict[str, tuple[int, int, list[str], list[str]]]:
     sys.path.insert(0, str(ROOT / "tests" / "clients"))
     from protocol_tables import make_all
 
-    from lakemirror.delta_log import read_snapshot
+    from lakemirror.delta.log import read_snapshot
     from lakemirror.table_features.compatibility import find_clients, verdicts
 
     found = {}

@@ -86,5 +86,5 @@ install_java() {
 
 install_packages
 install_java
-.venv/bin/python -m lakemirror.jars >/dev/null
-.venv/bin/python -m lakemirror.class_archive --background
+.venv/bin/python -m lakemirror.spark_session.jars >/dev/null
+.venv/bin/python -m lakemirror.spark_session.class_archive --background

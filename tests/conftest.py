@@ -20,7 +20,7 @@ SMALL = Settings(
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from lakemirror import spark as lakemirror_spark
+    from lakemirror.spark_session import session as lakemirror_spark
 
     session = lakemirror_spark.start(SMALL.with_environment(), short=True)
     yield session

@@ -13,9 +13,10 @@ from typing import Any
 
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
-from lakemirror import MirroredDatabase, spark
+from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
+from lakemirror.spark_session import session as spark
 
 CSV = {
     "fileFormat": "CSV",

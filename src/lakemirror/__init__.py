@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.errors import LakemirrorError, SetupError, TableError
 
 if TYPE_CHECKING:
-    from lakemirror.mirrored_database import MirroredDatabase, SyncResult, TableResult
+    from lakemirror.database import MirroredDatabase, SyncResult, TableResult
 
 __version__ = "0.1.0"
 __all__ = ["LakemirrorError", "MirroredDatabase", "SetupError", "SyncResult", "TableError", "TableResult"]
@@ -23,7 +23,7 @@ __all__ = ["LakemirrorError", "MirroredDatabase", "SetupError", "SyncResult", "T
 def __getattr__(name: str) -> Any:
     # the publisher must not need Spark: what does is imported when it is asked for
     if name in __all__:
-        from lakemirror import mirrored_database
+        from lakemirror import database as mirrored_database
 
         return getattr(mirrored_database, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.replication.scheduler import Scheduler

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from lakemirror import class_archive, jars, java
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
+from lakemirror.spark_session import class_archive, jars, java
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
@@ -145,7 +145,9 @@ def _archive(settings: Settings) -> Check:
     except LakemirrorError:
         path = None
     if path is None:
-        return Check("archive", True, "none: starts are slower", "Run `python -m lakemirror.class_archive` once.")
+        return Check(
+            "archive", True, "none: starts are slower", "Run `python -m lakemirror.spark_session.class_archive` once."
+        )
     return Check("archive", True, path.name)
 
 
@@ -154,7 +156,7 @@ def _cache(settings: Settings) -> Check:
 
 
 def _spark(settings: Settings) -> Check:
-    from lakemirror import spark
+    from lakemirror.spark_session import session as spark
 
     try:
         session = spark.start(settings, short=True)

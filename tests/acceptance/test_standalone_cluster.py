@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, put, table_bag
 
-from lakemirror import java, jvm
+from lakemirror.spark_session import java, jvm
 
 _PATIENCE = 90.0
 

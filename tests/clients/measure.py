@@ -20,7 +20,7 @@ from typing import Any
 
 from real_tables import facts
 
-from lakemirror.delta_log import Protocol
+from lakemirror.delta.log import Protocol
 from lakemirror.table_features.compatibility import find_clients, verdict
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta_log import Protocol
+from lakemirror.delta.log import Protocol
 from lakemirror.table_features.features import FEATURES, READER_FEATURES
 from lakemirror.table_features.protocol import LEGACY, lowest
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.delta_log import list_log, read_snapshot
+from lakemirror.delta.log import list_log, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
@@ -528,8 +528,8 @@ def facts(table: Path) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    from lakemirror import spark as lakemirror_spark
     from lakemirror.settings import Settings
+    from lakemirror.spark_session import session as lakemirror_spark
 
     target = Path(folder).absolute()
     target.mkdir(parents=True)

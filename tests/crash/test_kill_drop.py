@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
 from lakemirror.table_features.protocol import features_of

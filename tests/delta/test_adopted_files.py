@@ -15,7 +15,7 @@ import pytest
 from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 
 MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 789123, tzinfo=dt.timezone.utc)
 ROWS = pa.table({

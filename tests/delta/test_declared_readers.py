@@ -13,7 +13,7 @@ import pytest
 from tests.landing import MARKER, declare, put, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.compatibility import find_clients, verdicts
 

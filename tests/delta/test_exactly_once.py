@@ -101,7 +101,7 @@ def test_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Path) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     storage = LocalStorage(tmp_path)
     replicator = Replicator(storage, TableName("", "t"), Settings())
-    stale = replicator.look(scan(storage).tables[TableName("", "t")])
+    stale = replicator.inspect(scan(storage).tables[TableName("", "t")])
     MirroredDatabase(tmp_path, spark=spark).sync()
     with pytest.raises(LakemirrorError) as caught:
         replicator.apply(spark.newSession, stale)

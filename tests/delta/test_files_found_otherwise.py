@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.mirrored_database import SyncResult
+from lakemirror.database import SyncResult
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, FOLDER, parse_detection
 from lakemirror.replication.table_log import read_table_log
 

@@ -15,9 +15,10 @@ import pytest
 from tests.landing import MARKER, declare, put, spark_alone, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.replication import maintenance, small_files
-from lakemirror.replication.delta_at_work import delta_at_work, without_delta
-from lakemirror.replication.maintenance import Maintenance, commits_since_compaction
+from lakemirror.delta.delta_at_work import delta_at_work, without_delta
+from lakemirror.maintenance import compaction as small_files
+from lakemirror.maintenance import idle_work as maintenance
+from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
 
 
 def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakemirror import class_archive, jars, java
-from lakemirror import spark as lakemirror_spark
 from lakemirror.errors import SetupError
 from lakemirror.settings import Settings
+from lakemirror.spark_session import class_archive, jars, java
+from lakemirror.spark_session import session as lakemirror_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProces
 PRELUDE = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
-from lakemirror import spark
+from lakemirror.spark_session import session as spark
 from lakemirror.settings import Settings
 settings = Settings(master="local[2]").with_environment()
 """
@@ -170,7 +170,7 @@ def test_the_archive_is_made_and_used(tmp_path: Path) -> None:
     script = (
         PRELUDE
         + """
-from lakemirror import class_archive
+from lakemirror.spark_session import class_archive
 from pyspark import SparkContext
 path = class_archive.make(settings)
 assert class_archive.make(settings) == path

@@ -8,8 +8,8 @@ import pytest
 from lakemirror import doctor
 from lakemirror.doctor import Check
 from lakemirror.errors import SetupError
-from lakemirror.java import Java
 from lakemirror.settings import Settings
+from lakemirror.spark_session.java import Java
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lakemirror import spark as spark_session
+from lakemirror.database import MirroredDatabase
 from lakemirror.demo import figures, show
 from lakemirror.demo.source import TABLES, FlightsSource, Step
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.mirrored_database import MirroredDatabase
 from lakemirror.replication.apply_work import Applied
+from lakemirror.spark_session import session as spark_session
 
 _MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own
 _PACE = 0.03  # seconds between two files: a year in about fifteen, so that the mirror sees them arrive

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.batch import Batch
 from lakemirror.replication.position import Manifest, Position
-from lakemirror.replication.schema import Rules
+from lakemirror.replication.schema_evolution import Rules
 
 
 @dataclass(frozen=True)

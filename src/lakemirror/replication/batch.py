@@ -16,11 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta.schema import Column, needs_mapping
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.replication.schema import ROW_MARKER, Column, Rules, evolve, needs_mapping
+from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.replication.schema_evolution import Rules, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
 

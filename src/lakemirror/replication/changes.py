@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, quoted
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
 from lakemirror.replication.batch import UntrueStatistics
-from lakemirror.replication.schema import DELETE, INSERT, UPDATE, UPSERT
 
 
 def checked(changes: DataFrame, default_marker: int, key_columns: Sequence[str], absent: Sequence[int]) -> DataFrame:

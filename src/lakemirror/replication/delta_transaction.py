@@ -21,8 +21,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from lakemirror.delta_checkpoint import CHECKPOINT_EVERY, write_checkpoint
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.checkpoint import CHECKPOINT_EVERY, write_checkpoint
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.deletion_vectors import mark_deleted
 

@@ -25,15 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.delta_log import Action
+from lakemirror.delta.log import Action
+from lakemirror.delta.schema import Column
+from lakemirror.delta.statistics import statistics_of
+from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar, unusual
+from lakemirror.engines.kernels.look_up import codes, whole_numbers
+from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.replication.adoption import arrow_type, kept_type, legacy_calendar, unusual
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT
 from lakemirror.replication.batch import Batch, BatchFile
-from lakemirror.replication.key_lookup import codes, whole_numbers
-from lakemirror.replication.room import Room
-from lakemirror.replication.schema import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT, Column
-from lakemirror.replication.statistics import statistics_of
 
 MOST_ROWS = 1_000_000
 """Changes of a batch up to which it is small."""
@@ -88,7 +89,7 @@ def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of:
     keys = [name for key in key_columns for name in columns if name.lower() == key.lower()]
     if not columns or None in columns.values() or (len(keys) < len(key_columns) and not batch.append_only):
         return None
-    room = Room(MOST_BYTES)
+    room = MemoryBudget(MOST_BYTES)
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
         read = list(pool.map(lambda item: _read(item, columns, keys, default_marker, path_of, room), batch.files))
     whole = [each for each in read if each is not None]
@@ -159,7 +160,7 @@ def _read(
     keys: Sequence[str],
     default: int,
     path_of: Callable[[str], str],
-    room: Room,
+    room: MemoryBudget,
 ) -> tuple[pa.Table, pa.Array] | None:
     """The rows of a change file in the table's columns, and their markers."""
     try:

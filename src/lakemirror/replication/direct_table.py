@@ -19,19 +19,21 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta_log import Action, Protocol, Snapshot, read_snapshot
-from lakemirror.delta_vectors import bitmap, read_vector, write_vectors
+from lakemirror.delta.commit import put_commit, removed
+from lakemirror.delta.deletion_vectors import bitmap, read_vector, write_vectors
+from lakemirror.delta.delta_at_work import without_delta
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta.schema import Column, from_delta, is_widened
+from lakemirror.engines.kernels import look_up as key_lookup
+from lakemirror.engines.kernels.add_files import adopt, adoptable, unusual
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.replication import direct, key_lookup, table_commit
-from lakemirror.replication.adoption import adopt, adoptable, unusual
+from lakemirror.landing_zone.row_markers import INSERT, UPSERT
+from lakemirror.replication import direct, table_commit
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import Batch
-from lakemirror.replication.delta_at_work import without_delta
-from lakemirror.replication.direct_commit import put_commit, removed
+from lakemirror.replication.data_skipping import touched_files
 from lakemirror.replication.position import current_position
-from lakemirror.replication.schema import INSERT, UPSERT, Column, from_delta, is_widened
-from lakemirror.replication.touched_files import touched_files
 
 _VECTORS = "deletionVectors"
 _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {

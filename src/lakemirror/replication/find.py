@@ -20,12 +20,12 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakemirror.delta_log import Action, read_snapshot
+from lakemirror.delta.log import Action, read_snapshot
+from lakemirror.delta.schema import Column
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.formats import quoted
 from lakemirror.replication.batch import Batch, Range
-from lakemirror.replication.schema import Column
-from lakemirror.replication.touched_files import known_bounds, touched_files
+from lakemirror.replication.data_skipping import known_bounds, touched_files
 
 
 @dataclass(frozen=True)

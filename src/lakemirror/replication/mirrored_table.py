@@ -17,16 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakemirror import failpoints
+from lakemirror.delta.delta_at_work import delta_at_work
+from lakemirror.delta.schema import Column, from_delta
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, read_changes
+from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
 from lakemirror.replication import changes, find, table_commit
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import CONSTANT, Batch, BatchFile
 from lakemirror.replication.change_feed import with_change_rows
-from lakemirror.replication.delta_at_work import delta_at_work
 from lakemirror.replication.delta_transaction import DeltaTransaction, forget, transaction
 from lakemirror.replication.position import Position
-from lakemirror.replication.schema import INSERT, ROW_MARKER, UPSERT, Column, from_delta
 from lakemirror.replication.table_log import read_table_log
 
 _SMALL_ROWS = 200_000  # a batch of at most so many rows is written as one file

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone import cleanup
+from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
@@ -30,16 +30,16 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned,
 from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.replication import small_files
+from lakemirror.maintenance import compaction as small_files
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import UntrueStatistics
 from lakemirror.replication.direct_table import DirectTable
-from lakemirror.replication.look import Look, applied_files
 from lakemirror.replication.moved_tables import move_here
 from lakemirror.replication.position import Manifest, Position, from_note
-from lakemirror.replication.schema import Rules
+from lakemirror.replication.schema_evolution import Rules
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
+from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
 
@@ -67,19 +67,19 @@ class Replicator:
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
 
-    def look(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> Look:
+    def inspect(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> TablePlan:
         """What there is to do. With `mark` the folder gets its identity marker where it has none.
 
         Every error that concerns this table alone is in the result, not raised.
         """
-        found = Look(folder, TableMetadata())
+        found = TablePlan(folder, TableMetadata())
         try:
-            self._look(found, time.time() if now is None else now, mark)
+            self._inspect(found, time.time() if now is None else now, mark)
         except LakemirrorError as error:
             found.error = error
         return found
 
-    def _look(self, found: Look, now: float, mark: bool) -> None:
+    def _inspect(self, found: TablePlan, now: float, mark: bool) -> None:
         folder = found.folder
         found.table_log = read_table_log(self._storage.uri(self.target))
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
@@ -119,7 +119,9 @@ class Replicator:
         else:
             found.error = found.pending.error
 
-    def apply(self, session: Callable[[], SparkSession], found: Look) -> tuple[Applied | None, LakemirrorError | None]:
+    def apply(
+        self, session: Callable[[], SparkSession], found: TablePlan
+    ) -> tuple[Applied | None, LakemirrorError | None]:
         """One commit from what a look found: what was applied, and the error of the file behind it, if any.
 
         `session` gives this thread's Spark session; it is asked for where the batch needs one.
@@ -183,7 +185,7 @@ class Replicator:
 
         MirroredTable(spark, self._storage.uri(self.target)).forget()
 
-    def _staged(self, found: Look) -> tuple[list[ChangeFile], TableError | None]:
+    def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
         """The files of one batch as Spark can read them, and the error of the one behind them."""
         if not needs_staging(found.metadata):
             return list(found.pending.files), None
@@ -199,7 +201,7 @@ class Replicator:
             self._check_still_there([chosen[len(staged)]])
         return staged, error
 
-    def quarantine(self, found: Look, error: LakemirrorError | None) -> bool:
+    def quarantine(self, found: TablePlan, error: LakemirrorError | None) -> bool:
         """Sets a bad file aside where that is asked for (`on_bad_file`); True where the table can go on."""
         if error is None or self._settings.on_bad_file != "quarantine" or error.code not in cleanup.QUARANTINABLE:
             return False
@@ -211,7 +213,7 @@ class Replicator:
             log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
         return place is not None
 
-    def retire(self, found: Look) -> int:
+    def retire(self, found: TablePlan) -> int:
         """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
         try:
             failpoints.reach("retire.before-move")
@@ -241,7 +243,7 @@ class Replicator:
         self._footers[entry.path] = (entry.etag, footer)
         return footer
 
-    def _identify(self, found: Look, at: Position | None, mark: bool) -> str:
+    def _identify(self, found: TablePlan, at: Position | None, mark: bool) -> str:
         """The id of the table folder; another one than the table's means that the folder was made again."""
         so_far = None
         if at is not None:
@@ -254,7 +256,7 @@ class Replicator:
             found.warnings.append(decided.warning)
         return decided.id
 
-    def _check_keys(self, found: Look) -> None:
+    def _check_keys(self, found: TablePlan) -> None:
         before = found.table_log.key_columns if found.table_log else ()
         now = found.metadata.key_columns
         if before and {k.lower() for k in before} != {k.lower() for k in now}:
@@ -265,12 +267,12 @@ class Replicator:
                 file=found.folder.metadata.path if found.folder.metadata else None,
             )
 
-    def _last_applied(self, found: Look) -> dict[str, str]:
+    def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
         return {manifest.file: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
 
-    def _read_progress(self, found: Look) -> None:
+    def _read_progress(self, found: TablePlan) -> None:
         """How files are found from here on, and which are applied; nothing is where the folder was made again."""
         before = Detection() if found.reseeding else found.detection
         found.detection = declared(before, found.metadata, found.position, str(self.name))
@@ -309,7 +311,7 @@ class Replicator:
                 found.append(Warned("file-quarantined", f"set aside: {self._reasons[entry.path]}", entry.path))
         return capped(found)
 
-    def _work(self, found: Look, at: Position | None, known: str) -> Work:
+    def _work(self, found: TablePlan, at: Position | None, known: str) -> Work:
         manifest: Manifest | None = None if found.reseeding or not found.table_log else found.table_log.manifest
         return Work(
             expected=at,

@@ -16,14 +16,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone import cleanup, staging
+from lakemirror.landing_zone import archive as cleanup
+from lakemirror.landing_zone import staging
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
 from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
-from lakemirror.replication.look import Look
 from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage
@@ -90,16 +91,16 @@ class Scheduler:
         now = time.time() if now is None else now
         self.zone = zone = scan(self._storage)
         ambiguous = collisions(zone, self._settings.default_schema)
-        looks: list[tuple[TableName, Look]] = []
+        looks: list[tuple[TableName, TablePlan]] = []
         for name, folder in zone.tables.items():
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
                 continue
             replicator = self._replicators.get(name)
             if replicator is None:
                 replicator = self._replicators[name] = Replicator(self._storage, name, self._settings)
-            look = replicator.look(folder, now=now)
+            look = replicator.inspect(folder, now=now)
             while name not in ambiguous and replicator.quarantine(look, look.error):
-                look = replicator.look(scan(self._storage).tables.get(name, folder), now=now)
+                look = replicator.inspect(scan(self._storage).tables.get(name, folder), now=now)
             if name in ambiguous:
                 look.work = None
                 look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
@@ -178,7 +179,7 @@ class Scheduler:
         with self._lock:
             return name in self._running
 
-    def _note(self, name: TableName, look: Look) -> None:
+    def _note(self, name: TableName, look: TablePlan) -> None:
         state = self.states.get(name, TableState())
         manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
         if manifest is not None:
@@ -200,18 +201,18 @@ class Scheduler:
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
 
-    def _due(self, name: TableName, look: Look, now: float) -> bool:
+    def _due(self, name: TableName, look: TablePlan, now: float) -> bool:
         state = self.states[name]
         return state.due(_fingerprint(look, state.error), now)
 
-    def _submit(self, name: TableName, look: Look) -> None:
+    def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
             if not self._stopping.is_set() and name not in self._running:  # it may be held back since the look
                 self._running[name] = self._pool.submit(self._turn, name, look)
 
-    def _turn(self, name: TableName, look: Look, races: int = 0) -> None:
+    def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
         """One commit of one table, then the next turn if there is more."""
-        again: Look | None = None
+        again: TablePlan | None = None
         try:
             again = self._apply_once(name, look)
         except LakemirrorError as error:
@@ -231,7 +232,7 @@ class Scheduler:
                 else:
                     self._running.pop(name, None)
 
-    def _apply_once(self, name: TableName, look: Look) -> Look | None:
+    def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch; the look to go on with, None where the table is through."""
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._session, look)
@@ -263,15 +264,15 @@ class Scheduler:
             return None
         return self._look_again(name) if look.pending.behind and look.waiting is None else None
 
-    def _look_again(self, name: TableName) -> Look | None:
+    def _look_again(self, name: TableName) -> TablePlan | None:
         folder = scan(self._storage).tables.get(name)
         if folder is None:
             return None
-        look = self._replicators[name].look(folder)
+        look = self._replicators[name].inspect(folder)
         self._note(name, look)
         return look
 
-    def _failed(self, name: TableName, look: Look, error: LakemirrorError) -> None:
+    def _failed(self, name: TableName, look: TablePlan, error: LakemirrorError) -> None:
         before = self.states[name].error
         self.states[name] = table_state.failed(
             self.states[name],
@@ -288,7 +289,7 @@ class Scheduler:
         if self._observer is not None:
             self._observer.failed(name, error)
 
-    def _tidy(self, replicator: Replicator, look: Look, now: float) -> None:
+    def _tidy(self, replicator: Replicator, look: TablePlan, now: float) -> None:
         """What needs no commit: moves that failed before, and files whose time is over."""
         if look.leftovers:
             replicator.retire(look)
@@ -339,7 +340,7 @@ def skipped_warnings(zone: Zone) -> list[Warned]:
     ]
 
 
-def _fingerprint(look: Look, error: LakemirrorError | None) -> str:
+def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:
     """Changes when what an apply failed on may have changed: that file, the metadata, or the folder as a whole."""
     file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""

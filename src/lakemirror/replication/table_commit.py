@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import LAST_UPDATE
@@ -16,7 +17,6 @@ from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPat
 from lakemirror.replication.apply_work import Limits, Work
 from lakemirror.replication.batch import Batch, next_batch
 from lakemirror.replication.position import Manifest, Position, as_note
-from lakemirror.replication.schema import Column, from_delta, is_widened, needs_mapping, to_delta
 from lakemirror.replication.table_log import KEYS_PROPERTY
 
 IDENTITY_PROPERTY = "lakemirror.identity"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemirror.delta_log import Action, latest_commits, read_snapshot
+from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.monitoring import TableStatus
 from lakemirror.replication import table_state
-from lakemirror.replication.look import Look
 from lakemirror.replication.table_state import TableState
+from lakemirror.status import TableStatus
 
 
 def table_status(name: TableName, state: TableState) -> TableStatus:
@@ -33,7 +32,7 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
     )
 
 
-def status_now(name: TableName, look: Look, last: TableStatus | None) -> TableStatus:
+def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> TableStatus:
     """The status of a table from a look at it, and from what the last pass wrote down.
 
     An error that only an apply can meet is taken from the last pass, as long as its file is still there.

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from lakemirror.delta_log import Action, Protocol, Snapshot
-from lakemirror.delta_vectors import vector_path
+from lakemirror.delta.deletion_vectors import vector_path
+from lakemirror.delta.log import Action, Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lakemirror.delta_log import Protocol, Snapshot
+from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, FEATURES, READER_FEATURES
 from lakemirror.table_features.protocol import features_of

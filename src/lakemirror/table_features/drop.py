@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.delta_checkpoint import write_checkpoint
-from lakemirror.delta_log import Snapshot, table_folder
+from lakemirror.delta.checkpoint import write_checkpoint
+from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta_checkpoint import interval_ms
-from lakemirror.delta_log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
+from lakemirror.delta.checkpoint import interval_ms
+from lakemirror.delta.log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.usage import action_trace
 

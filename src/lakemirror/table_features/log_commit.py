@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemirror.delta_commit import is_still, lines, put_whole
-from lakemirror.delta_log import Action, Metadata, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.commit_file import is_still, lines, put_whole
+from lakemirror.delta.log import Action, Metadata, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.protocol import features_of

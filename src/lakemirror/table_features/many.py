@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from lakemirror.delta_log import Snapshot, table_folder
+from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.compatibility import Client, blocking
 from lakemirror.table_features.features import BY_NAME, dependents

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lakemirror.delta_log import Protocol
+from lakemirror.delta.log import Protocol
 
 LEGACY: dict[str, tuple[int, int]] = {
     "appendOnly": (1, 2),

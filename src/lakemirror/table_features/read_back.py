@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from lakemirror.delta_log import Metadata, Snapshot, read_commit
+from lakemirror.delta.log import Metadata, Snapshot, read_commit
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import RESTING
 from lakemirror.table_features.features import BY_NAME

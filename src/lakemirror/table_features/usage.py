@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta_log import Action, Metadata, Protocol, Snapshot, read_commit, table_folder
+from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit, table_folder
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.protocol import features_of
 

@@ -14,7 +14,7 @@ from tests.clients import probe
 from tests.clients.protocol_tables import IDS, make_all
 from tests.clients.real_tables import CUT, IN_USE, SETUPS, make_one, rows_of
 
-from lakemirror.delta_log import Snapshot, read_snapshot
+from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.table_features.compatibility import find_clients, verdicts
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.features import BY_NAME, FEATURES

@@ -15,7 +15,7 @@ from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import SparkSession
 from used_tables import INGREDIENTS, ORDER, all_needed, build, quickly, rows, run, snapshot
 
-from lakemirror.delta_log import Snapshot
+from lakemirror.delta.log import Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import clustering_columns
 from lakemirror.table_features.drop import Dropped, drop

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.clients.real_tables import PUBLIC, SETUPS
 
-from lakemirror.delta_log import Snapshot, read_snapshot
+from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.table_features.cleaning import clustering_columns
 from lakemirror.table_features.drop import Dropped, drop
 from lakemirror.table_features.plan import Wish

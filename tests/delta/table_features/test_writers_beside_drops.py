@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.clients import probe
 from used_tables import INGREDIENTS, QUICK, build, quickly, rows, run, snapshot
 
-from lakemirror.delta_log import read_commit
+from lakemirror.delta.log import read_commit
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import clustering_columns
 from lakemirror.table_features.drop import Dropped, drop

@@ -16,7 +16,7 @@ from delta.tables import DeltaTable, DeltaTableBuilder, IdentityGenerator
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from lakemirror.delta_log import Snapshot, read_commit, read_snapshot
+from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
 from lakemirror.table_features.protocol import features_of

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.landing_zone.applied_files import AppliedFiles, sequence
+from lakemirror.landing_zone.archive import leftovers
 from lakemirror.landing_zone.change_file import partition_values
-from lakemirror.landing_zone.cleanup import leftovers
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
 from lakemirror.landing_zone.pending import Pending, pending
 from lakemirror.landing_zone.zone import TableFolder

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "write-a-publisher.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = """#!/bin/sh
 exec "{python}" -c 'import sys, typer
-from lakemirror.cli_publish import publish
+from lakemirror.cli.publish import publish
 assert sys.argv.pop(1) == "publish"
 typer.run(publish)' "$@"
 """
@@ -127,7 +127,7 @@ def test_every_table_obeys_the_contract(zone: Path) -> None:
 
 
 def test_no_error_is_found_in_any_of_them(zone: Path) -> None:
-    from lakemirror.landing_zone.check import check
+    from lakemirror.landing_zone.lint import check
 
     assert [finding for finding in check(zone) if finding.severity == "error"] == []
 

@@ -14,7 +14,7 @@ import typer
 from published_contents import change_files, changes, fold
 from typer.testing import CliRunner, Result
 
-from lakemirror.cli_publish import publish
+from lakemirror.cli.publish import publish
 
 app = typer.Typer()
 app.command()(publish)
@@ -139,7 +139,7 @@ def test_a_query_again_and_again(db: Path, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     connection.execute("create table orders (id integer primary key, changed integer)")
     connection.execute("insert into orders values (1, 1)")
-    script = "import typer; from lakemirror.cli_publish import publish; typer.run(publish)"
+    script = "import typer; from lakemirror.cli.publish import publish; typer.run(publish)"
     command = subprocess.Popen(
         [
             sys.executable, "-c", script, str(db), "orders", "--from-sql", f"sqlite:///{tmp_path}/s.db",

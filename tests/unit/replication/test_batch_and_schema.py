@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakemirror.delta.schema import Column, from_delta, is_widened, to_delta
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.replication.batch import Range, next_batch
-from lakemirror.replication.schema import Column, Rules, evolve, from_delta, is_widened, to_delta
+from lakemirror.replication.schema_evolution import Rules, evolve
 from lakemirror.storage import Entry
 
 MARKER = "__rowMarker__"

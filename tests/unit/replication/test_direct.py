@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model import ModelTable, canonical
 
-from lakemirror.delta_log import Action
+from lakemirror.delta.log import Action
+from lakemirror.delta.schema import Column
+from lakemirror.engines.kernels.look_up import positions
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.replication import direct
 from lakemirror.replication.batch import Batch, next_batch
-from lakemirror.replication.key_lookup import positions
-from lakemirror.replication.schema import Column
-from lakemirror.replication.touched_files import may_hold
+from lakemirror.replication.data_skipping import may_hold
 from lakemirror.storage import Entry
 
 MARKER = "__rowMarker__"

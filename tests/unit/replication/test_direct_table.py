@@ -18,15 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, put
 
-from lakemirror import LakemirrorError, MirroredDatabase, delta_log, failpoints
-from lakemirror.delta_checkpoint import clean_up_log
-from lakemirror.delta_commit import next_checksum
-from lakemirror.delta_log import read_snapshot
-from lakemirror.delta_vectors import bitmap, read_vector, vector_path, write_vectors
+from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror.delta import commit as direct_commit
+from lakemirror.delta import log as delta_log
+from lakemirror.delta.checkpoint import clean_up_log
+from lakemirror.delta.commit_file import next_checksum
+from lakemirror.delta.deletion_vectors import bitmap, read_vector, vector_path, write_vectors
+from lakemirror.delta.delta_at_work import delta_at_work, without_delta
+from lakemirror.delta.log import read_snapshot
+from lakemirror.engines.kernels import add_files as adoption
 from lakemirror.errors import SetupError
 from lakemirror.landing_zone.zone import scan
-from lakemirror.replication import adoption, direct_commit, direct_table
-from lakemirror.replication.delta_at_work import delta_at_work, without_delta
+from lakemirror.replication import direct_table
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
@@ -37,7 +40,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any, **__: Any) -> Any:
         raise LakemirrorError("internal", "Spark was asked for")
 
-    monkeypatch.setattr("lakemirror.spark.start", start)
+    monkeypatch.setattr("lakemirror.spark_session.session.start", start)
 
 
 def rows(table: Path) -> Counter[tuple[Any, ...]]:
@@ -242,7 +245,7 @@ def test_what_is_held_back_since_the_look_does_not_begin(tmp_path: Path) -> None
     assert scheduler.tick() == 1 and scheduler.wait(60)
     (name,) = scheduler.states
     put(tmp_path, "t", 2, {"id": [2]})
-    late = scheduler._replicators[name].look(scan(LocalStorage(tmp_path)).tables[name])
+    late = scheduler._replicators[name].inspect(scan(LocalStorage(tmp_path)).tables[name])
     with scheduler.held_back(name) as is_free:
         scheduler._submit(name, late)
         assert is_free and not scheduler.wait(0.5)
@@ -297,7 +300,7 @@ def test_one_table_that_spark_cannot_help_does_not_stop_the_others(
     def start(*_: Any, **__: Any) -> Any:
         raise SetupError("java-missing", "there is no Java here")
 
-    monkeypatch.setattr("lakemirror.spark.start", start)
+    monkeypatch.setattr("lakemirror.spark_session.session.start", start)
     put(tmp_path, "good", 1, {"id": [1]})
     put(tmp_path, "zebra", 1, {"id": [1]})
     declare(tmp_path, "needy", ["id"])
@@ -356,7 +359,7 @@ def test_compaction_gives_way_to_an_apply(tmp_path: Path) -> None:
 
 
 def test_work_that_does_not_end_leaves_the_apply_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.replication.delta_at_work.PATIENCE", 0.01)
+    monkeypatch.setattr("lakemirror.delta.delta_at_work.PATIENCE", 0.01)
     put(tmp_path, "t", 1, {"id": [1]})
     with delta_at_work(str(tmp_path / "Tables/t"), lambda: None):
         (error,) = MirroredDatabase(tmp_path).sync().failed.values()

@@ -10,8 +10,8 @@ import typer
 from protocol_tables import make
 from typer.testing import CliRunner
 
-from lakemirror import cli_features
-from lakemirror.delta_log import Protocol, read_snapshot
+from lakemirror.cli import features as cli_features
+from lakemirror.delta.log import Protocol, read_snapshot
 
 app = typer.Typer()
 app.add_typer(cli_features.app, name="features")

@@ -9,7 +9,7 @@ import pytest
 from measure import load, said
 from protocol_tables import make_all
 
-from lakemirror.delta_log import read_snapshot
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.compatibility import clients, features_all_read, find_clients, verdicts
 from lakemirror.table_features.features import BY_NAME

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from protocol_tables import IDS, make
 
-from lakemirror.delta_log import Action, Protocol, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.drop import Dropped, drop
 from lakemirror.table_features.features import BY_NAME, FEATURES, READER_FEATURES, dependents

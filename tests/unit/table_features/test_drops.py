@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
 
-from lakemirror.delta_checkpoint import write_checkpoint
-from lakemirror.delta_commit import put_whole
-from lakemirror.delta_log import Protocol, Snapshot, read_snapshot
+from lakemirror.delta.checkpoint import write_checkpoint
+from lakemirror.delta.commit_file import put_whole
+from lakemirror.delta.log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features import log_commit
 from lakemirror.table_features.cleaning import empty_commit

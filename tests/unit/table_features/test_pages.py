@@ -12,7 +12,7 @@ import pytest
 from protocol_tables import make
 from test_cli_features import run
 
-from lakemirror.delta_log import Protocol
+from lakemirror.delta.log import Protocol
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "docs"))

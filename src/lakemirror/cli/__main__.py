@@ -1,0 +1,3 @@
+from lakemirror.cli.main import main
+
+main()

@@ -1,0 +1,356 @@
+"""`lakemirror features list|plan|drop`, `lakemirror compat`, `lakemirror sql`: a thin skin over table_features.
+
+Results on stdout, messages on stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 needs the user, 4 wait until the
+printed time. No JVM is started unless a step has to write data files anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakemirror.delta.log import Snapshot
+    from lakemirror.table_features.drop import Dropped
+    from lakemirror.table_features.plan import Plan, Wish
+
+app = typer.Typer(help="Table features of any Delta table: what there is, what goes, and how.", no_args_is_help=True)
+
+Table = Annotated[str, typer.Argument(help="A Delta table, or a mirrored database for all its tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+For = Annotated[str, typer.Option("--for", help="A client, such as delta-rs@0.19 or duckdb; several with commas.")]
+Mode = Annotated[str, typer.Option(help="What the client is to do: read or write.")]
+Truncate = Annotated[bool, typer.Option("--truncate-history", help="Cut the history instead of protecting it.")]
+Unprotect = Annotated[bool, typer.Option(help="Then drop checkpointProtection too, once its time has come.")]
+Numbers = Annotated[bool, typer.Option("--as-numbers", help="End at a protocol of two plain numbers if possible.")]
+Force = Annotated[
+    float | None,
+    typer.Option("--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."),
+]
+Parallel = Annotated[int, typer.Option(help="How many tables at once.", min=1)]
+
+
+@app.command("list")
+def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -> None:
+    """What features a table has, whether they are in use, who brought them and what stands on them.
+
+    Example: lakemirror features list shop/Tables/orders
+    """
+    from lakemirror.table_features.log_commit import existing
+    from lakemirror.table_features.protocol import shown
+    from lakemirror.table_features.usage import usage_with_origin
+
+    def act(path: Path) -> dict[str, Any]:
+        snapshot = existing(path)
+        uses = [vars(use) | {"in_use": use.in_use} for use in usage_with_origin(snapshot)]
+        return {"version": snapshot.version, "protocol": shown(snapshot.protocol), "features": uses}
+
+    def text(found: dict[str, Any]) -> None:
+        print(f"version {found['version']}, protocol {found['protocol']}")
+        for use in found["features"]:
+            words = [", ".join(use["evidence"]) or "not in use"]
+            words += [f"since version {use['since']} ({use['by']})"] if use["since"] is not None else []
+            words += [f"needed by {', '.join(use['needed_by'])}"] if use["needed_by"] else []
+            print(f"  {use['feature']:28} {'; '.join(words)}")
+
+    _each(table, act, text, as_json, parallel)
+
+
+@app.command()
+def plan(
+    table: Table,
+    drop: Annotated[str, typer.Option(help="The features to drop, with commas between them.")] = "",
+    client: For = "",
+    mode: Mode = "read",
+    truncate_history: Truncate = False,
+    unprotect: Unprotect = False,
+    as_numbers: Numbers = False,
+    force_retention: Force = None,
+    as_json: Json = False,
+    parallel: Parallel = 4,
+) -> None:
+    """What a drop would do, step by step, and what it costs. Changes nothing.
+
+    Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
+    """
+    from lakemirror.table_features.log_commit import existing
+
+    wish = _wish(drop, client, mode, truncate_history, unprotect, as_numbers, force_retention)
+
+    def act(path: Path) -> Plan:
+        snapshot = existing(path)
+        return _planned(snapshot, wish(snapshot))
+
+    _each(table, act, _print_plan, as_json, parallel)
+
+
+@app.command()
+def drop(
+    table: Table,
+    features: Annotated[list[str] | None, typer.Argument(help="The features to drop.")] = None,
+    client: For = "",
+    mode: Mode = "read",
+    truncate_history: Truncate = False,
+    unprotect: Unprotect = False,
+    as_numbers: Numbers = False,
+    force_retention: Force = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    parallel: Parallel = 2,
+) -> None:
+    """Drop features. Shows the plan and asks, unless --yes. Killed and run again, it goes on where the table stands.
+
+    Example: lakemirror features drop shop/Tables/orders deletionVectors --yes
+    """
+    from lakemirror.table_features.log_commit import existing
+    from lakemirror.table_features.many import tables_of
+
+    wish = _wish(",".join(features or ()), client, mode, truncate_history, unprotect, as_numbers, force_retention)
+    if not yes:
+        try:
+            for path in tables_of(table):
+                snapshot = existing(path)
+                _print_plan(_planned(snapshot, wish(snapshot)), sys.stderr)
+        except LakemirrorError as error:
+            _fail(error)
+        if not sys.stdin.isatty() or not typer.confirm("Go on?", err=True):
+            _fail(LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given"))
+    _drop_all(table, wish, as_json, parallel)
+
+
+def compat(
+    table: Table,
+    client: For = "",
+    mode: Mode = "read",
+    as_json: Json = False,
+    parallel: Parallel = 4,
+) -> None:
+    """Which clients can read and write a table, and what stands in the way of the others.
+
+    Example: lakemirror compat shop/Tables/orders --for delta-rs@0.19
+    """
+    from lakemirror.table_features.compatibility import Verdict, find_clients, verdicts
+    from lakemirror.table_features.log_commit import existing
+
+    if mode not in ("read", "write"):
+        _fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
+    try:
+        named = [found for text in client.split(",") if text for found in find_clients(text)]
+    except LakemirrorError as error:
+        _fail(error)
+
+    def act(path: Path) -> list[Verdict]:
+        return verdicts(existing(path), named or None)
+
+    def text(found: list[Verdict]) -> None:
+        for verdict in found:
+            words = [f"{kind}: {', '.join(names)}" for kind, names in verdict.blocks.items() if names]
+            note = "; ".join([*words, *([verdict.note] if verdict.note else [])])
+            print(f"{verdict.client:36} read {verdict.read:6} write {verdict.write:7} {note}".rstrip())
+
+    results = _each(table, act, text, as_json, parallel)
+    modes = ["read"] if mode == "read" else ["read", "write"]
+    if named and any(getattr(v, m) != "yes" for result in results for v in result for m in modes):
+        raise typer.Exit(3)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help="ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the drop loses.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Drop one feature by a statement. A hyphen in its name needs no quotes; a table is named by its path.
+
+    Example: lakemirror sql "ALTER TABLE shop/Tables/orders DROP FEATURE deletionVectors TRUNCATE HISTORY"
+    """
+    from lakemirror.table_features.many import parse_statement
+
+    try:
+        table, wish = parse_statement(statement)
+        _check_present(table, wish)
+    except LakemirrorError as error:
+        _fail(error)
+    _drop_all(str(table), lambda _: wish, as_json, 1, confirmed=yes)
+
+
+def _drop_all(
+    table: str, wish: Callable[[Snapshot], Wish], as_json: bool, parallel: int, confirmed: bool = True
+) -> None:
+    from lakemirror.table_features.drop import drop as carry_out
+    from lakemirror.table_features.log_commit import existing
+
+    def act(path: Path) -> Dropped:
+        return carry_out(
+            path,
+            wish(existing(path)),
+            session=_session,
+            confirmed=confirmed,
+            told=lambda step: print(f"{path.name}: {step.title}", file=sys.stderr),
+        )
+
+    results = _each(table, act, _print_dropped, as_json, parallel)
+    if any(result.waiting for result in results):
+        raise typer.Exit(4)
+
+
+def _check_present(table: Path, wish: Wish) -> None:
+    """Raises `feature-absent` for a feature that a table neither has nor has lost by a drop."""
+    from lakemirror.delta.log import latest_commits
+    from lakemirror.table_features.features import find
+    from lakemirror.table_features.log_commit import existing
+    from lakemirror.table_features.protocol import features_of
+
+    name = find(wish.features[0]).name
+    if name in features_of(existing(table).protocol):
+        return
+    for _, actions in latest_commits(table):
+        for action in actions:
+            info = action.get("commitInfo") or {}
+            dropped = str((info.get("operationParameters") or {}).get("featureName", ""))
+            if info.get("operation") == "DROP FEATURE" and name in dropped.strip('"').split(", "):
+                return
+    raise LakemirrorError("feature-absent", f"{table} does not have {name}", table=str(table))
+
+
+def _session() -> SparkSession:
+    from lakemirror.settings import Settings
+    from lakemirror.spark_session.session import start
+
+    return start(Settings().with_environment(), short=True)
+
+
+def _wish(
+    features: str,
+    client: str,
+    mode: str,
+    truncate: bool,
+    unprotect: bool,
+    as_numbers: bool,
+    hours: float | None,
+) -> Callable[[Snapshot], Wish]:
+    from lakemirror.table_features.compatibility import find_clients
+    from lakemirror.table_features.many import wish_for
+    from lakemirror.table_features.plan import Wish
+
+    wait = None if hours is None else timedelta(hours=hours)
+    if mode not in ("read", "write"):
+        _fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
+    if bool(features) == bool(client):
+        _fail(LakemirrorError("setting-invalid", "name either the features to drop or a client with --for"))
+    if client:
+        try:
+            named = [found for text in client.split(",") for found in find_clients(text)]
+        except LakemirrorError as error:
+            _fail(error)
+
+        def by_client(snapshot: Snapshot) -> Wish:
+            from dataclasses import replace
+
+            return replace(wish_for(snapshot, named, mode), wait=wait)
+
+        return by_client
+    names = tuple(name.strip() for name in features.split(",") if name.strip())
+    return lambda _: Wish(names, truncate, unprotect, as_numbers, wait)
+
+
+def _planned(snapshot: Snapshot, wish: Wish) -> Plan:
+    from dataclasses import replace
+
+    from lakemirror.table_features.compatibility import changes
+    from lakemirror.table_features.plan import make_plan
+
+    made = make_plan(snapshot, wish)
+    return replace(made, clients=tuple(changes(snapshot, made.after)))
+
+
+def _print_plan(plan: Plan, out: Any = None) -> None:
+    from lakemirror.table_features.protocol import shown
+
+    def line(text: str) -> None:
+        print(text, file=out or sys.stdout)
+
+    line(f"{plan.table}, version {plan.version}")
+    line(f"  protocol now   {shown(plan.before)}")
+    line(f"  protocol after {shown(plan.after)}")
+    for number, step in enumerate(plan.steps, 1):
+        data = f", {step.files} files, {step.bytes} bytes" if step.files else ""
+        when = f", not before {step.earliest:%Y-%m-%d %H:%M} UTC" if step.earliest else ""
+        line(f"  {number}. {step.title} ({step.commits} commits{data}{when}){' by Delta Spark' if step.spark else ''}")
+    if not plan.steps:
+        line("  nothing to do")
+    for obstacle in plan.obstacles:
+        line(f"  in the way: {obstacle.message}")
+        for statement in obstacle.statements:
+            line(f"    {statement}")
+    for title, lines in (
+        ("to agree to", plan.confirm),
+        ("breaks", plan.breaks),
+        ("stays behind", plan.leftovers),
+        ("note", plan.notes),
+    ):
+        for text in lines:
+            line(f"  {title}: {text}")
+    for change in plan.clients:
+        line(f"  {change['client']}: read {change['read']}, write {change['write']}")
+
+
+def _print_dropped(done: Dropped) -> None:
+    if done.waiting:
+        print(f"{done.table}: wait until {done.waiting:%Y-%m-%d %H:%M} UTC, then run the same command again")
+    elif done.commits:
+        print(f"{done.table}: {done.before} became {done.after} in {done.commits} commits")
+    else:
+        print(f"{done.table}: nothing to do, {done.after}")
+
+
+def _each(
+    table: str, act: Callable[[Path], Any], text: Callable[[Any], None], as_json: bool, parallel: int
+) -> list[Any]:
+    """Acts on every table a path stands for, prints what came of it, and ends with the worst exit code."""
+    from lakemirror.table_features.many import each, tables_of
+    from lakemirror.table_features.plan import Plan
+
+    try:
+        tables = tables_of(table)
+    except LakemirrorError as error:
+        _fail(error)
+    results = each(tables, act, parallel)
+    good = [result for _, result in results if not isinstance(result, LakemirrorError)]
+    if as_json:
+        values = [{"table": str(path), **_json(result)} for path, result in results]
+        print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
+    for path, result in results:
+        if isinstance(result, LakemirrorError):
+            print(f"{path}: {result}\n  {result.hint}", file=sys.stderr)
+        elif not as_json:
+            if len(results) > 1 and not isinstance(result, Plan):
+                print(f"{path}:")
+            text(result)
+    codes = [result.exit_code for _, result in results if isinstance(result, LakemirrorError)]
+    codes += [3 for result in good if isinstance(result, Plan) and result.obstacles]
+    if codes:
+        raise typer.Exit(max(codes))
+    return good
+
+
+def _json(result: Any) -> dict[str, Any]:
+    if isinstance(result, LakemirrorError):
+        return {"error": {"code": result.code, "message": result.message, "hint": result.hint}}
+    if isinstance(result, list):
+        return {"clients": [verdict.to_json() for verdict in result]}
+    return dict(result) if isinstance(result, dict) else dict(result.to_json())
+
+
+def _fail(error: LakemirrorError) -> Any:
+    print(f"{error}\n  {error.hint}", file=sys.stderr)
+    raise typer.Exit(error.exit_code)

@@ -1,0 +1,321 @@
+"""The command line: a thin skin over `lakemirror.database`.
+
+Results on stdout, progress and messages on stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 a table needs attention.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakemirror.cli import features as cli_features
+from lakemirror.cli.check import check
+from lakemirror.cli.publish import publish
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.zone import TableName
+    from lakemirror.replication.apply_work import Applied
+    from lakemirror.status import TableStatus
+
+app = typer.Typer(
+    help="Open Mirroring: change files in a folder become live Delta tables, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
+Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
+SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
+Jars = Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")]
+Memory = Annotated[str | None, typer.Option(help="Heap of the local Spark, such as 4g.")]
+Parallel = Annotated[int | None, typer.Option(help="How many tables are applied at once.", min=1)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def sync(
+    database: Database,
+    master: Master = None,
+    spark: SparkSetting = None,
+    jars: Jars = None,
+    driver_memory: Memory = None,
+    parallel: Parallel = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Apply everything that is there now, once. Prints a line for every table that did something.
+
+    Example: lakemirror sync shop
+    """
+    from lakemirror.database import MirroredDatabase
+
+    _log(verbose)
+    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    with _Progress(opened.storage) as progress:
+        result = opened.sync(progress)
+    if as_json:
+        tables = {
+            name: {
+                "commits": t.commits, "files": t.files, "rows": t.rows, "bytes": t.bytes,
+                "error": _error_json(t.error) if t.error else None,
+            }
+            for name, t in sorted(result.tables.items())
+        }  # fmt: skip
+        print(json.dumps({"tables": tables, "dropped": result.dropped, "seconds": round(result.seconds, 3)}, indent=1))
+    else:
+        for name, t in sorted(result.tables.items()):
+            if t.commits:
+                print(f"{name}: {_count(t.files, 'file')}, {_count(t.rows, 'change')}, {_count(t.commits, 'commit')}")
+            if t.error is not None:
+                print(f"{name}: {t.error}\n  {t.error.hint}")
+        for target in result.dropped:
+            print(f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+    if result.failed:
+        raise typer.Exit(max(1, *(e.exit_code for e in result.failed.values())))
+
+
+@app.command()
+def run(
+    database: Database,
+    master: Master = None,
+    spark: SparkSetting = None,
+    jars: Jars = None,
+    driver_memory: Memory = None,
+    parallel: Parallel = None,
+    verbose: Verbose = False,
+) -> None:
+    """Apply what arrives, until Ctrl-C or SIGTERM; then finish the commits at work.
+
+    Example: lakemirror run shop
+    """
+    from lakemirror.database import MirroredDatabase
+
+    _log(verbose)
+    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    opened.run(stop, _Narrator())
+
+
+@app.command()
+def status(database: Database, as_json: Json = False) -> None:
+    """Show every table: state, position, what is pending, what it waits for, the last error. Starts no JVM.
+
+    Example: lakemirror status shop --json
+    """
+    from lakemirror import status as monitoring
+    from lakemirror.database import MirroredDatabase
+
+    found = MirroredDatabase(database).status()
+    failed = any(t.error_code for t in found.tables)
+    if as_json:
+        rendered = monitoring.render(found)
+        print(
+            json.dumps(
+                {**json.loads(rendered[monitoring.REPLICATOR]), **json.loads(rendered[monitoring.TABLES])}, indent=1
+            )
+        )
+    else:
+        _print_status(found.tables)
+        if found.partner is not None:
+            source = f"{found.partner.source_type} {found.partner.source_version}".strip()
+            print(f"published by {found.partner.name or 'an unnamed partner'}" + (f" from {source}" if source else ""))
+        for warned in found.warnings:
+            print(f"warning {warned.code}: {warned.message}")
+    if failed:
+        raise typer.Exit(3)
+
+
+@app.command()
+def demo(
+    into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
+    days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
+    master: Master = None,
+    spark: SparkSetting = None,
+) -> None:
+    """Mirror a year of real flights, and check the tables against the source.
+
+    Example: lakemirror demo
+    """
+    from lakemirror.demo.performance import perform
+
+    _log(False)
+    if not perform(into, days, master=master, spark=spark or None):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    database: Annotated[Path | None, typer.Argument(help="A mirrored database to look at as well.")] = None,
+    start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what this machine lacks to run lakemirror, and how to mend it.
+
+    Example: lakemirror doctor shop
+    """
+    from lakemirror import doctor as checks
+    from lakemirror.settings import Settings
+
+    found = checks.examine(Settings().with_environment(), database, spark=start_spark)
+    if as_json:
+        print(json.dumps([c.__dict__ for c in found], indent=1))
+    else:
+        for check in found:
+            print(f"{'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}")
+            if check.hint:
+                print(f"     {check.hint}")
+    if not all(c.ok for c in found):
+        raise typer.Exit(1)
+
+
+app.command()(check)
+app.command()(publish)
+app.add_typer(cli_features.app, name="features")
+app.command()(cli_features.compat)
+app.command()(cli_features.sql)
+
+
+class _NoPandas:
+    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def main() -> None:
+    """The `lakemirror` command."""
+    if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
+        sys.meta_path.insert(0, _NoPandas)
+    try:
+        app()
+    except LakemirrorError as error:
+        _say(f"{error}\n  {error.hint}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _flags(
+    master: str | None, spark: list[str] | None, jars: str | None, driver_memory: str | None, parallel: int | None
+) -> dict[str, Any]:
+    return {
+        "master": master,
+        "spark": spark or None,
+        "jars": jars,
+        "driver_memory": driver_memory,
+        "parallel_tables": parallel,
+    }
+
+
+class _Narrator:
+    """Says on stderr what happens, one line an event."""
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        batch = applied.batch
+        files, rows = _count(len(batch.files), "file"), _count(batch.rows, "change")
+        _say(f"{name}: {files}, {rows}, now at {applied.position.number}")
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        _say(f"{name}: {error}\n  {error.hint}")
+
+    def dropped(self, target: str) -> None:
+        _say(f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+
+
+class _Progress:
+    """A progress bar over the change files of one pass, on a terminal; else nothing."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._bar: Any = None
+        self._task: Any = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task("applying", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def found(self, files: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, total=files)
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        if self._bar is not None:
+            with self._lock:
+                self._bar.update(self._task, advance=len(applied.batch.files), description=str(name))
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        pass
+
+    def dropped(self, target: str) -> None:
+        pass
+
+
+def _print_status(tables: tuple[TableStatus, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from lakemirror.status import format_time
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("table", "state", "position", "pending", "changes", "waits for"):
+        table.add_column(heading, justify="right" if heading in ("position", "pending", "changes") else "left")
+    for t in tables:
+        waiting = f"{t.waiting_for.what} since {format_time(t.waiting_for.since)[:19]}Z" if t.waiting_for else ""
+        table.add_row(t.name, t.status, str(t.position), str(t.pending_files), str(t.processed_rows), waiting)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(table)
+    for t in tables:
+        if t.error_code:
+            print(f"\n{t.name}: {t.error_code}: {t.error_message}\n  {t.error_hint}")
+        for warned in t.warnings:
+            print(f"{t.name}: warning {warned.code}: {warned.message}")
+
+
+def _error_json(error: LakemirrorError) -> dict[str, Any]:
+    return {
+        "code": error.code, "message": error.message, "hint": error.hint, "file": error.file, "row": error.row,
+        "column": error.column,
+    }  # fmt: skip
+
+
+def _log(verbose: bool) -> None:
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
+    )
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")

@@ -1,0 +1,1 @@
+"""Row work as pure Arrow functions over units: read, fold, look up, write, compact."""

@@ -1,0 +1,285 @@
+"""What is wrong with a landing zone, told to a publisher's author; nothing is applied, nothing is changed.
+
+path ─▶ zone ─▶ each table: metadata, names, numbers ─▶ each file: columns, markers, keys ─▶ findings
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from lakemirror.errors import LakemirrorError, SetupError, TableError
+from lakemirror.landing_zone.change_file import (
+    ChangeFile,
+    Waiting,
+    ambiguous,
+    by_number,
+    change_files,
+    complete,
+    footer_reader,
+    ignored,
+    is_data_name,
+    numbered_rivals,
+    partition_of,
+)
+from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
+from lakemirror.landing_zone.lint_content import Expected, SeenColumns, check_content, check_delimited
+from lakemirror.landing_zone.metadata import MAX_SIZE, SEQUENTIAL, TableMetadata, parse_metadata
+from lakemirror.landing_zone.partner_events import read_partner
+from lakemirror.landing_zone.zone import (
+    LANDING_ZONE,
+    MARKER,
+    METADATA,
+    PROCESSED,
+    TableFolder,
+    Zone,
+    collisions,
+    scan,
+)
+from lakemirror.settings import Settings, parse_definition
+from lakemirror.storage import Entry, Listing, LocalStorage, Storage
+
+MANY_FILES = 1000  # that wait in one folder
+SMALL_FILES = 20  # so many files, each on average smaller than both
+SMALL_BYTES = 64 * 1024
+SMALL_ROWS = 1000
+LARGE_BYTES = 1024**3
+MANY_KEYS = 5
+
+
+def check(
+    path: str | os.PathLike[str],
+    *,
+    settle: float = 30.0,
+    now: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Finding]:
+    """The findings in a mirrored database, a landing zone or one table folder; none where all is well.
+
+    Files are named relative to the path. `settle` in seconds: a younger file may still be written. `progress` is
+    called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
+    """
+    storage, place = _open(Path(path))
+    now = time.time() if now is None else now
+    zone = scan(storage)
+    findings = list(_check_zone(storage, zone))
+    for done, folder in enumerate(zone.tables.values()):
+        if progress:
+            progress(done, len(zone.tables))
+        findings += check_table(storage, folder, settle=settle, now=now)
+    return [replace(finding, file=_relative(finding.file, place)) for finding in findings]
+
+
+def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: float) -> Iterator[Finding]:
+    """The findings in one table folder."""
+    table = str(folder.name)
+    metadata, findings = _check_metadata(storage, folder)
+    yield from findings
+    yield from (from_warning(each, table) for each in ignored(folder, metadata or TableMetadata()))
+    if not folder.files:
+        yield reported("table-empty", "no change file has arrived yet", table=table, file=folder.name.folder)
+        return
+    read = metadata or TableMetadata()
+    yield from _check_numbers(folder, read)
+    yield from _check_sizes(folder, read)
+    expected = Expected(table, metadata.key_columns if metadata else None, read.upsert_by_default)
+    seen, rows, files = SeenColumns(), 0, 0
+    if read.delimited is not None:
+        for _, entry in _in_order(folder, read):
+            yield from _check_delimited(storage, entry, read, expected, seen, now - settle)
+        return
+    for number, entry in _in_order(folder, read):
+        try:
+            change = complete(entry, number, now=now, settle=settle, read_footer=footer_reader(storage))
+        except LakemirrorError as error:
+            yield replace(from_error(error, table), file=entry.path)
+            continue
+        if isinstance(change, ChangeFile):
+            yield from check_content(storage, change, expected, seen)
+            rows, files = rows + change.footer.num_rows, files + 1
+        elif isinstance(change, TableError):
+            yield from_error(change, table)
+        else:
+            yield from _incomplete(change, entry, table)
+    size = sum(entry.size for _, entry in _in_order(folder, read))
+    if files >= SMALL_FILES and size / files < SMALL_BYTES and rows / files < SMALL_ROWS:
+        message = f"{files} files hold {rows} rows: {rows / files:.0f} rows and {size / files / 1024:.1f} KiB each"
+        yield reported("files-small", message, table=table, file=folder.name.folder)
+
+
+def _check_delimited(
+    storage: Storage, entry: Entry, metadata: TableMetadata, expected: Expected, seen: SeenColumns, settled: float
+) -> Iterator[Finding]:
+    """The findings in one delimited file. One that cannot be read and changed after `settled` may still be written."""
+    try:
+        with storage.open(entry.path) as source:
+            yield from check_delimited(source, entry.path, metadata, expected, seen)
+    except FileNotFoundError:
+        return  # deleted by its publisher since the listing
+    except TableError as error:
+        if entry.modified / 1e9 > settled:
+            message = f"{entry.name} is not complete yet"
+            yield reported("file-incomplete", message, table=expected.table, file=entry.path)
+        else:
+            yield from_error(error, expected.table)
+    except LakemirrorError as error:
+        yield replace(from_error(error, expected.table), file=entry.path)
+
+
+class _Mounted(LocalStorage):
+    """One folder, shown at its place in a landing zone that need not exist."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        super().__init__(folder)
+        self._place = place
+
+    def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
+        inner = super().list("", lambda below: enter(f"{self._place}/{below}"))
+        files = [replace(entry, path=f"{self._place}/{entry.path}") for entry in inner.files]
+        folders = [f"{self._place}/{folder}" for folder in inner.folders]
+        return Listing(files, folders if self._place == LANDING_ZONE else [self._place, *folders])
+
+    def open(self, path: str) -> BinaryIO:
+        return super().open(_relative(path, self._place))
+
+
+def _open(path: Path) -> tuple[Storage, str]:
+    """The folder as a database, and where in it the given path lies.
+
+    A database holds Files/LandingZone. A table folder lies in a landing zone, or looks like one. Any other folder is
+    taken for a landing zone.
+    """
+    path = path.resolve()
+    if not path.is_dir():
+        raise SetupError("database-missing", f"{path} is no folder", hint="Give a database, a landing zone or a table.")
+    if (path / LANDING_ZONE).is_dir():
+        return LocalStorage(path), ""
+    schema = f"{path.parent.name}/" if path.parent.name.endswith(".schema") else ""
+    zone = path.parent.parent if schema else path.parent
+    if path.match(LANDING_ZONE):
+        place = LANDING_ZONE
+    elif path.name.endswith(".schema"):
+        place = f"{LANDING_ZONE}/{path.name}"
+    elif zone.match(LANDING_ZONE) or _looks_like_a_table(path):
+        place = f"{LANDING_ZONE}/{schema}{path.name}"
+    else:
+        place = LANDING_ZONE
+    return _Mounted(path, place), place
+
+
+def _looks_like_a_table(path: Path) -> bool:
+    """True where a folder holds what only table folders hold, or data files and no folder that could be a table."""
+    try:
+        items = {item.name: item.is_dir() for item in path.iterdir()}
+    except OSError as error:
+        raise LakemirrorError("storage-unavailable", f"{path}: {error.strerror or error}") from error
+    if not items.keys().isdisjoint((METADATA, MARKER, PROCESSED)):
+        return True
+    tables = [name for name, is_folder in items.items() if is_folder and not name.startswith("_") and "=" not in name]
+    return not tables and any(is_data_name(name) for name, is_folder in items.items() if not is_folder)
+
+
+def _check_zone(storage: Storage, zone: Zone) -> Iterator[Finding]:
+    default_schema = ""
+    try:
+        definition = parse_definition(storage.read("mirroring.json")) if type(storage) is LocalStorage else {}
+        default_schema = Settings().with_definition(definition).default_schema
+    except FileNotFoundError:
+        pass
+    except LakemirrorError as error:
+        yield replace(from_error(error), file="mirroring.json")
+    for path in zone.skipped:
+        message = f"the folder {path.rpartition('/')[2]} is no table: its name begins with _"
+        yield reported("folder-skipped", message, file=path)
+    for entry in zone.strays:
+        yield reported("file-stray", f"{entry.name} lies in no table folder", file=entry.path)
+    for name, other in sorted(collisions(zone, default_schema).items()):
+        message = f"{name} and {other} land in the same place of Tables/"
+        yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
+    _, warning = read_partner(storage, zone)
+    if warning is not None:
+        yield from_warning(warning)
+
+
+def _check_metadata(storage: Storage, folder: TableFolder) -> tuple[TableMetadata | None, list[Finding]]:
+    """The metadata, None where it does not parse, and what there is to say about it."""
+    table, entry = str(folder.name), folder.metadata
+    if entry is None:
+        return TableMetadata(), []
+    try:
+        if entry.size > MAX_SIZE:
+            raise TableError(
+                "metadata-invalid", f"{METADATA} is larger than {MAX_SIZE // 1024**2} MiB", file=entry.path
+            )
+        metadata = parse_metadata(storage.read(entry.path), entry.path)
+    except FileNotFoundError:
+        return TableMetadata(), []
+    except LakemirrorError as error:
+        return None, [replace(from_error(error, table), file=entry.path)]
+    findings = [from_warning(each, table) for each in metadata.warnings]
+    if len(metadata.key_columns) >= MANY_KEYS:
+        message = f"{len(metadata.key_columns)} key columns are declared"
+        findings.append(reported("keys-many", message, table=table, file=entry.path))
+    return metadata, findings
+
+
+def _check_numbers(folder: TableFolder, metadata: TableMetadata) -> Iterator[Finding]:
+    """Numbers with two files, and numbers that are missing.
+
+    Where files were applied already, their numbers need not be there any more: only what is missing between the
+    numbers that are there is missing.
+    """
+    table = str(folder.name)
+    if metadata.file_detection_strategy != SEQUENTIAL or metadata.partitioned:
+        return
+    numbered = by_number(change_files(folder, metadata))
+    rivals = numbered_rivals(folder, metadata)
+    for number, entries in sorted(numbered.items()):
+        if len(entries) + len(rivals.get(number, ())) > 1:
+            yield from_error(ambiguous(number, [*entries, *rivals.get(number, ())]), table)
+    resting = TableFolder(folder.name, [replace(e, path=f"{folder.name.folder}/{e.name}") for e in folder.processed])
+    present = numbered.keys() | by_number(change_files(resting, metadata)).keys()
+    awaited = 1 if not folder.processed and folder.marker is None else min(present, default=1)
+    for number in sorted(present):
+        if number > awaited:
+            missing = f"number {awaited} is" if number == awaited + 1 else f"numbers {awaited} to {number - 1} are"
+            first = numbered.get(number)
+            file = first[0].path if first else folder.name.folder
+            yield reported("number-missing", f"{missing} missing before number {number}", table=table, file=file)
+        awaited = number + 1
+
+
+def _check_sizes(folder: TableFolder, metadata: TableMetadata) -> Iterator[Finding]:
+    table = str(folder.name)
+    files = _in_order(folder, metadata)
+    if len(files) > MANY_FILES:
+        message = f"{len(files)} files lie in the folder"
+        yield reported("files-many", message, table=table, file=folder.name.folder)
+    for _, entry in files:
+        if entry.size > LARGE_BYTES:
+            message = f"{entry.name} has {entry.size / 1024**3:.1f} GiB"
+            yield reported("file-large", message, table=table, file=entry.path)
+
+
+def _incomplete(waiting: Waiting, entry: Entry, table: str) -> Iterable[Finding]:
+    if waiting.what.endswith("to be complete"):
+        yield reported("file-incomplete", f"{entry.name} is not complete yet", table=table, file=entry.path)
+
+
+def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
+    """The change files in the order in which they would be applied, each with its number (0: it has none)."""
+    files = change_files(folder, metadata)
+    if metadata.file_detection_strategy == SEQUENTIAL:
+        return sorted(files, key=lambda each: (partition_of(each[1], folder), each[0], each[1].path))
+    return sorted(files, key=lambda each: (each[1].modified, each[1].path))
+
+
+def _relative(path: str, place: str) -> str:
+    return path[len(place) + 1 :] if place and path.startswith(place) else path
+
+
+__all__ = ["check", "check_table"]

@@ -1,0 +1,4 @@
+"""Idle-time work on mirrored tables: compaction and removal of unused files.
+
+policy (pure) ─▶ compaction ─▶ a commit without a change of data
+"""

@@ -1,0 +1,167 @@
+"""The class-data archive: what the JVM learnt in one training run, so that the next ones start faster.
+
+Made once into the cache, under a name that holds everything it depends on: Java, Spark, the jars, their places and
+times. So a changed installation finds none, and none is never an error, only slower.
+
+    python -m lakemirror.spark_session.class_archive    makes it, or says that it is there; 200 MB, half a minute
+    python -m lakemirror.spark_session.class_archive --background     comes back at once
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
+from lakemirror.spark_session import jars, java, jvm
+from lakemirror.spark_session.java import Java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+KEPT = 3
+"""Archives of other installations that stay in the cache (another virtual environment may use them)."""
+
+
+def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path | None:
+    """The archive for these programs, or None while there is none."""
+    path = _path(settings, java, delta_jars)
+    return path if path.is_file() else None
+
+
+def make(settings: Settings) -> Path | None:
+    """The archive, made now where there is none; None where another process is at it or the JVM wrote none.
+
+    Needs a process without a Spark session. SetupError as from `lakemirror.spark_session.session.start`.
+    """
+    from lakemirror.spark_session import session as spark
+
+    chosen, delta_jars = java.find(), jars.ensure(settings)
+    target = _path(settings, chosen, delta_jars)
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as place:
+            written = Path(place, target.name)
+            flags = ("spark.driver.extraJavaOptions", f'"-XX:ArchiveClassesAtExit={written}"')
+            session = spark.start(dataclasses.replace(settings, master="local[2]", spark=(*settings.spark, flags)))
+            try:
+                train(session, Path(place))
+            finally:
+                spark.stop(session)  # the JVM writes the archive when it ends
+            if not written.is_file():
+                return None
+            written.replace(target)
+        _prune(target.parent, keep=target)
+    return target
+
+
+def make_in_background(settings: Settings) -> None:
+    """Starts `make` in a process of its own, of low priority, that outlives this one; nothing where it is made."""
+    delta_jars = jars.find(settings)
+    if delta_jars and find(settings, java.find(), delta_jars):
+        return
+    environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": settings.cache_dir, "LAKEMIRROR_JARS": settings.jars}
+    quiet = subprocess.DEVNULL
+    subprocess.Popen(
+        [sys.executable, "-m", "lakemirror.spark_session.class_archive"],
+        env=environment,
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+    )
+
+
+def train(session: SparkSession, folder: Path) -> None:
+    """Does once what a mirrored table goes through: the classes this loads are the ones in the archive."""
+    files, table = str(folder / "files"), str(folder / "table")
+    rows = session.range(100).selectExpr(
+        "id", "cast(id as string) name", "id * 1.5D amount", "timestamp_seconds(id) at", "cast(id % 3 as int) marker"
+    )
+    rows.coalesce(2).write.parquet(files)
+    changes = session.read.schema(rows.schema).parquet(files)
+    changes = changes.selectExpr("*", "_metadata.file_path as file", "_metadata.row_index as row")
+    last = changes.groupBy("id").agg({"row": "max", "file": "max"}).select("id")
+    changes = changes.join(last, "id", "left_semi").dropDuplicates(["id"]).drop("file", "row")
+
+    session.sql(
+        f"CREATE TABLE delta.`{table}` (id BIGINT, name STRING, amount DOUBLE, at TIMESTAMP) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    transaction = {"txnAppId": "training", "txnVersion": "1"}
+    changes.drop("marker").write.format("delta").mode("append").options(**transaction).save(table)
+    changes.where("id < 20").select("id").createOrReplaceTempView("clears")
+    condition = "named_struct('k', t.id) in (select named_struct('k', id) from clears)"
+    changes.where("id < 10").drop("marker").alias("s").write.format("delta").mode("overwrite").options(
+        replaceOn=condition, targetAlias="t", txnAppId="training", txnVersion="2"
+    ).save(table)
+    session.sql(
+        f"MERGE INTO delta.`{table}` t USING (SELECT id FROM clears WHERE id < 5) s ON t.id <=> s.id "
+        "WHEN MATCHED THEN DELETE"
+    )
+    session.sql(f"DELETE FROM delta.`{table}` WHERE id = 7")
+    session.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (extra INT)")
+    session.sql(f"OPTIMIZE delta.`{table}`")
+    session.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    session.read.format("delta").load(table).orderBy("id").limit(5).toArrow()
+    session.catalog.dropTempView("clears")
+
+
+def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
+    """Where the archive for these programs lies; the class path's files count with their order, sizes and times."""
+    home = jvm.spark_home()
+    paths = [*delta_jars, *(home / "jars").glob("*.jar")]
+    facts = [str(java.home), java.version, str(home)]
+    for path in paths:
+        stat = path.stat()
+        facts.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    name = f"java{java.version}-delta{jars.DELTA_VERSION}-{key}.jsa"
+    return jars.cache_folder(settings) / "archives" / name
+
+
+def _prune(folder: Path, *, keep: Path) -> None:
+    """Removes the oldest archives, and what a maker that was killed left behind; the caller holds the lock."""
+    others = [path for path in folder.glob("*.jsa") if path != keep]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
+        path.unlink(missing_ok=True)
+    for place in folder.glob(".making-*"):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    settings = Settings().with_environment()
+    try:
+        if "--background" in arguments:
+            make_in_background(settings)
+            return os.EX_OK
+        os.nice(10)  # whoever starts this does something more urgent meanwhile
+        path = make(settings)
+    except LakemirrorError as error:
+        print(f"{error}\n{error.hint}", file=sys.stderr)
+        return error.exit_code
+    print(path or "none made: another process is at it, or this Java makes none")
+    return os.EX_OK
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""The two jars that Spark needs for Delta, fetched once into the cache.
+
+Spark itself fetches them by their coordinates, from wherever it is configured to fetch from, into a folder of their
+own; everything else that Delta names is in pyspark already and is left out. A machine without a network names local
+jars by the setting `jars`.
+
+    python -m lakemirror.spark_session.jars        fetches them, or says that they are there
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.settings import Settings
+from lakemirror.spark_session import java, jvm
+
+log = logging.getLogger(__name__)
+
+DELTA_VERSION = "4.4.0"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One jar: its coordinates, size in bytes and SHA-256 sum."""
+
+    group: str
+    artifact: str
+    version: str
+    size: int
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def fetched_name(self) -> str:
+        """The file name under which Spark retrieves it."""
+        return f"{self.group}_{self.name}"
+
+
+DELTA_JARS = (
+    Jar(
+        "io.delta",
+        "delta-spark_4.2_2.13",
+        DELTA_VERSION,
+        9515916,
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    ),
+    Jar(
+        "io.delta",
+        "delta-storage",
+        DELTA_VERSION,
+        113863,
+        "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    ),
+)
+
+# What Delta names besides and pyspark carries, or what nothing here calls.
+IN_SPARK_ALREADY = (
+    "com.fasterxml.jackson.*:*",
+    "com.github.luben:*",
+    "com.google.code.findbugs:*",
+    "commons-pool:*",
+    "io.airlift:*",
+    "io.delta:delta-kernel-*",
+    "io.unitycatalog:*",
+    "javax.annotation:*",
+    "org.antlr:*",
+    "org.apache.hadoop:*",
+    "org.apache.logging.log4j:*",
+    "org.apache.parquet:*",
+    "org.apache.spark:*",
+    "org.locationtech.jts:*",
+    "org.openapitools:*",
+    "org.roaringbitmap:*",
+    "org.scala-lang:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+
+
+def ensure(settings: Settings) -> tuple[Path, ...]:
+    """The jars for the class path: the ones named, or the ones in the cache, fetched now if they are not there yet.
+
+    SetupError `jars-missing` where a named jar is not there or nothing can be fetched.
+    """
+    return named(settings.jars) or cached(settings) or _fetch(settings)
+
+
+def find(settings: Settings) -> tuple[Path, ...]:
+    """The jars as `ensure` gives them, but without fetching: empty where they are not in the cache yet."""
+    return named(settings.jars) or cached(settings)
+
+
+def named(jars: str) -> tuple[Path, ...]:
+    """The jars of a comma-separated list, empty for an empty one; SetupError `jars-missing` names an absent one."""
+    paths = tuple(Path(name.strip()).expanduser().absolute() for name in jars.split(",") if name.strip())
+    for path in paths:
+        if not path.is_file():
+            raise SetupError("jars-missing", f"the jar {path} named by the setting jars is not there")
+    return paths
+
+
+def cached(settings: Settings) -> tuple[Path, ...]:
+    """The two jars in the cache, or empty where one is absent or cut short."""
+    folder = _folder(settings)
+    paths = tuple(folder / jar.name for jar in DELTA_JARS)
+    try:
+        whole = all(path.stat().st_size == jar.size for path, jar in zip(paths, DELTA_JARS, strict=True))
+    except OSError:
+        return ()
+    return paths if whole else ()
+
+
+def cache_folder(settings: Settings) -> Path:
+    """Where everything fetched or made once is kept."""
+    return Path(settings.cache_dir or "~/.cache/lakemirror").expanduser().absolute()
+
+
+def _folder(settings: Settings) -> Path:
+    return cache_folder(settings) / "jars"
+
+
+def _fetch(settings: Settings) -> tuple[Path, ...]:
+    folder = _folder(settings)
+    try:
+        with _lock(folder):
+            if not cached(settings):  # another process may have fetched them while this one waited
+                log.info("fetching the Delta jars into %s, once", folder)
+                _fetch_into(folder, settings)
+    except OSError as error:
+        raise SetupError(
+            "jars-missing", f"the Delta jars cannot be put into {folder}: {error}", hint="Set a cache_dir to write to."
+        ) from error
+    return cached(settings)
+
+
+def _fetch_into(folder: Path, settings: Settings) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as place:
+        options = {key: value for key, value in settings.spark if key.startswith("spark.jars.")}  # a mirror, perhaps
+        options |= {
+            "spark.jars.packages": ",".join(jar.coordinates for jar in DELTA_JARS),
+            "spark.jars.excludes": ",".join(IN_SPARK_ALREADY),
+            "spark.jars.ivy": place,
+        }
+        try:
+            jvm.end(jvm.launch(options, java.find()))
+        except SetupError as error:
+            if error.code != "spark-failed":
+                raise
+            raise SetupError(
+                "jars-missing", "the Delta jars are not in the cache and could not be fetched: no network, it seems"
+            ) from error
+        for jar in DELTA_JARS:
+            path = Path(place, "jars", jar.fetched_name)
+            if not path.is_file() or _sha256(path) != jar.sha256:
+                raise SetupError("jars-missing", f"what was fetched as {jar.coordinates} is not the jar expected")
+        for jar in DELTA_JARS:
+            Path(place, "jars", jar.fetched_name).replace(folder / jar.name)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        for path in ensure(Settings().with_environment()):
+            print(path)
+    except LakemirrorError as error:
+        print(f"{error}\n{error.hint}", file=sys.stderr)
+        return error.exit_code
+    return os.EX_OK
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

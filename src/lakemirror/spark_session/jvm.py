@@ -1,0 +1,102 @@
+"""The JVM that pyspark talks to: started without a word on the terminal, ended without one.
+
+It lives in a session of its own and ignores SIGINT, so that Ctrl-C reaches Python alone; it ends when Python closes
+its standard input, also when Python is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from lakemirror.errors import SetupError
+from lakemirror.spark_session.java import Java
+
+
+def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> Any:
+    """A Py4J gateway to a new JVM with these spark.* options; whatever the JVM prints is dropped unless `verbose`.
+
+    SetupError `spark-failed` with the last lines of what it printed when it ends before it can be talked to.
+    """
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if logging.getLogger("py4j").level == logging.NOTSET:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs, its caller learns by an exception anyway
+    conf = SparkConf(loadDefaults=False)
+    for key, value in options.items():
+        conf.set(key, value)
+    with tempfile.TemporaryFile() as printed, _environment(java):
+        output: dict[str, Any] = {} if verbose else {"stdout": printed, "stderr": subprocess.STDOUT}
+        try:
+            return launch_gateway(conf, popen_kwargs={**output, "start_new_session": True})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            raise SetupError(
+                "spark-failed", f"Spark did not start with the Java in {java.home}: {_reason(printed)}"
+            ) from error
+
+
+def end(gateway: Any, *, timeout: float = 60.0) -> None:
+    """Ends the JVM behind a gateway and waits until it is gone; nothing when it is gone already."""
+    with contextlib.suppress(Exception):  # the connection may be broken, which is no matter now
+        gateway.shutdown()
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    if process is None:
+        return
+    with contextlib.suppress(OSError):
+        if process.stdin:
+            process.stdin.close()
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def spark_home() -> Path:
+    """Where Spark lies: SPARK_HOME, or else the pyspark package itself."""
+    named = os.environ.get("SPARK_HOME")
+    if named:
+        return Path(named)
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SetupError("spark-unsupported", "pyspark is not installed")
+    return Path(spec.origin).parent
+
+
+@contextlib.contextmanager
+def _environment(java: Java) -> Iterator[None]:
+    """The variables that spark-submit reads, for as long as the JVM starts.
+
+    SPARK_HOME spares it a Python start, SPARK_LAUNCHER_OPTS makes the small JVM that only builds the command faster.
+    """
+    ours = {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _reason(printed: IO[bytes]) -> str:
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - 4000))
+    lines = printed.read().decode(errors="replace").splitlines()
+    telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
+    return " | ".join(telling[-3:]) or "it said nothing"

@@ -1,0 +1,277 @@
+"""The one Spark session: an active one as it is, or else a quiet local one with Delta.
+
+    settings ─▶ options (pure) ─▶ JVM ─▶ session
+
+Nothing Spark says reaches the terminal: its errors go to a file in the cache (`logs/`), which appears with the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.errors import SetupError
+from lakemirror.settings import Settings
+from lakemirror.spark_session import class_archive, jars, java, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+QUIET_AND_SMALL = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a fixed cost for every table
+    # the list of files in checksum files too: Delta collects it with a Spark job at a table's first commit
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # what the status store keeps of work done: a service runs for months
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "10",
+}
+
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""Compiles fast to slower code: wins for some 20 change files, loses on millions of rows.
+
+Java gives one compiler a cache of 48 MB, which some ten minutes of Spark fill: a fifth of the processor then goes into
+throwing code away that has to be compiled again. 240 MB is what it gives two.
+"""
+
+LOG_DAYS = 14
+
+_COMBINED = {  # options of which the user's part is added to ours: how both are joined
+    "spark.driver.extraJavaOptions": " ",
+    "spark.driver.extraClassPath": os.pathsep,
+    "spark.jars": ",",
+    "spark.sql.extensions": ",",
+}
+
+
+def start(settings: Settings, *, short: bool = False, verbose: bool = False) -> SparkSession:
+    """The active session as it is, or else a new one, local unless `settings.master` says otherwise.
+
+    `short` starts faster and computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In
+    `settings.spark` every spark.* option wins over ours, and is added to ours where a list is meant (class path, Java
+    options, jars, extensions). Fetches the jars where they are not in the cache yet.
+
+    SetupError `java-missing`, `jars-missing`, `spark-failed`, or `spark-unsupported` for an active session without
+    Delta.
+    """
+    with _starting:
+        session = _active()
+        if session is None and not _within_spark_submit():
+            session = _new(settings, short=short, verbose=verbose)
+        elif session is None:
+            session = _of_spark_submit(settings)
+    _check_delta(session)
+    return session
+
+
+def stop(session: SparkSession | None = None) -> None:
+    """Ends a session that `start` made, with its JVM, and waits until that is gone; leaves any other alone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    if gateway is None or gateway is not _own.get("gateway"):
+        return
+    _own.clear()
+    session = session or SparkSession._instantiatedSession
+    with contextlib.suppress(Exception):  # the JVM may be gone already, and pyspark's own end with it
+        if session is not None:
+            session.stop()
+    jvm.end(gateway)
+    _forget()
+
+
+def options(
+    settings: Settings,
+    *,
+    delta_jars: tuple[Path, ...],
+    archive: Path | None = None,
+    log_file: Path | None = None,
+    short: bool = False,
+    cores: int | None = None,
+) -> dict[str, str]:
+    """Every spark.* option of a new session.
+
+    The jars go on the driver's class path, because the class-data archive holds nothing that another loader loads;
+    executors elsewhere get them by spark.jars.
+    """
+    master = settings.master or "local[*]"
+    local = master == "local" or master.startswith("local[")
+    result = {
+        "spark.master": master,
+        "spark.app.name": "lakemirror",
+        "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
+        "spark.sql.warehouse.dir": str(jars.cache_folder(settings) / "warehouse"),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars)),
+        "spark.driver.extraJavaOptions": _java_options(archive=archive, log_file=log_file, short=short),
+        **QUIET_AND_SMALL,
+        **DELTA,
+    }
+    if settings.driver_memory:
+        result["spark.driver.memory"] = settings.driver_memory
+    if local:
+        result |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        result["spark.jars"] = ",".join(map(str, delta_jars))
+    for key, value in settings.spark:
+        result[key] = _combine(key, result.get(key, ""), value)
+    return result
+
+
+def _java_options(*, archive: Path | None, log_file: Path | None, short: bool) -> str:
+    """Flags of the JVM. -Xlog:disable, so that an archive that does not fit is passed over without a word."""
+    flags = ["-Xlog:disable", "-XX:-UsePerfData", "-Xshare:auto"]
+    if archive:
+        flags.append(_quoted(f"-XX:SharedArchiveFile={archive}"))
+    if short:
+        flags.append(SHORT_RUN)
+    if log_file:
+        flags.append(_quoted(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"))
+        flags.append(_quoted(f"-Dlakemirror.log={log_file}"))
+        flags.append(_quoted(f"-XX:ErrorFile={log_file.with_suffix('.crash')}"))
+    return " ".join(flags)
+
+
+def _quoted(flag: str) -> str:
+    return f'"{flag}"' if " " in flag else flag
+
+
+def _combine(key: str, ours: str, theirs: str) -> str:
+    separator = _COMBINED.get(key)
+    if separator is None or not ours or ours in theirs:
+        return theirs
+    return f"{ours}{separator}{theirs}"
+
+
+_own: dict[str, Any] = {}
+_starting = threading.Lock()
+
+
+def _new(settings: Settings, *, short: bool, verbose: bool) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    chosen = java.find()
+    delta_jars = jars.ensure(settings)
+    chosen_options = options(
+        settings,
+        delta_jars=delta_jars,
+        archive=class_archive.find(settings, chosen, delta_jars),
+        log_file=None if verbose else _log_file(jars.cache_folder(settings) / "logs"),
+        short=short,
+    )
+    if not verbose:
+        _silence_pyspark()
+    gateway = jvm.launch(chosen_options, chosen, verbose=verbose)
+    conf = SparkConf(loadDefaults=False)
+    for key, value in chosen_options.items():
+        conf.set(key, value)
+    try:
+        with _keep_interrupt_handler():
+            context = SparkContext(conf=conf, gateway=gateway)
+            session = SparkSession.builder.getOrCreate()
+    except Exception as error:
+        jvm.end(gateway)
+        _forget()
+        raise SetupError("spark-failed", f"Spark did not start: {_first_line(error)}") from error
+    _own["gateway"] = context._gateway
+    return session
+
+
+def _forget() -> None:
+    """Lets pyspark start anew: it would go on asking the JVM that is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _active() -> SparkSession | None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        raise SetupError("spark-unsupported", "this is a Spark Connect session, which cannot set what Delta needs")
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
+def _within_spark_submit() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _of_spark_submit(settings: Settings) -> SparkSession:
+    """A session in the JVM that spark-submit made; its options and ours, of which its own win."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    given = SparkConf()
+    builder = SparkSession.builder
+    wanted = {"spark.app.name": "lakemirror", "spark.master": settings.master, **QUIET_AND_SMALL, **DELTA}
+    for key, value in wanted.items():
+        if value and not given.contains(key):
+            builder = builder.config(key, value)
+    for key, value in settings.spark:
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _check_delta(session: SparkSession) -> None:
+    if DELTA["spark.sql.extensions"] not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
+
+
+def _log_file(folder: Path) -> Path | None:
+    """A new name for this process's log; those of earlier days are removed. None where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("spark-*"):
+            if old.stat().st_mtime < time.time() - LOG_DAYS * 86400:
+                old.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return folder / f"spark-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}.log"
+
+
+def _silence_pyspark() -> None:
+    """Keeps pyspark from printing each exception to stderr before it raises it."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+@contextlib.contextmanager
+def _keep_interrupt_handler() -> Iterator[None]:
+    """pyspark puts its own handler for SIGINT in place of any other: a caller's own comes back here."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        own = handler not in (signal.default_int_handler, signal.SIG_DFL, None)
+        if own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _first_line(error: Exception) -> str:
+    java_error: Mapping[str, Any] = vars(error)
+    text = str(java_error.get("java_exception") or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

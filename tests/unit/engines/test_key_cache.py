@@ -1,0 +1,60 @@
+"""What is kept of key columns: runs hold the same rows, and what was read longest ago goes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lakemirror.engines.kernels import key_cache as kept_keys
+from lakemirror.engines.kernels.key_cache import Cache, Runs, size_of
+
+EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
+NUMBERS = st.integers(-20, 20) | st.sampled_from(EXTREMES)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NUMBERS, max_size=30), st.sets(NUMBERS, max_size=12), st.booleans())
+@example(EXTREMES, set(EXTREMES), True)
+def test_runs_hold_what_the_column_held(column: list[int], sought: set[int], rising: bool) -> None:
+    holds_the_same(np.array(sorted(set(column)) if rising else column, np.int64), sought)
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.int64])
+def test_a_long_run_of_narrow_numbers(kind: type) -> None:
+    holds_the_same(np.arange(-20_000, 20_001).astype(kind), {-32_768, -20_000, 0, 12_767, 12_768, 20_000, 32_767})
+
+
+def holds_the_same(values: np.ndarray, sought: set[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_keys, "_WORTH_IT", 1)
+        runs = Runs.of(values)
+    assert (runs is not None) is (len(values) > 0 and values.tolist() == sorted(set(values.tolist())))
+    if runs is not None:
+        expected = np.flatnonzero(np.isin(values, list(sought))).tolist()
+        assert runs.places(np.array(sorted(sought), values.dtype)).tolist() == expected
+
+
+def test_runs_are_kept_where_they_are_long() -> None:
+    with_gaps = np.delete(np.arange(1_000_000), np.arange(0, 1_000_000, 100))
+    runs = Runs.of(with_gaps)
+    assert runs is not None and runs.nbytes < with_gaps.nbytes / 30
+    assert runs.places(np.array([0, 1, 99, 100, 101, 999_999])).tolist() == [0, 98, 99, len(with_gaps) - 1]
+    assert Runs.of(np.arange(0, 1_000, 2)) is None
+    assert Runs.of(np.arange(100)[::-1]) is None
+
+
+def test_what_was_read_longest_ago_goes_first() -> None:
+    rows = pa.table({"id": [1, 2]})
+    cache = Cache(2 * size_of(rows))
+    for name in ("a", "b", "a", "b"):
+        cache.put(name, rows)
+    assert cache.get("a") is rows
+    cache.put("c", rows)
+    assert [cache.get(name) is not None for name in "abc"] == [True, False, True]
+    cache.put("more than there is room for", pa.table({"id": range(2 * size_of(rows))}))
+    assert [cache.get(name) for name in "abc"] == [None] * 3
+    cache.put("d", rows)
+    assert cache.get("d") is rows

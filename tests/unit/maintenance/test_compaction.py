@@ -1,0 +1,333 @@
+"""Small files become one: the same rows, sorted by key, without Spark and beside other engines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.landing import declare, put
+from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+
+from lakemirror import failpoints
+from lakemirror.delta.commit import Overwritten
+from lakemirror.delta.deletion_vectors import vector_path
+from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.maintenance import compaction as small_files
+from lakemirror.maintenance import policy as compaction
+from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_small_files
+from lakemirror.maintenance.policy import AT_LEAST
+from lakemirror.replication import direct
+
+__all__ = ["no_spark"]
+
+
+all_at_rest = partial(merge_at_rest, all_vectors=True)
+
+
+def many(database: Path, count: int = AT_LEAST, **settings: Any) -> Path:
+    declare(database, "t", ["id"])
+    for number in range(1, count + 1):
+        put(database, "t", number, changes([number, number * 7 % 20, 100 + number], [4, 2, 0]))
+    sync(database, batch_files=1, **settings)
+    return database / "Tables/t"
+
+
+def newest_info(table: Path) -> Any:
+    newest = max((table / "_delta_log").glob("*[0-9].json"))
+    return json.loads(newest.read_text().splitlines()[0])["commitInfo"]
+
+
+def stats(add: Any) -> Any:
+    return json.loads(add["stats"])
+
+
+def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    before, version = rows(table), len(list((table / "_delta_log").glob("*[0-9].json")))
+    assert merge_small_files(str(table)) == AT_LEAST
+    assert rows(table) == before
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and snapshot.version == version
+    (add,) = snapshot.files.values()
+    ids = pq.read_table(table / add["path"])["id"].to_pylist()
+    assert ids == sorted(ids) and not add["dataChange"]
+    told = json.loads((table / f"_delta_log/{version:020}.crc").read_bytes())
+    assert (told["numFiles"], told["numDeletionVectorsOpt"], told["tableSizeBytes"]) == (1, 0, add["size"])
+    assert merge_small_files(str(table)) == 0, "one is enough"
+    put(tmp_path, "t", AT_LEAST + 1, changes([101, 500], [2, 4]))
+    sync(tmp_path)
+    before.subtract({(101,): 1, (500,): -1})
+    assert rows(table) == +before
+    then = read_snapshot(table, version - 1)
+    assert then is not None and len(then.files) == AT_LEAST
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 2, 4])), min_size=1, max_size=4),
+             min_size=1, max_size=6),
+    st.booleans(),
+)  # fmt: skip
+def test_merged_or_not_the_table_is_the_same(
+    tmp_path_factory: Any, files: list[list[tuple[int, int]]], at_rest: bool
+) -> None:
+    merged, plain = tmp_path_factory.mktemp("merged"), tmp_path_factory.mktemp("plain")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "AT_LEAST", 1)
+        merge = all_at_rest if at_rest else merge_small_files
+        for database in (merged, plain):
+            declare(database, "t", ["id"])
+            for number, rows_ in enumerate(files, 1):
+                put(database, "t", number, changes([key for key, _ in rows_], [marker for _, marker in rows_]))
+                sync(database)
+                if database is merged:
+                    merge(str(database / "Tables/t"))
+    assert rows(merged / "Tables/t") == rows(plain / "Tables/t")
+
+
+def test_every_type_and_columns_that_came_later(tmp_path: Path) -> None:
+    moment = dt.datetime(2024, 2, 29, 12, 34, 56, 789123, tzinfo=dt.timezone.utc)
+    full = {
+        "s": pa.array(["ä", None]), "n": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "d": pa.array([moment.date(), None]), "t": pa.array([moment, None], pa.timestamp("us", "UTC")),
+        "x": pa.array([float("nan"), -0.0]), "f": pa.array([1.5, None], pa.float32()), "b": pa.array([True, None]),
+        "raw": pa.array([b"\x00", None]), "h": pa.array([1, None], pa.int16()),
+    }  # fmt: skip
+    for number in range(1, AT_LEAST + 1):
+        put(tmp_path, "t", number, {"id": [1, None], **(full if number > 3 else {})})
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    columns = ["id", *full]
+
+    def bag() -> list[str]:
+        snapshot = read_snapshot(table)
+        assert snapshot is not None
+        parts = [pq.read_table(table / add["path"]).to_pylist() for add in snapshot.files.values()]
+        return sorted(repr([row.get(column) for column in columns]) for part in parts for row in part)
+
+    before = bag()
+    assert merge_small_files(str(table)) == AT_LEAST
+    assert bag() == before
+
+
+@pytest.mark.parametrize(("gone", "written"), [(9, 0), (10, 1)])
+def test_a_file_with_many_deleted_rows_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int, written: int
+) -> None:
+    monkeypatch.setattr(compaction, "LARGEST", 0)
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 2, changes(list(range(gone)), [2] * gone))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    before = rows(table)
+    assert sum(before.values()) == 100 - gone
+    assert merge_small_files(str(table)) == written
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before
+    assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
+    assert merge_small_files(str(table)) == 0
+
+
+@pytest.mark.parametrize(("most", "written"), [(1 << 20, 1), (0, 0)])
+def test_at_rest_no_vector_is_left_if_it_is_not_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, written: int
+) -> None:
+    monkeypatch.setattr(compaction, "LARGEST", 0)
+    monkeypatch.setattr(compaction, "_MOST_AT_REST", most)
+    put(tmp_path, "t", 1, {"id": list(range(100))})
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 2, changes([7], [2]))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    before = rows(table)
+    assert merge_small_files(str(table)) == 0
+    assert merge_at_rest(str(table), all_vectors=True) == written
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before
+    assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [not written]
+    assert merge_at_rest(str(table), all_vectors=True) == 0
+
+
+def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before, snapshot = rows(table), read_snapshot(table)
+    assert snapshot is not None
+    monkeypatch.setattr(compaction, "_MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
+    counts = list(itertools.takewhile(bool, (merge_at_rest(str(table), all_vectors=True) for _ in range(10))))
+    assert 2 <= len(counts) < 10
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before and len(snapshot.files) < AT_LEAST / 2
+
+
+def test_the_last_commit_says_that_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    assert merge_small_files(str(table)) == AT_LEAST and not is_complete(newest_info(table))
+    put(tmp_path, "t", AT_LEAST + 1, changes([1], [4]))
+    sync(tmp_path)
+    assert merge_at_rest(str(table), all_vectors=True) == 2 and is_complete(newest_info(table))
+    put(tmp_path, "t", AT_LEAST + 2, changes([1], [4]))
+    sync(tmp_path)
+    monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
+    assert merge_at_rest(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), (
+        "Spark has to go on"
+    )
+
+
+def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before, snapshot = rows(table), read_snapshot(table)
+    assert snapshot is not None
+    size = sum(add["size"] for add in snapshot.files.values())
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", size // 3)
+    assert merge_small_files(str(table)) == AT_LEAST
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before and 1 < len(snapshot.files) <= 4
+    bounds = sorted((each["minValues"]["id"], each["maxValues"]["id"]) for each in map(stats, snapshot.files.values()))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds)), "by key"
+
+
+@pytest.mark.parametrize("merge", [merge_small_files, all_at_rest])
+def test_a_commit_in_between_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any) -> None:
+    table = many(tmp_path)
+    before, version, files = rows(table), AT_LEAST, set(table.glob("*.parquet"))
+    content = json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}})
+
+    def reach(name: str) -> None:
+        if name == "merge.before-commit":
+            (table / f"_delta_log/{version:020}.json").write_text(content)
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    assert merge(str(table)) == (0 if merge is merge_small_files else None)
+    assert set(table.glob("*.parquet")) == files, "what was written for it is gone again"
+    assert (table / f"_delta_log/{version:020}.json").read_text() == content
+    assert rows(table) == before
+
+
+def test_a_file_that_is_not_what_the_log_says_stays(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    data = next(table.glob("part-*.parquet"))
+    pq.write_table(pq.read_table(data).slice(0, 0), data)
+    assert merge_small_files(str(table)) == 0
+    data.unlink()
+    assert merge_small_files(str(table)) == 0
+    assert merge_small_files(str(tmp_path / "none")) == 0
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    monkeypatch.setattr(small_files, "EVERY", 20)
+    table = many(tmp_path, 22, maintenance=wanted)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and (len(snapshot.files) == 1) is wanted
+    many_more = tmp_path / "again"
+    table = many(many_more, 19)
+    put(many_more, "t", 20, {"id": [1]})
+    sync(many_more)
+    put(many_more, "t", 21, {"id": [1]})
+    sync(many_more)  # by another process: it has not seen the commits before
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1
+
+
+def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before = rows(table)
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 100)
+    assert 1 < merge_small_files(str(table)) < AT_LEAST, "as many as fit"
+    assert rows(table) == before
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10)
+    assert merge_at_rest(str(table), all_vectors=True) == 0
+    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10_000)
+    assert merge_at_rest(str(table), all_vectors=True)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
+
+
+def test_a_vector_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    vector = next(add["deletionVector"] for add in snapshot.files.values() if "deletionVector" in add)
+    (table / vector_path(vector["pathOrInlineDv"])).write_bytes(b"\x01\x00")
+    assert merge_small_files(str(table)) == 0
+
+
+def test_what_was_written_before_an_error_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, true = many(tmp_path), direct.statistics_of
+    before = set(table.glob("*.parquet"))
+    calls: list[int] = []
+
+    def third(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise OSError("the disk is full")
+        return true(*given)
+
+    monkeypatch.setattr(direct, "statistics_of", third)
+    monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
+    assert merge_at_rest(str(table), all_vectors=True) is None
+    assert len(calls) >= 3 and set(table.glob("*.parquet")) == before
+
+
+def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = many(tmp_path)
+    before = set(table.glob("*.parquet"))
+    monkeypatch.setattr(small_files, "put_commit", lambda *_: None)
+    assert merge_at_rest(str(table), all_vectors=True) == 0
+    assert set(table.glob("*.parquet")) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("the disk went away behind the link"), LakemirrorError("table-unreadable", "the commit before is damaged"),
+     Overwritten("concurrent-commit", "another engine has put its commit over ours")],
+)  # fmt: skip
+def test_what_a_commit_holds_is_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    table, true = many(tmp_path), small_files.put_commit
+    before = rows(table)
+
+    def put(*given: Any) -> None:
+        true(*given)
+        raise error
+
+    monkeypatch.setattr(small_files, "put_commit", put)
+    assert merge_at_rest(str(table), all_vectors=True) is None
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
+
+
+def test_days_by_the_legacy_calendar_stay_where_they_are(tmp_path: Path) -> None:
+    table = many(tmp_path)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    path = table / next(iter(snapshot.files.values()))["path"]
+    rows_ = pq.read_table(path)
+    pq.write_table(rows_.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), path)
+    assert merge_small_files(str(table)) == 0
+
+
+@pytest.mark.parametrize(
+    ("info", "complete"),
+    [({"operation": "OPTIMIZE"}, True), ({"operation": "OPTIMIZE", "operationParameters": None}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": {"auto": True}}, False),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": {"auto": False}}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "Spark", "operationParameters": {"auto": True}}, True),
+     ({"operation": "OPTIMIZE", "engineInfo": "lakemirror", "operationParameters": "auto"}, True),
+     ({"operation": "WRITE"}, False), ({}, False)],
+)  # fmt: skip
+def test_which_commits_end_a_compaction(info: Any, complete: bool) -> None:
+    assert is_complete(info) is complete

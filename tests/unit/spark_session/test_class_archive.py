@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from lakemirror.settings import Settings
+from lakemirror.spark_session import class_archive, jvm
+from lakemirror.spark_session.java import Java
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, Java, tuple[Path, ...]]:
+    """A Spark of one jar, a Delta of one jar, a Java."""
+    for name in ("spark/jars/spark.jar", "delta.jar"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"jar")
+    monkeypatch.setattr(jvm, "spark_home", lambda: tmp_path / "spark")
+    return Settings(cache_dir=str(tmp_path / "cache")), Java(tmp_path / "java", "17.0.1"), (tmp_path / "delta.jar",)
+
+
+def test_none_until_there_is_one(programs: tuple[Settings, Java, tuple[Path, ...]]) -> None:
+    assert class_archive.find(*programs) is None
+    path = class_archive._path(*programs)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    assert class_archive.find(*programs) == path
+
+
+@pytest.mark.parametrize("changed", ["spark/jars/spark.jar", "delta.jar", "spark/jars/new.jar", "java"])
+def test_whatever_changes_asks_for_another(
+    programs: tuple[Settings, Java, tuple[Path, ...]], tmp_path: Path, changed: str
+) -> None:
+    settings, java, jars = programs
+    before = class_archive._path(*programs)
+    assert before == class_archive._path(*programs)
+    if changed == "java":
+        java = Java(java.home, "17.0.2")
+    else:
+        (tmp_path / changed).write_bytes(b"jar")
+        os.utime(tmp_path / changed, (1, 1))
+    assert class_archive._path(settings, java, jars) != before
+
+
+def test_only_one_makes_it(programs: tuple[Settings, Java, tuple[Path, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, java, jars = programs
+    monkeypatch.setattr(class_archive.java, "find", lambda: java)
+    monkeypatch.setattr(class_archive.jars, "ensure", lambda settings: jars)
+    monkeypatch.setattr(
+        "lakemirror.spark_session.session.start", lambda *_, **__: pytest.fail("a second maker started Spark")
+    )
+    folder = class_archive._path(*programs).parent
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert class_archive.make(settings) is None
+
+
+def test_the_oldest_go(tmp_path: Path) -> None:
+    (tmp_path / ".making-of-a-killed-one").mkdir()
+    for number in range(6):
+        (tmp_path / f"{number}.jsa").write_bytes(b"")
+        os.utime(tmp_path / f"{number}.jsa", (number, number))
+    class_archive._prune(tmp_path, keep=tmp_path / "0.jsa")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsa", "3.jsa", "4.jsa", "5.jsa"]
