@@ -75,7 +75,7 @@ install_packages() {
     wanted >.venv/.installed
 }
 
-has_java() { .venv/bin/python -c 'from lakemirror import java; java.find()' 2>/dev/null; }
+has_java() { .venv/bin/python -c 'from lakemirror.spark_session import java; java.find()' 2>/dev/null; }
 
 install_java() {
     has_java && return
