@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication import table_state
+from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.status import TableStatus
 
