@@ -1,7 +1,7 @@
 """A fold of more changes than fit into memory: from keys, markers and places alone, by buckets of keys on the disk.
 
-    Narrow rows ─▶ fit ─────────────▶ fold ─▶ flags: one byte a change, whether its row comes into the table
-              └──▶ Spill by key ─▶ fold a bucket at a time ─▶ deletes: keys, in memory or by buckets again
+Narrow rows ─▶ fit ─────────────▶ fold ─▶ flags: one byte a change, whether its row comes into the table
+          └──▶ Spill by key ─▶ fold a bucket at a time ─▶ deletes: keys, in memory or by buckets again
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
-from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
@@ -184,7 +184,9 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
             if sought is None or rows is None:
                 continue
             names = list(target.key_columns)
-            hits = rows.select([ROW, MARKER]).take(whole_numbers(is_among(comparable(rows.select(names)), comparable(sought))))
+            hits = rows.select([ROW, MARKER]).take(
+                whole_numbers(is_among(comparable(rows.select(names)), comparable(sought)))
+            )
             numbers, places = np.asarray(hits[MARKER].combine_chunks()), np.asarray(hits[ROW].combine_chunks())
             for number in np.unique(numbers):
                 result.setdefault(work.candidates[number]["path"], []).append(places[numbers == number])

@@ -93,7 +93,9 @@ class LocalEngine:
         most = max(1, -(-rows // max(1, work.into)))
         try:
             with _named_errors(work.target):
-                batches = (each for add in work.files for part in living_rows(add, work.target) for each in part.to_batches())
+                batches = (
+                    each for add in work.files for part in living_rows(add, work.target) for each in part.to_batches()
+                )
                 adds = written.keep(write_rows(batches, work.target, rows_a_file=most))
         except BaseException:
             written.remove()

@@ -1,6 +1,6 @@
 """Key rows that do not fit into memory, on the disk by buckets of keys: rows with one key are in one bucket.
 
-    rows ─▶ key_bucket ─▶ one Arrow stream a bucket, in the order in which rows came ─▶ read a bucket at a time
+rows ─▶ key_bucket ─▶ one Arrow stream a bucket, in the order in which rows came ─▶ read a bucket at a time
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rows of data files that no deletion vector deletes; those of given numbers, or all but those.
 
-    add action + rows that go ─▶ living_rows ─▶ a file without them (tables without deletion vectors, compaction)
-                            └──▶ chosen_rows ─▶ what they were (change data feed)
+add action + rows that go ─▶ living_rows ─▶ a file without them (tables without deletion vectors, compaction)
+                        └──▶ chosen_rows ─▶ what they were (change data feed)
 """
 
 from __future__ import annotations
