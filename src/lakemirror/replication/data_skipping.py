@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Iterable, Sequence
 
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.schema import Column, is_widened
+from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.replication.batch import Batch, Range
 
 MOST_FILES = 500
@@ -33,14 +33,7 @@ def touched_files(snapshot: Snapshot, before: Sequence[Column], batch: Batch) ->
     plain = all("%" not in add["path"] and ":" not in add["path"] and not add["path"].startswith("/") for add in adds)
     if not plain or len(names) != len(adds) or len(adds) > MOST_FILES:
         return None
-    return names if all(_counted(add) for add in adds) else None
-
-
-def _counted(add: Action) -> bool:
-    try:
-        return isinstance(json.loads(add.get("stats") or "{}").get("numRecords"), int)
-    except (ValueError, AttributeError):
-        return False
+    return names if all(record_count(add) is not None for add in adds) else None
 
 
 def known_bounds(before: Sequence[Column], batch: Batch) -> Iterable[Range]:
@@ -51,15 +44,12 @@ def known_bounds(before: Sequence[Column], batch: Batch) -> Iterable[Range]:
 
 def may_hold(add: Action, before: Sequence[Column], all_bounds: Iterable[Range]) -> bool:
     """False where the file's statistics say that no key of the batch is in it."""
-    try:
-        stats = json.loads(add.get("stats") or "{}")
-    except ValueError:
-        return True
+    stats = parse_statistics(add)
+    lows, highs, counts = (stats.get(field) or {} for field in ("minValues", "maxValues", "nullCount"))
     names = {column.name.lower(): column.name for column in before}
     for bounds in all_bounds:
         name = names[bounds.column.lower()]
-        low, high = stats.get("minValues", {}).get(name), stats.get("maxValues", {}).get(name)
-        nulls = stats.get("nullCount", {}).get(name, 1)
+        low, high, nulls = lows.get(name), highs.get(name), counts.get(name, 1)
         if bounds.nulls and nulls:
             continue
         if low is None or high is None:

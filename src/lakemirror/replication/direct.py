@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import Column
-from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar, unusual
+from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar
 from lakemirror.engines.kernels.look_up import codes, whole_numbers
 from lakemirror.engines.kernels.write import ROWS_A_FILE, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
@@ -45,6 +45,13 @@ _AT_ONCE = 4  # files that are read or written at the same time
 _ROWS_AT_ONCE = 64 * 1024
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
+_RULES = (
+    '"nullable":false',
+    "delta.invariants",
+    "delta.generationExpression",
+    "delta.identity.",
+    "__CHAR_VARCHAR_TYPE_STRING",
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,19 @@ def against(batch: Batch, metadata: Mapping[str, Any], key_columns: Sequence[str
             if found.name != ROW_MARKER and not _convertible(found, exact.get(found.name)):
                 return f"{item.file.entry.path}: column {found.name!r} has to be converted by Spark"
     return unusual(metadata)
+
+
+def unusual(metadata: Mapping[str, Any]) -> str | None:
+    """What of a table's `metaData` asks more of a data file than its columns by their names, None for nothing."""
+    if metadata["configuration"].get("delta.columnMapping.mode", "none") != "none":
+        return "the table maps its columns"
+    if any(key.startswith("delta.constraints.") for key in metadata["configuration"]):
+        return "the table has constraints"
+    if metadata.get("partitionColumns"):
+        return "the table is partitioned"
+    if any(mark in metadata["schemaString"].replace(" ", "") for mark in _RULES):
+        return "the table has rules for its columns"
+    return None
 
 
 def fold(batch: Batch, key_columns: Sequence[str], default_marker: int, path_of: Callable[[str], str]) -> Folded | None:

@@ -9,32 +9,36 @@ the whole of exactly-once here (`docs/decisions/024-commits-without-a-jvm.md`).
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from lakemirror import failpoints
-from lakemirror.delta.commit import put_commit, removed
-from lakemirror.delta.deletion_vectors import bitmap, read_vector, write_vectors
+from lakemirror.delta.commit import put_commit
+from lakemirror.delta.data_files import data_file
 from lakemirror.delta.delta_at_work import without_delta
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta.log import Action, Snapshot, read_snapshot
+from lakemirror.delta.protocol import protocol_of
+from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.schema import Column, from_delta, is_widened
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels import look_up as key_lookup
-from lakemirror.engines.kernels.add_files import adopt, adoptable, unusual
+from lakemirror.engines.kernels.add_files import add_file, large_enough, unsupported_reason
+from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
 from lakemirror.replication import direct, table_commit
 from lakemirror.replication.apply_work import Applied, Limits, Work
-from lakemirror.replication.batch import Batch
+from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.data_skipping import touched_files
+from lakemirror.replication.direct import unusual
 from lakemirror.replication.position import current_position
 
+_AT_ONCE = 4  # files that are read at the same time
 _VECTORS = "deletionVectors"
 _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {
     "identityColumns", _VECTORS, "vacuumProtocolCheck",
@@ -128,9 +132,9 @@ class DirectTable:
         """The actions of the batch's net effect, its files written; None where Spark has to do it."""
         if not batch.rows:
             return []
-        if adoptable(batch, metadata) is None:
-            adds = adopt(batch, self._path, path_of, trust_footers=self._trust_footers)
-            return [{"add": add} for add in adds]
+        added = self._added_files(batch, metadata, path_of)
+        if added is not None:
+            return [{"add": add} for add in added]
         if direct.against(batch, metadata, work.key_columns) is not None:
             return None
         default = UPSERT if work.upsert_by_default else INSERT
@@ -144,10 +148,47 @@ class DirectTable:
             if files is None or found is None:
                 return None
             try:
-                actions = delete_rows(Path(self._path), {name: files[name] for name in found}, found)
+                actions = delete_rows(self._path, {name: files[name] for name in found}, found)
             except (OSError, ValueError, KeyError):
                 return None
         return actions + [{"add": add} for add in direct.write(self._path, batch.columns, folded.survivors)]
+
+    def _added_files(
+        self, batch: Batch, metadata: Mapping[str, Any], path_of: Callable[[str], str]
+    ) -> list[Action] | None:
+        """The files of the batch as data files, None where one of them has to be written again."""
+        sizes = [item.file.entry.size for item in batch.files]
+        if not batch.append_only or unusual(metadata) is not None or not large_enough(sizes):
+            return None
+        target = Target(self._path, tuple(TargetColumn(each.name, each.name, each.type) for each in batch.columns))
+        units = [(unit_of(item, path_of), item.file.footer) for item in batch.files]
+        trust = self._trust_footers
+        if any(unsupported_reason(unit, target, footer, trust_footer=trust) for unit, footer in units):
+            return None
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            begun = [pool.submit(add_file, unit, target, footer, trust_footer=trust) for unit, footer in units]
+        failure = next((each.exception() for each in begun if each.exception() is not None), None)
+        found = [each.result() for each in begun if each.exception() is None]
+        adds = [each for each in found if isinstance(each, dict)]
+        if len(adds) == len(units):
+            return adds
+        for add in adds:
+            data_file(self._path, add["path"]).unlink(missing_ok=True)
+        if failure is not None:
+            raise failure
+        bad = next((each for each in found if isinstance(each, BadRow)), None)
+        if bad is not None:
+            raise TableError(bad.code, bad.message, file=bad.file)
+        return None
+
+
+def unit_of(item: BatchFile, path_of: Callable[[str], str]) -> ChangeUnit:
+    """A change file of a batch as the kernels take it."""
+    file = item.file
+    return ChangeUnit(
+        path_of(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
+        file.constants,
+    )  # fmt: skip
 
 
 def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | None:
@@ -176,41 +217,6 @@ def against(metadata: Mapping[str, Any], snapshot: Snapshot | None) -> str | Non
     return unusual(metadata)
 
 
-def protocol_of(metadata: Mapping[str, Any]) -> Protocol:
-    """The protocol of a new table, as Delta gives it."""
-    if metadata["configuration"].get("delta.enableDeletionVectors", "").lower() == "true":
-        return Protocol(3, 7, frozenset({_VECTORS}), frozenset({_VECTORS, "appendOnly", "invariants"}))
-    return Protocol(1, 2)
-
-
-def delete_rows(table: Path, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
-    """The actions that delete rows, given by their numbers, of these files (`add` actions): each is removed and added
-    again with a vector that holds its old one, or only removed where no row is left. Writes the vectors.
-
-    ValueError where an old vector cannot be read here.
-    """
-    changed = []
-    for name, numbers in rows.items():
-        add = files[name]
-        gone = bitmap(numbers)
-        old = add.get("deletionVector")
-        if old:
-            gone |= read_vector(table, old)
-        if len(gone) > (old["cardinality"] if old else 0):
-            changed.append((add, gone))
-    left = [(add, gone) for add, gone in changed if len(gone) < json.loads(add["stats"])["numRecords"]]
-    vectors = iter(write_vectors(table, [gone for _, gone in left]) if left else ())
-    now = int(time.time() * 1000)
-    kept = {id(add) for add, _ in left}
-    actions: list[Action] = []
-    for add, _ in changed:
-        actions.append({"remove": removed(add, now, data_change=True)})
-        if id(add) in kept:
-            stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False}, separators=(",", ":"))
-            actions.append({"add": {**add, "dataChange": True, "stats": stats, "deletionVector": next(vectors)}})
-    return actions
-
-
 def _info(snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence[Action], now: int) -> dict[str, Any]:
     """The commit's entry in the table's history."""
     added = [action["add"] for action in rows if "add" in action]
@@ -218,7 +224,7 @@ def _info(snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence
         "numFiles": len(added),
         "numRemovedFiles": len(rows) - len(added),
         "numOutputBytes": sum(add["size"] for add in added if not add.get("deletionVector")),
-        "numOutputRows": sum(json.loads(add["stats"])["numRecords"] for add in added if not add.get("deletionVector")),
+        "numOutputRows": sum(record_count(add) or 0 for add in added if not add.get("deletionVector")),
     }
     append = batch.append_only and snapshot is not None
     return {
