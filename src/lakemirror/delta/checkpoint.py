@@ -120,6 +120,8 @@ def clean_up_log(snapshot: Snapshot) -> int:
     configuration, log = snapshot.metadata.configuration, snapshot.log
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return 0
+    if int(configuration.get("delta.requireCheckpointProtectionBeforeVersion") or 0) > 0:
+        return 0  # feature checkpointProtection: who cleans has to know every protocol that was ever there
     horizon = time.time() - interval_ms(configuration.get("delta.logRetentionDuration", ""), 30 * _DAY) / 1000
     expired = [
         checkpoint.version

@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from lakemirror import failpoints
 from lakemirror.delta.checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
+from lakemirror.delta.commit_duties import with_duties
 from lakemirror.delta.commit_file import is_still, lines, next_checksum, put_whole
 from lakemirror.delta.delta_at_work import without_delta
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit, read_snapshot
@@ -28,6 +30,7 @@ from lakemirror.errors import LakemirrorError
 log = logging.getLogger("lakemirror")
 
 _CLEAN_UP_EVERY = 100  # commits
+_KEPT = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 
 
@@ -42,6 +45,7 @@ def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action])
     LakemirrorError `concurrent-commit` where another commit is at that version, or the table has left its place.
     """
     version = snapshot.version + 1 if snapshot else 0
+    actions = with_duties(actions, snapshot, _info_of(snapshot), int(time.time() * 1000))
     folder = Path(table) / "_delta_log"
     if snapshot is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +85,7 @@ def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action])
 
 def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
     """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
-    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    kept = {key: add[key] for key in _KEPT if key in add}
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
@@ -105,15 +109,23 @@ def _write_checksum(folder: Path, snapshot: Snapshot | None, version: int, actio
 
 
 def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
-    info = snapshot.commit_infos.get(snapshot.version)
-    if info is None:
-        commit = read_commit(snapshot.log.commits[snapshot.version])
-        info = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
+    info = _info_of(snapshot)
     return (
         checksum.get("txnId") == info.get("txnId")
         and checksum["metadata"] == snapshot.metadata.value
         and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
     )
+
+
+def _info_of(snapshot: Snapshot | None) -> Mapping[str, Any]:
+    """The `commitInfo` of the snapshot's version; empty where its commit has none, or is gone."""
+    if snapshot is None:
+        return {}
+    info = snapshot.commit_infos.get(snapshot.version)
+    if info is not None or snapshot.version not in snapshot.log.commits:
+        return info or {}
+    commit = read_commit(snapshot.log.commits[snapshot.version])
+    return next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
 
 
 def _write_checkpoint(table: str, version: int) -> None:

@@ -76,6 +76,8 @@ def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[
             domains[domain["domain"]] = domain
         elif "commitInfo" in action:
             value["txnId"] = action["commitInfo"]["txnId"]
+            if (moment := action["commitInfo"].get("inCommitTimestamp")) is not None:
+                value["inCommitTimestampOpt"] = moment
         for kind, key in (("metaData", "metadata"), ("protocol", "protocol")):
             if kind in action:
                 value[key] = action[kind]

@@ -26,6 +26,7 @@ from lakemirror.delta.commit import Overwritten, put_commit, removed
 from lakemirror.delta.deletion_vectors import read_vector
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import Column, from_delta
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import arrow_type, legacy_calendar
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.errors import LakemirrorError
@@ -157,7 +158,7 @@ def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room
                 raise _NoRoom
             batches.append(batch)
         rows = pa.Table.from_batches(batches, file.schema_arrow)
-    if rows.num_rows != json.loads(add["stats"])["numRecords"]:
+    if rows.num_rows != record_count(add):
         raise ValueError(f"{add['path']} has another number of rows than the log says")
     if vector := add.get("deletionVector"):
         living = read_vector(table, vector).flip(0, rows.num_rows)

@@ -7,10 +7,10 @@ at rest             ─▶ `at_rest`: small files; all vectors now and then ─�
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 from lakemirror.delta.log import Action
+from lakemirror.delta.statistics import record_count
 
 AT_LEAST = 16
 """Small files that are worth a commit in a table's turn."""
@@ -79,11 +79,11 @@ def optimize_helps(adds: Collection[Action]) -> bool:
 def deleted_share(add: Action) -> float:
     """The share of a file's rows that its vector deletes."""
     vector = add.get("deletionVector")
-    return vector["cardinality"] / max(1, json.loads(add["stats"])["numRecords"]) if vector else 0.0
+    return vector["cardinality"] / max(1, record_count(add) or 0) if vector else 0.0
 
 
 def _share_of(adds: Collection[Action]) -> float:
-    rows = sum(int(json.loads(add["stats"])["numRecords"]) for add in adds)
+    rows = sum(record_count(add) or 0 for add in adds)
     return sum(int(add["deletionVector"]["cardinality"]) for add in adds) / max(1, rows)
 
 
@@ -93,10 +93,7 @@ def _plain(add: Action) -> bool:
 
 
 def _is_counted(add: Action) -> bool:
-    try:
-        return isinstance(json.loads(add["stats"])["numRecords"], int)
-    except (KeyError, TypeError, ValueError):
-        return False
+    return record_count(add) is not None
 
 
 def _piece(adds: Sequence[Action]) -> list[Action]:

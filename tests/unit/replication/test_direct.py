@@ -215,7 +215,7 @@ def test_two_marker_columns_and_rows_that_fill_the_memory(tmp_path: Path, monkey
 
 
 def test_many_rows_are_written_as_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "_ROWS_A_FILE", 4)
+    monkeypatch.setattr(direct, "ROWS_A_FILE", 4)
     rows, columns = pa.table({"id": list(range(10))}), (Column("id", "bigint"),)
     adds = direct.write(str(tmp_path), columns, rows)
     assert [json.loads(add["stats"])["numRecords"] for add in adds] == [4, 4, 2]
