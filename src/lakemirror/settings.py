@@ -54,6 +54,11 @@ class Settings:
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
     )
+    durability: str = _setting(
+        "power",
+        "What an apply survives: power: a power cut, files are synced before the commit; process: a killed process.",
+        ("power", "process"),
+    )
     # the engine
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     batch_files: int = _setting(1000, "How many change files one apply may fold at most.")

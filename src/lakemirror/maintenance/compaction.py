@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import Overwritten, put_commit, removed
+from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.deletion_vectors import read_vector
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import Column, from_delta
@@ -95,8 +95,8 @@ def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, 
         left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
         is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
         failpoints.reach("merge.before-commit")
-        if put_commit(table, snapshot, _actions(snapshot, files, adds, txn, auto=not is_last)) is not None:
-            return len(files)
+        commit(table, snapshot, _actions(snapshot, files, adds, txn, auto=not is_last))
+        return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
         if (

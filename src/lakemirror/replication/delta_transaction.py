@@ -21,7 +21,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from lakemirror.delta.checkpoint import CHECKPOINT_EVERY, write_checkpoint
+from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.replication.deletion_vectors import mark_deleted
@@ -133,7 +133,7 @@ class DeltaTransaction:
             self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq(), operation
         )
         interval = int(self.metadata.get("configuration", {}).get("delta.checkpointInterval", "10"))
-        if committed and committed % CHECKPOINT_EVERY == 0 and committed % interval:
+        if committed and committed % 10 == 0 and committed % interval:
             self._write_checkpoint(committed)
         return committed
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import put_commit, removed
+from lakemirror.delta.commit import commit, removed
+from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.deletion_vectors import bitmap, read_vector, write_vectors
-from lakemirror.delta.delta_at_work import without_delta
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.delta.schema import Column, from_delta, is_widened
 from lakemirror.engines.kernels import look_up as key_lookup
@@ -34,6 +33,7 @@ from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import Batch
 from lakemirror.replication.data_skipping import touched_files
 from lakemirror.replication.position import current_position
+from lakemirror.storage.durable import POWER
 
 _VECTORS = "deletionVectors"
 _KNOWN = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"} | {
@@ -53,9 +53,10 @@ Outcome = tuple[Applied | None, TableError | None]
 class DirectTable:
     """One Delta table that mirrors one table folder, in a local folder."""
 
-    def __init__(self, path: str, *, trust_footers: bool = False) -> None:
-        """`trust_footers`: files that become data files as they are are not read."""
+    def __init__(self, path: str, *, trust_footers: bool = False, durability: str = POWER) -> None:
+        """`trust_footers`: files that become data files as they are are not read. `durability`: of the commit."""
         self._path = path
+        self._durability = durability
         self._trust_footers = trust_footers
 
     def apply(
@@ -72,9 +73,6 @@ class DirectTable:
         """
         if work.replaces:
             return None
-        with without_delta(self._path) as alone:
-            if not alone:
-                return None
         snapshot = read_snapshot(self._path)
         transactions = snapshot.transactions if snapshot else {}
         found = current_position({app: txn.version for app, txn in transactions.items()})
@@ -110,9 +108,7 @@ class DirectTable:
         manifest = table_commit.manifest(work, batch, detection)
         info = _info(snapshot, batch, manifest.to_json(), rows, now)
         failpoints.reach("apply.before-commit")
-        version = put_commit(self._path, snapshot, [{"commitInfo": info}, *state, *rows])
-        if version is None:
-            return None
+        version = commit(self._path, snapshot, [{"commitInfo": info}, *state, *rows], durability=self._durability)
         failpoints.reach("apply.after-commit")
         return Applied(batch, position, manifest, version), error
 
@@ -221,15 +217,12 @@ def _info(snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence
         "numOutputRows": sum(json.loads(add["stats"])["numRecords"] for add in added if not add.get("deletionVector")),
     }
     append = batch.append_only and snapshot is not None
-    return {
-        "timestamp": now,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append" if append else "Overwrite"},
-        **({"readVersion": snapshot.version} if snapshot else {}),
-        "isolationLevel": "Serializable",
-        "isBlindAppend": append,
-        "operationMetrics": {name: str(value) for name, value in metrics.items()},
-        "userMetadata": manifest,
-        "engineInfo": "lakemirror",
-        "txnId": str(uuid.uuid4()),
-    }
+    return commit_info(
+        snapshot,
+        "WRITE",
+        {"mode": "Append" if append else "Overwrite"},
+        metrics=metrics,
+        blind_append=append,
+        user_metadata=manifest,
+        now=now,
+    )

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
+from lakemirror.delta.commit import make_durable
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
@@ -42,6 +43,7 @@ from lakemirror.replication.table_log import TableLog, read_sequences, read_tabl
 from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
+from lakemirror.storage.durable import POWER
 
 if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than most looks
     from pyspark.sql import SparkSession
@@ -66,6 +68,7 @@ class Replicator:
         self._staging = Staging(storage)
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
+        self._synced: Position | None = None  # of the last apply that this process made durable
 
     def inspect(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> TablePlan:
         """What there is to do. With `mark` the folder gets its identity marker where it has none.
@@ -140,7 +143,9 @@ class Replicator:
             while files:
                 try:
                     given = (found.work, files, self._storage.uri, limits, trust)
-                    outcome = DirectTable(table, trust_footers=self._settings.trust_footers).apply(*given)
+                    outcome = DirectTable(
+                        table, trust_footers=self._settings.trust_footers, durability=self._settings.durability
+                    ).apply(*given)
                     if outcome is None:
                         from lakemirror.replication.mirrored_table import MirroredTable
 
@@ -164,6 +169,8 @@ class Replicator:
                         files = files[: len(files) // 2]
                         continue
                     raise _unknown(failure, files[0]) from failure
+                if applied is not None:
+                    self._synced = applied.position
                 if applied is not None and self._merged_at is None:
                     self._merged_at = max(0, applied.version - 1)
                 return applied, bad or error
@@ -214,8 +221,15 @@ class Replicator:
         return place is not None
 
     def retire(self, found: TablePlan) -> int:
-        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
+        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass.
+
+        The commits that applied them are on the disk before (contract section 9), also those of another process.
+        """
         try:
+            position = found.table_log.position if found.table_log else None
+            if self._settings.durability == POWER and position != self._synced:
+                make_durable(self._storage.uri(self.target))
+                self._synced = position
             failpoints.reach("retire.before-move")
             return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
         except (OSError, LakemirrorError) as error:
