@@ -29,7 +29,7 @@ from lakemirror.delta.log import Action
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import statistics_of
 from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar, unusual
-from lakemirror.engines.kernels.look_up import codes, whole_numbers
+from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -112,7 +112,7 @@ def _folded(
     if append_only or not keys:
         return None
     rows = rows.combine_chunks()
-    key = np.asarray(codes(rows.select(keys)))
+    key = key_codes(comparable(rows.select(keys)))
     last = np.full(key.max() + 1, -1)  # the place of each key's last change; of one that is only inserted, none
     np.maximum.at(last, key[changes], changes)
     kept = (np.arange(rows.num_rows) >= last[key]) & (marker != DELETE)
