@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import _Tally, statistics, statistics_told
+from lakemirror.delta.statistics import Tally, statistics, statistics_told
 from lakemirror.engines.kernels.add_files import adopt, adoptable
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -140,7 +140,7 @@ def test_a_footer_that_says_what_is_not_so(tmp_path: Path, told: dict[str, Any])
 
 @pytest.mark.parametrize("values", [[None, None], [1, None]])
 def test_a_footer_that_counts_too_few_nulls(values: list[int | None]) -> None:
-    tally = _Tally([Column("n", "bigint")])
+    tally = Tally([Column("n", "bigint")])
     tally.add(pa.record_batch({"n": pa.array(values, pa.int64())}))
     for nulls in (0, values.count(None)):
         told = SimpleNamespace(has_min_max=False, has_null_count=True, null_count=nulls)

@@ -265,17 +265,17 @@ def test_a_vector_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_was_written_before_an_error_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, true = many(tmp_path), direct.statistics_of
+    table, true = many(tmp_path), direct.write_rows
     before = set(table.glob("*.parquet"))
     calls: list[int] = []
 
-    def third(*given: Any) -> Any:
+    def third(*given: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise OSError("the disk is full")
-        return true(*given)
+        return true(*given, **named)
 
-    monkeypatch.setattr(direct, "statistics_of", third)
+    monkeypatch.setattr(direct, "write_rows", third)
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
     assert merge_at_rest(str(table), all_vectors=True) is None
     assert len(calls) >= 3 and set(table.glob("*.parquet")) == before
