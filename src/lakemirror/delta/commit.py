@@ -32,6 +32,8 @@ from lakemirror.storage.durable import POWER, is_same, put_new, storage_errors, 
 
 log = logging.getLogger("lakemirror")
 
+_OLD = 3600.0  # seconds
+
 
 class Overwritten(LakemirrorError):
     """`concurrent-commit`: a commit was ours until another engine put its own over it. Somebody may have read it."""
@@ -158,8 +160,10 @@ def _put(
                 folder.mkdir(parents=True, exist_ok=True)
             elif not (folder / f"{snapshot.version:020}.json").exists():
                 raise LakemirrorError("concurrent-commit", f"{root} is another table than it was")
+        written = written_files(root, actions)
+        _claim(root, written)
         if durable:
-            sync_files(written_files(root, actions), root)
+            sync_files(written, root)
             if snapshot is None:
                 sync_each(list(root.parents)[:3])
         ours = put_new(path, lines(actions), durable=durable)
@@ -168,6 +172,17 @@ def _put(
     if ours is None:
         raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
     return ours
+
+
+def _claim(root: Path, files: Iterable[Path]) -> None:
+    """Makes sure that the files are still there, and gives old ones a new time: a vacuum removes files that no commit
+    names once they are a day old. FileNotFoundError, `storage-unavailable`.
+    """
+    with storage_errors(root):
+        before = time.time() - _OLD
+        for path in files:
+            if path.stat().st_mtime < before:
+                os.utime(path)
 
 
 def _may_be_ours(path: Path, actions: Sequence[Action]) -> bool:

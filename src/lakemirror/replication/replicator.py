@@ -183,7 +183,7 @@ class Replicator:
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._storage.uri(self.target))
+        merged = small_files.merge_small_files(self._storage.uri(self.target), durability=self._settings.durability)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def made_anew(self, spark: SparkSession) -> None:

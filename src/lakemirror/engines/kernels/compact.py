@@ -1,13 +1,12 @@
 """The living rows of data files, written as fewer files: compaction. Nothing is committed here.
 
-    add actions ─▶ living rows, file by file ─▶ sorted by key, where they fit into memory ─▶ `into` files
-                                             └▶ else in the files' order, file after file
+add actions ─▶ living rows, file by file ─▶ sorted by key, where they fit into memory ─▶ `into` files
+                                         └▶ else in the files' order, file after file
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from pyroaring import BitMap64
 
 from lakemirror.delta.commit import named_files
 from lakemirror.delta.deletion_vectors import read_vector
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, rows_of
 from lakemirror.engines.kernels.write import write_rows
@@ -68,7 +68,7 @@ def living_rows(work: RewriteWork, is_cancelled: Callable[[], bool] = lambda: Fa
         with opened(file) as parquet:
             if legacy_calendar(parquet.metadata):
                 raise ValueError(f"{add['path']} counts days by the legacy calendar")
-            if parquet.metadata.num_rows != json.loads(add["stats"])["numRecords"]:
+            if parquet.metadata.num_rows != record_count(add):
                 raise ValueError(f"{add['path']} has another number of rows than the log says")
             first = 0
             for index in range(parquet.num_row_groups):
