@@ -136,7 +136,9 @@ class MirroredDatabase:
         stop = stop or threading.Event()
         start_spark = partial(self._start_spark, long_lived=True)
         scheduler = Scheduler(self.storage, self.settings, start_spark, observer, self._given, self.settings.poll)
-        maintenance = Maintenance(self.storage.uri, self.settings.retention_in_days)
+        maintenance = Maintenance(
+            self.storage.uri, self.settings.retention_in_days, durability=self.settings.durability
+        )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         at_work: Future[int] | None = None
@@ -244,7 +246,7 @@ class MirroredDatabase:
 def _maintain(maintenance: Maintenance, scheduler: Scheduler) -> None:
     """What is to be done while nothing arrives."""
     names = {target: name for name, target in scheduler.targets().items()}
-    maintenance.step(scheduler.need_spark, names, lambda target: scheduler.held_back(names[target]))
+    maintenance.step(names, lambda target: scheduler.held_back(names[target]))
 
 
 class _Collector:

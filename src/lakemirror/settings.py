@@ -60,6 +60,11 @@ class Settings:
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
     )
+    durability: str = _setting(
+        "power",
+        "What an apply survives: power: a power cut, files are synced before the commit; process: a killed process.",
+        ("power", "process"),
+    )
     # the engine
     engine: str = _setting(
         "auto",

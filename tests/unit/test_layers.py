@@ -47,9 +47,11 @@ def test_nothing_below_imports_what_stands_above(folder: str, forbidden: tuple[s
 
 def test_only_delta_commit_makes_a_version() -> None:
     users = {
-        path.relative_to(PACKAGE).as_posix() for path in MODULES if "lakemirror.delta.commit_file" in imports(path)
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if "lakemirror.storage.durable.put_new" in imports(path)
     }
-    assert users == {"delta/commit.py", "table_features/log_commit.py"}
+    assert users == {"delta/commit.py", "delta/checksum.py"}
 
 
 def test_no_module_says_nothing() -> None:

@@ -161,6 +161,11 @@ class Snapshot:
         """The `remove` actions that are still remembered."""
         return self._replayed("remove", "add")
 
+    @property
+    def added_since_checkpoint(self) -> set[FileKey]:
+        """The files that the commits after the checkpoint add, whether they are still there or not."""
+        return {file_key(action["add"]) for _, actions in self._tail for action in actions if "add" in action}
+
     def _replayed(self, kind: str, opposite: str) -> dict[FileKey, Action]:
         """The file actions of one kind. Of a checkpoint, which holds no file twice, the other kind is not even read:
         a table that is changed all the time has thousands of tombstones.

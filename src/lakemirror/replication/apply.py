@@ -11,14 +11,14 @@ import json
 import logging
 import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import Overwritten, put_commit, removed
+from lakemirror.delta.commit import commit, removed
+from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.log import Action
 from lakemirror.delta.row_deletes import delete_rows
@@ -32,6 +32,7 @@ from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
+from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
@@ -45,11 +46,13 @@ def apply(
     *,
     path_of: Callable[[str], str],
     trust_footers: bool = False,
+    durability: str = POWER,
 ) -> Applied | BadRow | NotAdded:
     """Makes the plan's commit; or what is wrong with a change file, then nothing was done.
 
     `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. LakemirrorError: `concurrent-commit` where another commit was faster, and what engines raise.
+    is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit was faster, and what
+    engines raise.
     """
     failpoints.reach("apply.before-write")
     if plan.snapshot is None:
@@ -58,23 +61,17 @@ def apply(
     if isinstance(written, BadRow | NotAdded):
         return written
     rows, files = written
-    txn = str(uuid.uuid4())
     try:
         position = table_commit.new_position(plan.start, plan.batch)
         detection = table_commit.recorded(plan.start, plan.batch, path)
         manifest = table_commit.manifest(plan.start, plan.batch, detection)
         actions = [*_state(plan, detection), *rows]
-        info = _info(plan, manifest.to_json(), rows, txn)
+        info = _info(plan, manifest.to_json(), rows)
         failpoints.reach("apply.before-commit")
-        version = put_commit(path, plan.snapshot, [{"commitInfo": info}, *actions])
-        if version is None:
-            raise LakemirrorError("storage-unavailable", f"{path}: the file system cannot create a file atomically")
-    except BaseException as error:
-        if not isinstance(error, Overwritten) and _is_nobodys(path, plan.version, txn):
-            for each in files:
-                with contextlib.suppress(OSError):
-                    each.unlink(missing_ok=True)
+    except BaseException:
+        _remove(files)
         raise
+    version = commit(path, plan.snapshot, [{"commitInfo": info}, *actions], durability=durability)
     failpoints.reach("apply.after-commit")
     return Applied(plan.batch, position, manifest, version, plan.choice)
 
@@ -103,9 +100,7 @@ def _written(
         counted = {name: _with_count(candidates[name], target) for name in deleted}
         actions += delete_rows(path, counted, deleted)
     except ValueError as error:
-        for each in files:
-            with contextlib.suppress(OSError):
-                each.unlink(missing_ok=True)
+        _remove(files)
         raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
@@ -132,9 +127,7 @@ def _as_they_are(
     adds = [each for each in found if isinstance(each, dict)]
     if len(adds) == len(begun):
         return RowResult(adds=tuple(adds))
-    for each in adds:
-        with contextlib.suppress(OSError):
-            data_file(target.path, each["path"]).unlink(missing_ok=True)
+    _remove([data_file(target.path, each["path"]) for each in adds])
     failure = next((each.exception() for each in begun if each.exception() is not None), None)
     if failure is not None:
         raise failure
@@ -152,7 +145,7 @@ def _state(plan: ApplyPlan, detection: Detection) -> list[Action]:
     ]
 
 
-def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action], txn: str) -> dict[str, Any]:
+def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, Any]:
     """The commit's entry in the table's history."""
     added = [action["add"] for action in rows if "add" in action and not action["add"].get("deletionVector")]
     metrics = {
@@ -163,27 +156,20 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action], txn: str) -> d
     }
     exists = plan.snapshot is not None and not plan.start.replaces
     append = plan.batch.append_only and exists
-    return {
-        "timestamp": int(time.time() * 1000),
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append" if append else "Overwrite"},
-        **({"readVersion": plan.snapshot.version} if plan.snapshot else {}),
-        "isolationLevel": "Serializable",
-        "isBlindAppend": append,
-        "operationMetrics": {name: str(value) for name, value in metrics.items()},
-        "userMetadata": manifest,
-        "engineInfo": "lakemirror",
-        "txnId": txn,
-    }
+    return commit_info(
+        plan.snapshot,
+        "WRITE",
+        {"mode": "Append" if append else "Overwrite"},
+        metrics=metrics,
+        blind_append=append,
+        user_metadata=manifest,
+    )
 
 
-def _is_nobodys(path: str, version: int, txn: str) -> bool:
-    """True where that version is certainly not our commit: nothing refers to what was written."""
-    commit = Path(path) / f"_delta_log/{version:020}.json"
-    try:
-        return not commit.exists() or txn not in commit.read_text()
-    except (OSError, ValueError):
-        return False
+def _remove(files: Sequence[Path]) -> None:
+    for path in files:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 __all__ = ["apply"]

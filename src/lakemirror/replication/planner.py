@@ -14,6 +14,7 @@ from lakemirror.delta.schema import from_delta
 from lakemirror.engines.engine import LOCAL, Choice, Preference, choose
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
+from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
@@ -57,7 +58,7 @@ def plan(
         assert error is not None
         return error
     metadata = table_commit.metadata(before, start, batch, start.detection)
-    target = table_commit.target_of(metadata, start.key_columns, path)
+    target = target_of(path, metadata, start.key_columns)
     units = tuple(unit for item in batch.files for unit in units_of(item, path_of))
     exists = snapshot is not None and not start.replaces
     mixed = bool(batch.rows) and not batch.append_only and bool(start.key_columns)

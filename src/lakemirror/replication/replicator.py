@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
+from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.add_files import NotAdded
@@ -47,6 +48,7 @@ from lakemirror.replication.table_log import TableLog, read_sequences, read_tabl
 from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
+from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
@@ -80,6 +82,7 @@ class Replicator:
         self._staging = Staging(storage)
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
+        self._synced: Position | None = None  # of the last apply that this process made durable
 
     @property
     def _table(self) -> str:
@@ -156,8 +159,16 @@ class Replicator:
                     return None, planned
                 log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
                 trust = self._settings.trust_footers
-                done = apply(planned, self._table, engine, path_of=self._storage.uri, trust_footers=trust)
+                done = apply(
+                    planned,
+                    self._table,
+                    engine,
+                    path_of=self._storage.uri,
+                    trust_footers=trust,
+                    durability=self._settings.durability,
+                )
                 if isinstance(done, Applied):
+                    self._synced = done.position
                     if self._merged_at is None:
                         self._merged_at = max(0, done.version - 1)
                     return done, planned.error or error or found.pending.error
@@ -198,7 +209,7 @@ class Replicator:
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._table)
+        merged = small_files.merge_small_files(self._table, durability=self._settings.durability)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
@@ -230,8 +241,15 @@ class Replicator:
         return place is not None
 
     def retire(self, found: TablePlan) -> int:
-        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
+        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass.
+
+        The commits that applied them are on the disk before (contract section 9), also those of another process.
+        """
         try:
+            position = found.table_log.position if found.table_log else None
+            if self._settings.durability == POWER and position != self._synced:
+                make_durable(self._storage.uri(self.target))
+                self._synced = position
             failpoints.reach("retire.before-move")
             return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
         except (OSError, LakemirrorError) as error:

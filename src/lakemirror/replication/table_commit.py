@@ -13,15 +13,12 @@ from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.protocol import (
     FEED,
     MAPPING,
-    VECTORS,
     WIDENING,
     append_only_property,
     protocol_of,
     unsupported_reason,
 )
 from lakemirror.delta.schema import (
-    MAPPING_ID,
-    PHYSICAL_NAME,
     Column,
     from_delta,
     is_widened,
@@ -29,7 +26,6 @@ from lakemirror.delta.schema import (
     to_delta,
     with_mapping,
 )
-from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import LAST_UPDATE
@@ -152,29 +148,6 @@ def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> lis
     if snapshot is None or dict(snapshot.metadata.value) != dict(metadata):
         actions.append({"metaData": dict(metadata)})
     return actions
-
-
-def target_of(metadata: Mapping[str, Any], key_columns: Sequence[str], path: str) -> Target:
-    """The table with this `metaData` in the folder `path`, as the kernels take it. Key columns that the table lacks
-    are left out."""
-    configuration = metadata.get("configuration") or {}
-    mapped = configuration.get(MAPPING, "none") != "none"
-    columns = []
-    for column, each in zip(
-        from_delta(metadata["schemaString"]), json.loads(metadata["schemaString"])["fields"], strict=True
-    ):
-        known = each["metadata"] if mapped else {}
-        physical, number = known.get(PHYSICAL_NAME, column.name), known.get(MAPPING_ID)
-        columns.append(TargetColumn(column.name, physical, column.type, number, each.get("nullable", True)))
-    names = {column.name.lower(): column.name for column in columns}
-    return Target(
-        path,
-        tuple(columns),
-        tuple(metadata.get("partitionColumns") or ()),
-        tuple(names[key.lower()] for key in key_columns if key.lower() in names),
-        vectors=configuration.get(VECTORS, "").lower() == "true",
-        feed=configuration.get(FEED, "").lower() == "true",
-    )
 
 
 def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, table: str, *, deletes: bool) -> None:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Metadata, Snapshot, read_commit
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import RESTING
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import PROTECTED
-from lakemirror.table_features.log_commit import ENGINE
 from lakemirror.table_features.protocol import features_of
 from lakemirror.table_features.usage import walk
 

@@ -22,7 +22,7 @@ from lakemirror import LakemirrorError, MirroredDatabase, failpoints
 from lakemirror.delta import commit as direct_commit
 from lakemirror.delta import log as delta_log
 from lakemirror.delta.checkpoint import clean_up_log
-from lakemirror.delta.commit_file import next_checksum
+from lakemirror.delta.checksum import next_checksum
 from lakemirror.delta.deletion_vectors import bitmap, read_vector, vector_path, write_vectors
 from lakemirror.delta.delta_at_work import delta_at_work, without_delta
 from lakemirror.delta.log import read_snapshot
