@@ -10,10 +10,14 @@ Everything else is None here, and those do it: with their conversions, and with 
 
 from __future__ import annotations
 
+import json
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.delta.data_files import data_file
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import Column
+from lakemirror.delta.statistics import statistics_of
 from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar, unusual
-from lakemirror.engines.kernels.look_up import codes, whole_numbers
-from lakemirror.engines.kernels.write import ROWS_A_FILE, write_rows
+from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, ROW_MARKER, UPDATE, UPSERT
@@ -43,6 +45,9 @@ MOST_BYTES = 512 << 20
 
 _AT_ONCE = 4  # files that are read or written at the same time
 _ROWS_AT_ONCE = 64 * 1024
+_ROWS_A_GROUP = 256 * 1024
+_ROWS_A_FILE = 4 * _ROWS_A_GROUP  # more are written as several, which are written, and read, at the same time
+_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # what tells Spark 3 that days before 1582 mean what they say
 _KEY_TYPES = ("smallint", "int", "bigint", "string", "date", "decimal")
 _MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
 
@@ -107,7 +112,7 @@ def _folded(
     if append_only or not keys:
         return None
     rows = rows.combine_chunks()
-    key = np.asarray(codes(rows.select(keys)))
+    key = key_codes(comparable(rows.select(keys)))
     last = np.full(key.max() + 1, -1)  # the place of each key's last change; of one that is only inserted, none
     np.maximum.at(last, key[changes], changes)
     kept = (np.arange(rows.num_rows) >= last[key]) & (marker != DELETE)
@@ -120,19 +125,33 @@ def write(table: str, columns: Sequence[Column], rows: pa.Table, *, files: int =
 
     `files`: how many; 0: as many as are written fast.
     """
-    files = files or -(-rows.num_rows // ROWS_A_FILE)
+    files = files or -(-rows.num_rows // _ROWS_A_FILE)
     size = -(-rows.num_rows // max(files, 1))
     parts = [rows.slice(begin, size) for begin in range(0, rows.num_rows, size or 1)]
-    target = Target(table, tuple(TargetColumn(column.name, column.name, column.type) for column in columns))
-    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        begun = [pool.submit(write_rows, part.to_batches(), target, rows_a_file=size) for part in parts]
-    failed = next((each.exception() for each in begun if each.exception() is not None), None)
-    adds = [add for each in begun if each.exception() is None for add in each.result()]
-    if failed is not None:
-        for add in adds:
-            data_file(table, add["path"]).unlink(missing_ok=True)
-        raise failed
-    return adds
+    paths = [Path(table) / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet" for _ in parts]
+    try:
+        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+            return list(pool.map(partial(_write_file, columns), paths, parts))
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _write_file(columns: Sequence[Column], path: Path, rows: pa.Table) -> Action:
+    stats = json.dumps(statistics_of(rows.to_batches(), columns))
+    with pq.ParquetWriter(path, rows.schema, compression="snappy", store_schema=False) as file:
+        file.write_table(rows, row_group_size=_ROWS_A_GROUP)
+        file.add_key_value_metadata(_CALENDAR)
+    found = path.stat()
+    return {
+        "path": path.name,
+        "partitionValues": {},
+        "size": found.st_size,
+        "modificationTime": int(found.st_mtime * 1000),
+        "dataChange": True,
+        "stats": stats,
+    }
 
 
 def _read(

@@ -24,8 +24,9 @@ from lakemirror.delta.deletion_vectors import bitmap, read_vector, write_vectors
 from lakemirror.delta.delta_at_work import without_delta
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.delta.schema import Column, from_delta, is_widened
-from lakemirror.engines.kernels import look_up as key_lookup
 from lakemirror.engines.kernels.add_files import adopt, adoptable, unusual
+from lakemirror.engines.kernels.look_up import Sought, find, read_footer, row_groups
+from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
@@ -140,7 +141,7 @@ class DirectTable:
         actions: list[Action] = []
         if snapshot is not None and folded.clears.num_rows:
             files = touched_files(snapshot, before, batch)
-            found = None if files is None else key_lookup.positions(self._path, files, folded.clears)
+            found = None if files is None else _positions(self._path, batch, files, folded.clears)
             if files is None or found is None:
                 return None
             try:
@@ -233,3 +234,19 @@ def _info(snapshot: Snapshot | None, batch: Batch, manifest: str, rows: Sequence
         "engineInfo": "lakemirror",
         "txnId": str(uuid.uuid4()),
     }
+
+
+def _positions(path: str, batch: Batch, files: Mapping[str, Action], keys: pa.Table) -> dict[str, pa.Array] | None:
+    columns = tuple(TargetColumn(column.name, column.name, column.type) for column in batch.columns)
+    target, sought = Target(path, columns, key_columns=tuple(keys.column_names)), Sought(keys)
+    found: dict[str, pa.Array] = {}
+    try:
+        for name, add in files.items():
+            footer, version = read_footer(add, target), (add.get("size"), add.get("modificationTime"))
+            groups = row_groups(add, target, sought, footer)
+            rows = [find(group, target, sought, version=version, footer=footer) for group in groups]
+            if any(len(each) for each in rows):
+                found[name] = pa.concat_arrays(rows)
+    except (pa.ArrowException, OSError, ValueError, LookupError):
+        return None
+    return found

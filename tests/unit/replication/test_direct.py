@@ -19,10 +19,9 @@ from tests.model import ModelTable, canonical
 
 from lakemirror.delta.log import Action
 from lakemirror.delta.schema import Column
-from lakemirror.engines.kernels.look_up import positions
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.replication import direct
+from lakemirror.replication import direct, direct_table
 from lakemirror.replication.batch import Batch, next_batch
 from lakemirror.replication.data_skipping import may_hold
 from lakemirror.storage import Entry
@@ -68,7 +67,7 @@ class Table:
         folded = direct.fold(batch, keys, 4 if upsert else 0, str)
         assert folded is not None
         held = {name: add for name, add in self.adds.items() if may_hold(add, self.columns, batch.ranges)}
-        found = positions(str(self.folder), held, folded.clears)
+        found = direct_table._positions(str(self.folder), batch, held, folded.clears)
         assert found is not None
         for name, rows in found.items():
             self.deleted[name] |= set(rows.to_pylist())
@@ -200,7 +199,7 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     (add,) = direct.write(str(tmp_path), batch.columns, folded.survivors)
     stats = json.loads(add["stats"])
     assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
-    found = positions(str(tmp_path), {"x": add}, folded.clears)
+    found = direct_table._positions(str(tmp_path), made([change_file(tmp_path, 9, pa.table({"n": [1]}))], ()), {"x": add}, folded.clears)
     assert found is not None and found["x"].to_pylist() == [0, 1]
 
 
