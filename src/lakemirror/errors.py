@@ -43,6 +43,9 @@ CODES: dict[str, Kind] = {
     ),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
+    "file-too-large": Kind(
+        False, 3, 413, "Raise the setting `memory`, or replace the file by one with smaller values, lists and pages."
+    ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
@@ -50,6 +53,12 @@ CODES: dict[str, Kind] = {
     # rows and columns
     "row-marker-invalid": Kind(
         False, 3, 422, "Row markers are 0 insert, 1 update, 2 delete, 4 upsert: replace the file under the same name."
+    ),
+    "row-marker-misspelt": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose column is named __rowMarker__, or set row_marker_misspelt to column.",
     ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."

@@ -40,6 +40,12 @@ class Settings:
         "A file whose column has a wider type than the table's stops the table (stop) or widens the column (widen).",
         ("stop", "widen"),
     )
+    row_marker_misspelt: str = _setting(
+        "error",
+        "A column whose name is __rowMarker__ but for case, underscores and spaces, in a file without a row marker: "
+        "error, or a column of the table (column).",
+        ("error", "column"),
+    )
     undeclared_columns: str = _setting(
         "error",
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",

@@ -199,7 +199,9 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     (add,) = direct.write(str(tmp_path), batch.columns, folded.survivors)
     stats = json.loads(add["stats"])
     assert "day" not in stats["minValues"] and stats["minValues"]["n"] == 1 and stats["nullCount"]["day"] == 0
-    found = direct_table._positions(str(tmp_path), made([change_file(tmp_path, 9, pa.table({"n": [1]}))], ()), {"x": add}, folded.clears)
+    found = direct_table._positions(
+        str(tmp_path), made([change_file(tmp_path, 9, pa.table({"n": [1]}))], ()), {"x": add}, folded.clears
+    )
     assert found is not None and found["x"].to_pylist() == [0, 1]
 
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import statistics, statistics_told
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.storage import copy_file
@@ -160,16 +160,6 @@ def _against(item: BatchFile, columns: Sequence[Column], smallest: int) -> str |
     return None
 
 
-def arrow_type(type_: str) -> pa.DataType | None:
-    """The type that Arrow reads a column of a table as, the first that `kept_type` takes for it; None for others."""
-    if type_ == "timestamp":
-        return pa.timestamp("us", "UTC")
-    if type_.startswith("decimal"):
-        precision, scale = type_[len("decimal(") : -1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return next((kind for kind, name in _AS_THEY_ARE.items() if name == type_), None)
-
-
 def kept_type(column: FileColumn) -> str | None:
     """The table's type whose Parquet form the column already has; None where it needs a conversion."""
     if column.encoding or column.note or column.unsupported:
@@ -180,3 +170,6 @@ def kept_type(column: FileColumn) -> str | None:
     if pa.types.is_decimal128(kind):
         return column.table_type
     return _AS_THEY_ARE.get(kind)
+
+
+__all__ = ["adopt", "adoptable", "arrow_type", "kept_type", "legacy_calendar", "unusual"]
