@@ -90,7 +90,7 @@ def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memor
 
 
 def look_up_keys(work: RowWork, deletes: pa.Table | Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
-    """Row numbers (int64, ascending) of the rows of `work.candidates` whose key is among `deletes`, by the files' paths.
+    """Row numbers (int64, ascending) of the rows whose key is among `deletes`, by the paths of `work.candidates`.
 
     Files without one are left out. `each` maps over items in order, several at once.
     """

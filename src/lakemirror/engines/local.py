@@ -32,6 +32,7 @@ from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows
 from lakemirror.engines.kernels.read import Changes, read_changes
 from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
+from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RewriteWork, RowResult, RowWork, Target
 from lakemirror.errors import LakemirrorError
 
@@ -64,6 +65,7 @@ class LocalEngine:
 
     def __init__(self, memory: int = MEMORY, *, threads: int | None = None, scratch: Path | None = None) -> None:
         self.memory = memory
+        self._budget = MemoryBudget(memory)
         self._threads = threads or max(1, min(4, os.cpu_count() or 1))
         self._scratch = scratch
         self._one_large = threading.Lock()  # small batches share half of the memory, one large batch has the other
@@ -123,17 +125,17 @@ class LocalEngine:
     def _at_once(self, work: RowWork, written: Written, most_bytes: int) -> RowResult:
         """All rows in memory. TooMuch where they need more than `most_bytes`."""
         room = _Room(most_bytes)
-        read = list(self._each(lambda unit: _read_unit(unit, work, room), work.changes))
+        read = list(self._each(lambda unit: _read_unit(unit, work, room, self._budget), work.changes))
         if not read:
             return RowResult()
         rows = pa.concat_tables([part for part, _ in read])
         markers = np.concatenate([marker for _, marker in read])
+        found: dict[str, np.ndarray] = {}
         if work.append_only or not work.target.key_columns:
-            kept, found, feed, firsts = None, {}, None, np.zeros(0, bool)
+            kept, feed, firsts = None, None, np.zeros(0, bool)
         else:
             keys = rows.select(list(work.target.key_columns)).combine_chunks()
             places = fold_places(keys, markers, with_firsts=work.target.feed)
-            found = {}
             if len(places.deletes) and work.candidates:
                 found = look_up_keys(work, keys.take(whole_numbers(places.deletes)), self.memory // 2, self._each)
             feed = FeedRows.of(work, found, keys.take(whole_numbers(places.firsts)))
@@ -169,7 +171,7 @@ class LocalEngine:
             groups[-1].append((begin, unit))
 
         def write(group: list[tuple[int, ChangeUnit]]) -> list[Action]:
-            batches = _kept_batches(group, work, folded, feed)
+            batches = _kept_batches(group, work, self._budget, folded, feed)
             return written.keep((write_rows if feed is None else write_change_feed)(batches, work.target))
 
         return [add for made in self._each(write, groups) for add in made]
@@ -180,12 +182,12 @@ class LocalEngine:
         def read(item: tuple[int, ChangeUnit]) -> Narrow:
             begin, unit = item
             parts, markers = [], []
-            for changes in _changes(unit, work, work.target.key_columns):
+            for changes in _changes(unit, work, self._budget, work.target.key_columns):
                 parts.append(pa.Table.from_batches([changes.rows]).select(list(work.target.key_columns)))
-                markers.append(_markers(changes))
+                markers.append(changes.marker)
             if not parts:
                 return Narrow(begin, pa.table({}), np.zeros(0, np.int8))
-            return Narrow(begin, pa.concat_tables(parts), np.concatenate(markers).astype(np.int8))
+            return Narrow(begin, pa.concat_tables(parts), np.concatenate(markers))
 
         return self._each(read, list(zip(begins.tolist(), work.changes, strict=False)))
 
@@ -261,37 +263,44 @@ class _Room:
                 raise TooMuch
 
 
-def _changes(unit: ChangeUnit, work: RowWork, columns: Sequence[str] | None = None) -> Iterator[Changes]:
+def _changes(
+    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None
+) -> Iterator[Changes]:
     """The changes of a unit. Bad for a row that cannot be applied."""
     for changes in read_changes(
-        unit, work.target, columns=columns, append_only=work.append_only, default_marker=work.default_marker
+        unit,
+        work.target,
+        columns=columns,
+        append_only=work.append_only,
+        default_marker=work.default_marker,
+        budget=budget,
     ):
         if isinstance(changes, BadRow):
             raise Bad(changes)
         yield changes
 
 
-def _markers(changes: Changes) -> np.ndarray:
-    return np.asarray(changes.marker)
-
-
-def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room) -> tuple[pa.Table, np.ndarray]:
+def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
     parts, markers = [], [np.zeros(0, np.int8)]
-    for changes in _changes(unit, work):
+    for changes in _changes(unit, work, budget):
         room.take(changes.rows.nbytes)
         parts.append(changes.rows)
-        markers.append(_markers(changes).astype(np.int8))
+        markers.append(changes.marker)
     if not parts:
         return work_schema(work.target).empty_table(), markers[0]
     return pa.Table.from_batches(parts), np.concatenate(markers)
 
 
 def _kept_batches(
-    group: Sequence[tuple[int, ChangeUnit]], work: RowWork, folded: FoldedBatch | None, feed: FeedRows | None
+    group: Sequence[tuple[int, ChangeUnit]],
+    work: RowWork,
+    budget: MemoryBudget,
+    folded: FoldedBatch | None,
+    feed: FeedRows | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some units that come into the table, in batches."""
     for begin, unit in group:
-        for changes in _changes(unit, work):
+        for changes in _changes(unit, work, budget):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - unit.first_row
             places = np.arange(rows.num_rows)

@@ -20,7 +20,8 @@ from lakemirror.engines.kernels.key_values import key_bucket, whole_numbers
 class Spill:
     """A temporary folder with one file for each bucket. Use as a context manager: leaving it removes the folder.
 
-    `keys`: the columns by which rows are put into buckets. `folder`: below it the temporary folder is made. Not for several threads at once.
+    `keys`: the columns by which rows are put into buckets. `folder`: below it the temporary
+    folder is made. Not for several threads at once.
     """
 
     def __init__(self, folder: Path, buckets: int, keys: Sequence[str]) -> None:
