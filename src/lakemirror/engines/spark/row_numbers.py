@@ -26,8 +26,12 @@ def packed(numbers: np.ndarray) -> bytes:
 
 def unpacked(data: bytes) -> np.ndarray:
     """The numbers of `packed`."""
+    numbers: np.ndarray
     kind, first, size = struct.unpack_from("<BQQ", data)
     content = zlib.decompress(data[17:]) if len(data) > 17 else b""
     if kind == _STEPS:
-        return np.cumsum(np.frombuffer(content, np.uint32).astype(np.int64)) + first
-    return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8), count=size)) + first
+        numbers = np.cumsum(np.frombuffer(content, np.uint32).astype(np.int64))
+    else:
+        numbers = np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8), count=size)).astype(np.int64)
+    numbers += first
+    return numbers

@@ -24,7 +24,8 @@ from lakemirror.engines.spark import carrier
 PACKAGES = ("storage", "delta", "landing_zone", "engines")
 """Packages that tasks may import, with the modules directly below `lakemirror`; all of them below `replication`."""
 
-NOT_CARRIED = ("lakemirror.engines.spark.engine", "lakemirror.engines.spark.jobs", "lakemirror.engines.spark.task_code")
+NOT_CARRIED = {f"lakemirror.engines.spark{name}" for name in ("", ".engine", ".jobs", ".constraints", ".task_code")}
+"""What only a driver runs."""
 
 
 def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -34,7 +35,7 @@ def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[A
     """
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(carrier)
+    cloudpickle.register_pickle_by_value(carrier)  # type: ignore[no-untyped-call]
     code, digest = bundle()
     return carrier.carried(code, digest, function, *arguments)
 

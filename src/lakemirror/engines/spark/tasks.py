@@ -14,6 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -29,6 +30,7 @@ from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.living_rows import chosen_rows, deleted_rows, living_rows
 from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, read_footer, row_groups
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
+from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, BadRow, ChangeUnit, RowWork, Target
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.errors import LakemirrorError
@@ -137,7 +139,7 @@ def gathered(batches: Iterable[pa.RecordBatch], function: str, shared: bytes) ->
     for batch in batches:
         found += zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
     act: Callable[..., Iterator[Any]] = globals()[function]
-    for result in _guarded(lambda: act(pickle.loads(shared), found)):
+    for result in _guarded(partial(act, pickle.loads(shared), found)):
         yield _record(["unit", "result"], pa.array([0], pa.int64()), pa.array([pickle.dumps(result)], pa.binary()))
 
 
@@ -153,15 +155,31 @@ def rows(
 # What they do
 
 
-def read_keys(work: RowWork, unit: Units) -> Iterator[bytes]:
+def read_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[bytes]:
     """Keys, markers and places of the changes, as an Arrow stream for each change file."""
-    for table in _narrow(work, unit):
+    for table in _narrow(*shared, unit):
         yield stream(table)
 
 
-def bucket_keys(work: RowWork, unit: Units) -> Iterator[tuple[int, pa.Table]]:
-    for table in _narrow(work, unit):
-        yield CHANGES, table
+def bucket_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[tuple[int, pa.Table]]:
+    """The same as tables, of several change files together."""
+    held: list[pa.Table] = []
+    for table in _narrow(*shared, unit):
+        held.append(table)
+        if sum(each.nbytes for each in held) > _HELD_BYTES:
+            yield CHANGES, pa.concat_tables(held)
+            held = []
+    if held:
+        yield CHANGES, pa.concat_tables(held)
+
+
+def read_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[Any]:
+    """Nothing but what is wrong: reads all columns."""
+    work, memory = shared
+    for each in unit.units:
+        for _ in changes_of(each, work, MemoryBudget(memory)):
+            pass
+    yield from ()
 
 
 def bucket_rows(target: Target, unit: DataFiles) -> Iterator[tuple[int, pa.Table]]:
@@ -253,33 +271,33 @@ def find_rows(shared: tuple[Target, bytes, Feed | None], unit: DataFiles) -> Ite
             continue
         deleted = deleted_rows(add, target)
         living = found if deleted is None else np.setdiff1d(found, deleted, assume_unique=True)
-        keys = pa.concat_tables(
-            [work_schema(target, columns).empty_table(), *chosen_rows(add, target, found, columns)]
-        )
+        keys = pa.concat_tables([work_schema(target, columns).empty_table(), *chosen_rows(add, target, found, columns)])
         comes = is_among(comparable(keys), comparable(unstream(feed.replaced)))
         yield FoundRows(number, packed(found), packed(living[comes]), stream(keys) if len(living) else None)
 
 
-def write_kept(work: RowWork, unit: Units) -> Iterator[list[Action]]:
+def write_kept(shared: tuple[RowWork, int], unit: Units) -> Iterator[list[Action]]:
     """The rows that come, as data files of the table or, with `to_feed`, of the change data feed."""
+    work, memory = shared
     mine, folded = _folded(work, unit)
-    batches = kept_batches(_begins(unit.units), mine, folded, _FlaggedRows() if unit.to_feed else None)
+    feed = _FlaggedRows() if unit.to_feed else None
+    batches = kept_batches(_begins(unit.units), mine, MemoryBudget(memory), folded, feed)
     yield (write_change_feed if unit.to_feed else write_rows)(batches, work.target)
 
 
-def check_rows(work: RowWork, unit: Units) -> Iterator[pa.RecordBatch]:
+def check_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[pa.RecordBatch]:
     """The rows that come, with FILE, the change file's number, and ROW in it, from 0."""
+    work, memory = shared
+    flags = _flags(unit)
     for begin, each in _begins(unit.units):
-        one = replace(unit, units=(each,), begin=unit.begin + begin)
-        flags = _flags(unit)
-        for changes in changes_of(each, work):
+        for changes in changes_of(each, work, MemoryBudget(memory)):
             rows = changes.rows
             places = np.arange(rows.num_rows)
             if flags is not None:
                 first = begin + changes.first_row - each.first_row
                 places = np.flatnonzero(flags[first : first + rows.num_rows])
                 rows = rows.take(whole_numbers(places))
-            numbers = pa.array(np.full(len(places), one.units[0].number, np.int64))
+            numbers = pa.array(np.full(len(places), each.number, np.int64))
             names = [*rows.schema.names, FILE, ROW]
             yield _record(names, *rows.columns, numbers, whole_numbers(changes.first_row + places))
 
@@ -324,6 +342,7 @@ class _FlaggedRows:
 
 
 _PLACES = (FILE, ROW, MARKER)
+_HELD_BYTES = 64 << 20
 
 
 def stream(table: pa.Table) -> bytes:
@@ -345,8 +364,7 @@ def _of_units(
     act: Callable[..., Iterator[Any]] = globals()[function]
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            given, unit = pickle.loads(shared), pickle.loads(units[number])
-            for found in _guarded(lambda given=given, unit=unit: act(given, unit)):
+            for found in _guarded(partial(act, pickle.loads(shared), pickle.loads(units[number]))):
                 yield number, found
 
 
@@ -361,16 +379,16 @@ def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         yield Failed(error.code, error.message, error.file)
 
 
-def _narrow(work: RowWork, unit: Units) -> Iterator[pa.Table]:
+def _narrow(work: RowWork, memory: int, unit: Units) -> Iterator[pa.Table]:
     """Keys, places among all changes as ROW, and markers; a table for each change file."""
     names = list(work.target.key_columns)
     for begin, each in _begins(unit.units):
         parts = []
-        for changes in changes_of(each, work, names):
+        for changes in changes_of(each, work, MemoryBudget(memory), names):
             first = unit.begin + begin + changes.first_row - each.first_row
             places = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, places)
-            parts.append(table.append_column(MARKER, pa.array(np.asarray(changes.marker))))
+            parts.append(table.append_column(MARKER, pa.array(changes.marker)))
         if parts:
             yield pa.concat_tables(parts)
 
