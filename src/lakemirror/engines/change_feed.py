@@ -50,18 +50,19 @@ class FeedRows:
             for rows in chosen_rows(add, self.target, numbers, self.target.columns):
                 comes = np.zeros(rows.num_rows, bool)
                 comes[is_among(self._keys(rows), self.replaced)] = True
-                yield from _typed(rows, comes, "update_preimage", "delete").to_batches()
+                yield from typed(rows, comes, "update_preimage", "delete").to_batches()
 
     def new_rows(self, rows: pa.Table, firsts: np.ndarray) -> pa.Table:
         """Rows that come, with CHANGE_TYPE. `firsts`: True for the first row of a key that is deleted."""
         had = np.zeros(rows.num_rows, bool)
         had[is_among(self._keys(rows), self.had)] = True
-        return _typed(rows, had & firsts, "update_postimage", "insert")
+        return typed(rows, had & firsts, "update_postimage", "insert")
 
     def _keys(self, rows: pa.Table) -> pa.Table:
         return comparable(rows.select(list(self.target.key_columns)))
 
 
-def _typed(rows: pa.Table, first: np.ndarray, yes: str, no: str) -> pa.Table:
+def typed(rows: pa.Table, first: np.ndarray, yes: str, no: str) -> pa.Table:
+    """Rows with CHANGE_TYPE: `yes` where `first`, else `no`."""
     types = pa.DictionaryArray.from_arrays(pa.array((~first).astype(np.int8)), pa.array([yes, no]))
     return rows.append_column(CHANGE_TYPE, types.cast(pa.string()))

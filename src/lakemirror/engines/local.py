@@ -10,7 +10,6 @@ What does not fit is cut into more units; nothing is refused for its size.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 from collections import deque
@@ -23,18 +22,24 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.data_files import data_file
 from lakemirror.engines.change_feed import FeedRows
+from lakemirror.engines.change_rows import (
+    Bad,
+    Written,
+    changes_of,
+    check_nulls,
+    counted,
+    kept_batches,
+    named_errors,
+    work_schema,
+)
 from lakemirror.engines.fold_passes import FoldedBatch, Narrow, fold_in_passes, look_up_keys
-from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows
-from lakemirror.engines.kernels.read import Changes, read_changes
 from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RewriteWork, RowResult, RowWork, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
 
 MEMORY = 512 << 20
 
@@ -44,14 +49,6 @@ _Result = TypeVar("_Result")
 
 class TooMuch(Exception):
     """The rows do not fit into the memory that was given: they are read in passes."""
-
-
-class Bad(Exception):
-    """A row that cannot be applied."""
-
-    def __init__(self, row: BadRow) -> None:
-        super().__init__(row.message)
-        self.row = row
 
 
 class LocalEngine:
@@ -74,7 +71,7 @@ class LocalEngine:
         """The net effect of a batch, its files written. LakemirrorError as `Engine` says."""
         written = Written(work.target)
         try:
-            with _named_errors(work.target):
+            with named_errors(work.target.path):
                 size = sum(unit.bytes for unit in work.changes)
                 if size <= self.memory // 8:
                     with contextlib.suppress(TooMuch):
@@ -91,10 +88,10 @@ class LocalEngine:
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """The `add` actions (`dataChange` false) of the files that hold the living rows of `work.files`."""
         written = Written(work.target)
-        rows = sum(_counted(add) for add in work.files)
+        rows = sum(counted(add) for add in work.files)
         most = max(1, -(-rows // max(1, work.into)))
         try:
-            with _named_errors(work.target):
+            with named_errors(work.target.path):
                 batches = (
                     each for add in work.files for part in living_rows(add, work.target) for each in part.to_batches()
                 )
@@ -143,7 +140,7 @@ class LocalEngine:
             firsts = np.isin(places.kept, places.firsts, assume_unique=True)
         if kept is not None:
             rows = rows.combine_chunks().take(whole_numbers(kept))
-        _check_nulls(work, rows, kept)
+        check_nulls(work, rows, kept)
         files = -(-rows.num_rows // ROWS_A_FILE)
         step = -(-rows.num_rows // max(files, 1)) or 1
         slices = [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
@@ -171,7 +168,7 @@ class LocalEngine:
             groups[-1].append((begin, unit))
 
         def write(group: list[tuple[int, ChangeUnit]]) -> list[Action]:
-            batches = _kept_batches(group, work, self._budget, folded, feed)
+            batches = kept_batches(group, work, self._budget, folded, feed)
             return written.keep((write_rows if feed is None else write_change_feed)(batches, work.target))
 
         return [add for made in self._each(write, groups) for add in made]
@@ -182,7 +179,7 @@ class LocalEngine:
         def read(item: tuple[int, ChangeUnit]) -> Narrow:
             begin, unit = item
             parts, markers = [], []
-            for changes in _changes(unit, work, self._budget, work.target.key_columns):
+            for changes in changes_of(unit, work, self._budget, work.target.key_columns):
                 parts.append(pa.Table.from_batches([changes.rows]).select(list(work.target.key_columns)))
                 markers.append(changes.marker)
             if not parts:
@@ -230,25 +227,6 @@ class LocalEngine:
                     future.cancel()
 
 
-class Written:
-    """Files that an attempt has written, so that they can be removed where it fails."""
-
-    def __init__(self, target: Target) -> None:
-        self._table = target.path
-        self._paths: list[str] = []
-
-    def keep(self, actions: Sequence[Action]) -> list[Action]:
-        """The same actions, noted."""
-        self._paths += [action["path"] for action in actions]
-        return list(actions)
-
-    def remove(self) -> None:
-        """Removes the files that were noted."""
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                data_file(self._table, path).unlink(missing_ok=True)
-
-
 class _Room:
     """Bytes of rows in memory, shared by threads. TooMuch where they are used up."""
 
@@ -263,26 +241,9 @@ class _Room:
                 raise TooMuch
 
 
-def _changes(
-    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None
-) -> Iterator[Changes]:
-    """The changes of a unit. Bad for a row that cannot be applied."""
-    for changes in read_changes(
-        unit,
-        work.target,
-        columns=columns,
-        append_only=work.append_only,
-        default_marker=work.default_marker,
-        budget=budget,
-    ):
-        if isinstance(changes, BadRow):
-            raise Bad(changes)
-        yield changes
-
-
 def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
     parts, markers = [], [np.zeros(0, np.int8)]
-    for changes in _changes(unit, work, budget):
+    for changes in changes_of(unit, work, budget):
         room.take(changes.rows.nbytes)
         parts.append(changes.rows)
         markers.append(changes.marker)
@@ -291,81 +252,10 @@ def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudge
     return pa.Table.from_batches(parts), np.concatenate(markers)
 
 
-def _kept_batches(
-    group: Sequence[tuple[int, ChangeUnit]],
-    work: RowWork,
-    budget: MemoryBudget,
-    folded: FoldedBatch | None,
-    feed: FeedRows | None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of some units that come into the table, in batches."""
-    for begin, unit in group:
-        for changes in _changes(unit, work, budget):
-            rows: pa.RecordBatch = changes.rows
-            first = begin + changes.first_row - unit.first_row
-            places = np.arange(rows.num_rows)
-            if folded is not None:
-                places = np.flatnonzero(folded.flags[first : first + rows.num_rows])
-                if len(places) < rows.num_rows:
-                    rows = rows.take(whole_numbers(places))
-            if not rows.num_rows:
-                continue
-            table = pa.Table.from_batches([rows])
-            _check_nulls(work, table, first + places)
-            if feed is not None and folded is not None:
-                yield from feed.new_rows(table, folded.flags[first + places] == FoldedBatch.FIRST).to_batches()
-            else:
-                yield rows
-
-
-def _check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> None:
-    """Bad where a row has NULL in a column that the table declares NOT NULL. `places` of the rows among all changes."""
-    for column in work.target.columns:
-        if column.nullable or not rows.num_rows:
-            continue
-        values = rows[column.name]
-        if values.null_count:
-            row = int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0])
-            place = row if places is None else int(places[row])
-            begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
-            index = int(np.searchsorted(begins, place, "right")) - 1
-            unit = work.changes[index]
-            number = unit.first_row + place - int(begins[index]) + 1
-            message = f"{unit.name}, row {number}: column {column.name!r} is NULL and the table declares it NOT NULL"
-            raise Bad(BadRow("constraint-violated", unit.name, message, number, column.name))
-
-
-def work_schema(target: Target) -> pa.Schema:
-    """The schema of rows in the table's columns."""
-    return pa.schema([(column.name, arrow_type(column.type)) for column in target.columns])
-
-
 def _first(left: Iterator[_Item]) -> Iterable[_Item]:
     for item in left:
         return (item,)
     return ()
-
-
-def _counted(add: Action) -> int:
-    try:
-        rows = int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
-    except (ValueError, TypeError):
-        rows = 0
-    vector = add.get("deletionVector")
-    return max(0, rows - (vector["cardinality"] if vector else 0))
-
-
-@contextlib.contextmanager
-def _named_errors(target: Target) -> Iterator[None]:
-    """What goes wrong with the table's files, as errors with a code."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
-    except pa.ArrowException as error:
-        raise LakemirrorError("table-unreadable", f"{target.path}: a data file cannot be read: {error}") from error
-    except OSError as error:
-        raise LakemirrorError("storage-unavailable", f"{target.path}: {error.strerror or error}") from error
 
 
 __all__ = ["MEMORY", "LocalEngine"]
