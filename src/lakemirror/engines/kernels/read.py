@@ -9,7 +9,7 @@ row of the file ends it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,16 @@ import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import calendar_of
 from lakemirror.engines.kernels.convert import Conversion, InvalidValue
-from lakemirror.engines.kernels.decode import ColumnPages, Portion, TooLarge, portion, share_of, slices
+from lakemirror.engines.kernels.decode import (
+    ColumnPages,
+    Portion,
+    TooLarge,
+    longest,
+    portion,
+    share_of,
+    slices,
+    suspects,
+)
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
@@ -201,7 +210,7 @@ class _Reading:
     def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
         footer = self._footer.row_group(group)
         rows = footer.num_rows
-        chunks = self._pages(group)
+        chunks = self._measured(group, self._pages(group))
         plan = portion(chunks, rows, self._budget.size)
         size = sum(max((page.size for page in chunk.pages), default=0) for chunk in chunks)
         taken = min(self._budget.size, size + share_of(self._budget.size))
@@ -243,12 +252,25 @@ class _Reading:
                 found.append(column)
         return found
 
-    def _batches(self, group: int, plan: Portion) -> Iterator[pa.RecordBatch]:
-        size = sum(
-            self._footer.row_group(group).column(leaf).total_compressed_size
-            for each in self._read
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-        )
+    def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
+        """The columns, with the length of the longest value where a dictionary could give too many bytes."""
+        held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
+        result = []
+        for leaf, column in zip(self._leaves(), chunks, strict=True):
+            if column.path in held and not column.nested:
+                if column.dictionary > self._budget.size:
+                    raise TooLarge("the dictionary", column.dictionary)
+                (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
+                column = replace(column, longest=longest(values))
+            result.append(column)
+        return result
+
+    def _leaves(self) -> list[int]:
+        return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
+
+    def _batches(self, group: int, plan: Portion, only: list[int] | None = None) -> Iterator[pa.RecordBatch]:
+        indices = self._leaves() if only is None else only
+        size = sum(self._footer.row_group(group).column(leaf).total_compressed_size for leaf in indices)
         file = pq.ParquetFile(
             self._source,
             metadata=self._footer,
@@ -257,7 +279,6 @@ class _Reading:
             pre_buffer=False,
             buffer_size=_PIECE if size > _BUFFERED else 0,
         )
-        indices = [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
         yield from file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)
 
     def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | BadRow | None:
