@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lakemirror.landing_zone.footer import first_byte
+from lakemirror.landing_zone.thrift import struct
+
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
     0, 2, 3, 4, 5, 6, 7, 8, 9,
@@ -39,9 +42,7 @@ def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
 
     ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
     """
-    begin = chunk.data_page_offset
-    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-        begin = min(begin, chunk.dictionary_page_offset) if chunk.dictionary_page_offset > 0 else begin
+    begin = first_byte(chunk)
     return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
 
 
@@ -84,80 +85,9 @@ def _header(
             look = min(look, end - at)
             data, place, last = read_at(at, look), 0, look >= min(end - at, _LONGEST_HEADER)
         try:
-            fields, after = _struct(data, place, 0)
+            fields, after = struct(data, place)
             return fields, after - place
         except IndexError:
             if last:
                 raise ValueError(f"the page header at byte {at} does not end") from None
             look *= 16
-
-
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """A Thrift struct. IndexError where the data ends in it."""
-    if depth > 8:
-        raise ValueError("a page header nests too deep")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head = data[at]
-        at += 1
-        if head == 0:
-            return fields, at
-        if head >> 4:
-            number += head >> 4
-        else:
-            raw, at = _varint(data, at)
-            number = (raw >> 1) ^ -(raw & 1)
-        kind = head & 15
-        if kind == 5 or kind == 6 or kind == 4:
-            raw, at = _varint(data, at)
-            fields[number] = (raw >> 1) ^ -(raw & 1)
-        elif kind == 1 or kind == 2:
-            fields[number] = kind == 1
-        elif kind == 12:
-            fields[number], at = _struct(data, at, depth + 1)
-        else:
-            at = _skip(data, at, kind, depth)
-
-
-def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """The place behind a value that nobody needs."""
-    if kind in (1, 2, 3):
-        at += 1 if kind == 3 else 0
-    elif kind in (4, 5, 6):
-        _, at = _varint(data, at)
-    elif kind == 7:
-        at += 8
-    elif kind == 8:
-        size, at = _varint(data, at)
-        at += size
-    elif kind in (9, 10):
-        size, item = data[at] >> 4, data[at] & 15
-        at += 1
-        if size == 15:
-            size, at = _varint(data, at)
-        for _ in range(size):
-            at = _skip(data, at, 3 if item in (1, 2) else item, depth + 1)
-    elif kind == 12:
-        _, at = _struct(data, at, depth + 1)
-    else:
-        raise ValueError(f"a page header holds a value of unknown type {kind}")
-    if at > len(data):
-        raise IndexError(at)
-    return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < 128:
-        return byte, at + 1
-    result, shift = byte & 127, 7
-    while True:
-        at += 1
-        byte = data[at]
-        result |= (byte & 127) << shift
-        if byte < 128:
-            return result, at + 1
-        shift += 7
-        if shift > 63:
-            raise ValueError("a page header holds a number that is too long")

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
@@ -25,6 +24,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped, parse_metadata
 from lakemirror.landing_zone.pending import pending
@@ -239,7 +239,7 @@ class Replicator:
         if cached is not None and cached[0] == entry.etag:
             return cached[1]
         with self._storage.open(entry.path) as file:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+            footer = read_footer(file)
         self._footers[entry.path] = (entry.etag, footer)
         return footer
 

@@ -33,6 +33,7 @@ from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
+from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 
@@ -124,7 +125,7 @@ class _Reading:
 
     def changes(self) -> Iterator[Changes | BadRow]:
         unit = self._unit
-        self._footer = footer = pq.read_metadata(self._source)
+        self._footer = footer = read_footer(self._source)
         found = self._columns(footer)
         problem = self._ambiguous(found) or self._prepare(found)
         if problem is not None:
