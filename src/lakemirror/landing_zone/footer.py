@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.landing_zone.pages import begin_of, pages
 from lakemirror.landing_zone.thrift import struct
 
 _FIRST_LOOK = 16 << 10  # bytes from the file's end; most footers are shorter
@@ -43,7 +44,11 @@ def read_footer(file: Any) -> pq.FileMetaData:
         if reason is not None:
             raise FooterContradiction(reason)
     file.seek(0)
-    return pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
+    footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
+    reason = _against_empty_groups(footer, file)
+    if reason is not None:
+        raise FooterContradiction(reason)
+    return footer
 
 
 def contradiction(footer: bytes, size: int) -> str | None:
@@ -54,9 +59,30 @@ def contradiction(footer: bytes, size: int) -> str | None:
     """
     try:
         fields, _ = struct(footer)
-        return _against(fields, size)
+        return _against(fields, size - len(footer))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"its footer makes no sense: {error}"
+
+
+def _against_empty_groups(footer: pq.FileMetaData, file: Any) -> str | None:
+    """Why a row group without rows has some after all; nobody may read it, so its pages are looked at here."""
+
+    def read_at(at: int, size: int) -> bytes:
+        file.seek(at)
+        return bytes(file.read(size))
+
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if group.num_rows:
+            continue
+        for place in range(group.num_columns):
+            try:
+                held = sum(page.values for page in pages(read_at, group.column(place)) if page.is_data)
+            except ValueError as error:
+                return f"row group {index} cannot be read: {error}"
+            if held:
+                return f"row group {index} says 0 rows, and its pages hold {held} values"
+    return None
 
 
 def _tail(file: Any, size: int) -> bytes | None:
@@ -78,6 +104,7 @@ def _tail(file: Any, size: int) -> bytes | None:
 
 
 def _against(footer: Mapping[int, Any], size: int) -> str | None:
+    """`size`: of the file without its footer."""
     if 8 in footer:
         return "it is encrypted"
     said, groups = footer[3], footer.get(4, [])
@@ -90,6 +117,8 @@ def _against(footer: Mapping[int, Any], size: int) -> str | None:
         if reason is not None:
             return f"row group {index} {reason}"
         rows += group[3]
+    if not groups and size > _BEFORE + _BEHIND:
+        return f"its footer names no row group, and {size - _BEFORE - _BEHIND} bytes are before it"
     if rows != said:
         return f"its footer says {said} rows, and its row groups say {rows}"
     return None
@@ -150,10 +179,10 @@ def _against_chunk(
     if unknown:
         return f"has column {name!r} encoded by {', '.join(map(str, sorted(unknown)))}, which cannot be read"
     decompressed, length, page, dictionary = told[6], told[7], told[9], told.get(11)
-    begin = min(page, dictionary) if dictionary else page
+    begin = begin_of(page, dictionary)
     if length < 0 or decompressed < 0:
         return f"says that column {name!r} has {length} bytes, and {decompressed} decompressed"
-    if (rows or length) and (begin < _BEFORE or page >= begin + length or begin + length > size - _BEHIND):
+    if (rows or length) and (begin < _BEFORE or begin + length > size - _BEHIND or (rows and page >= begin + length)):
         return f"says that column {name!r} is in bytes {begin} to {begin + length} of a file of {size}"
     return _against_bounds(name, kind, element, told.get(12, {}), values)
 
@@ -167,9 +196,3 @@ def _against_bounds(
     if width is not None and any(len(told[bound]) != width for bound in (1, 2, 5, 6) if told.get(bound)):
         return f"has bounds of column {name!r} that are none of its type"
     return None
-
-
-def first_byte(chunk: pq.ColumnChunkMetaData) -> int:
-    """Where the first page of a column chunk begins: its dictionary, where it has one."""
-    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-    return int(min(chunk.data_page_offset, dictionary) if dictionary else chunk.data_page_offset)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lakemirror.landing_zone.footer import first_byte
 from lakemirror.landing_zone.thrift import struct
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
@@ -36,13 +35,17 @@ class Page:
     encoding: int
     rows: int | None = None
 
+    @property
+    def is_data(self) -> bool:
+        return self.kind in (DATA, DATA_V2)
+
 
 def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     """The pages of a column chunk. `read_at(offset, size)` gives bytes of the file; `chunk`: its footer's metadata.
 
     ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
     """
-    begin = first_byte(chunk)
+    begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
     return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
 
 
@@ -91,3 +94,13 @@ def _header(
             if last:
                 raise ValueError(f"the page header at byte {at} does not end") from None
             look *= 16
+
+
+def begin_of(page: int, dictionary: int | None) -> int:
+    """Where the pages of a column chunk begin, from the places of its first data page and its dictionary.
+
+    A chunk without rows may have a dictionary alone: the place of its data page is 0 then.
+    """
+    if dictionary and dictionary > 0 and (dictionary < page or page == 0):
+        return dictionary
+    return page

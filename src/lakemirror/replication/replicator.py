@@ -356,7 +356,12 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
 def column_rules(settings: Settings) -> Rules:
     """How a mirrored table's columns may grow."""
     feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
-    return Rules(settings.on_type_change == "widen", settings.column_mapping, frozenset(feed))
+    return Rules(
+        settings.on_type_change == "widen",
+        settings.column_mapping,
+        frozenset(feed),
+        settings.row_marker_misspelt == "column",
+    )
 
 
 def _is_sparks(failure: Exception) -> bool:

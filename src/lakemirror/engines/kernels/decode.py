@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.landing_zone.pages import DATA, DATA_V2, DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
 
 MOST_ROWS = 64 * 1024
 """Rows that are decoded at once where they are small."""
@@ -55,7 +55,7 @@ class ColumnPages:
 
     @property
     def data(self) -> list[Page]:
-        return [page for page in self.pages if page.kind in (DATA, DATA_V2)]
+        return [page for page in self.pages if page.is_data]
 
     @property
     def dictionary(self) -> int:
