@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -100,9 +101,9 @@ def test_markers(tmp_path: Path, values: pa.Array | None, default: int, wanted: 
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
-        (["0", "x>y\n"], "'x?y?'"), (["0", ""], "''"), (["0", "1.0"], "'1.0'"), (["0", "1_0"], "'1_0'"), ([0, 3], "'3'"),
-        ([0, -1], "'-1'"), (pa.array([0, 2**64 - 1], pa.uint64()), "'18446744073709551615'"), (["0", "9" * 500], "9" * 100 + "'"),
-        (["0", "٤"], "'?'"),
+        (["0", "x>y\n"], "'x?y?'"), (["0", ""], "''"), (["0", "1.0"], "'1.0'"), (["0", "1_0"], "'1_0'"),
+        ([0, 3], "'3'"), ([0, -1], "'-1'"), (pa.array([0, 2**64 - 1], pa.uint64()), "'18446744073709551615'"),
+        (["0", "9" * 500], "9" * 100 + "'"), (["0", "٤"], "'?'"),
     ],
 )  # fmt: skip
 def test_a_marker_that_is_none(tmp_path: Path, values: Any, shown: str) -> None:
@@ -231,7 +232,7 @@ def test_a_small_file_that_decodes_to_gigabytes_stays_within_the_budget(tmp_path
     assert path.stat().st_size < 1 << 20
     run = subprocess.run(
         [sys.executable, "-c", BOMB, str(path), str(budget)], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )  # fmt: skip
     rows, taken = map(int, run.stdout.split())
     assert rows == 65_536
@@ -257,13 +258,13 @@ def test_parts_hold_the_same_rows(tmp_path: Path, encoding: str, lists: bool) ->
     if encoding != "dictionary":
         options["column_encoding"] = {"v.list.element" if lists else "v": encoding, "id": "PLAIN"}
     unit = written(tmp_path, {"id": np.arange(3000), "v": values}, data_page_size=10_000, **options)
-    budget = MemoryBudget(512 << 10)
+    budget = MemoryBudget(1 << 20)
     found = items(unit, TABLE, budget=budget)
-    assert len(found) > 5
+    assert len(found) > 1
     rows = pa.Table.from_batches([each.rows for each in found if isinstance(each, Changes)])
     assert rows.equals(rows_of(unit, TABLE).combine_chunks())
     assert [each.first_row for each in found] == np.cumsum([0, *(each.rows.num_rows for each in found)])[:-1].tolist()  # type: ignore[union-attr]
-    assert budget.take(512 << 10), "everything is given back"
+    assert budget.take(1 << 20), "everything is given back"
 
 
 def test_what_a_task_is_sent(tmp_path: Path) -> None:
