@@ -49,6 +49,28 @@ def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
 
 
+def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int, leaf: int) -> list[Page]:
+    """The pages of a column in a row group, whose counts are those of the footer. ValueError where they are not."""
+    told, chunk, schema = footer.row_group(group), footer.row_group(group).column(leaf), footer.schema.column(leaf)
+    found = pages(read_at, chunk)
+    data = [page for page in found if page.is_data]
+    values, rows = sum(page.values for page in data), [page.rows for page in data]
+    said = chunk.num_values if schema.max_repetition_level > 0 else told.num_rows
+    counted = told.num_rows if not rows or None in rows else sum(filter(None, rows))
+    if values != said or values < told.num_rows or counted != told.num_rows:
+        raise ValueError(
+            f"row group {group} has {told.num_rows} rows, but the pages of column {schema.path!r} hold {values} values"
+        )
+    return found
+
+
+def check_all_pages(file: Any, footer: Any) -> None:
+    """Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ."""
+    for group in range(footer.num_row_groups):
+        for leaf in range(footer.num_columns):
+            checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+
+
 def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
     whole = read_at(begin, end - begin) if end - begin <= _SMALL_CHUNK else None
     at = begin

@@ -24,6 +24,8 @@ from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import statistics, statistics_told
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
+from lakemirror.landing_zone.footer import read_footer
+from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.storage import copy_file
@@ -108,6 +110,8 @@ def _adopt(
     path = item.file.entry.path
     try:
         copy_file(path_of(item.file.path), copy)
+        with pa.OSFile(str(copy)) as source:
+            check_all_pages(source, read_footer(source))
         if trust_footer:
             footer = pq.read_metadata(copy)
             if not footer.equals(item.file.footer):

@@ -34,7 +34,7 @@ from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import pages
+from lakemirror.landing_zone.pages import checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 
 _BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
@@ -234,23 +234,12 @@ class _Reading:
 
     def _pages(self, group: int) -> list[ColumnPages]:
         """The pages of the columns that are read. ValueError where they hold other counts than the footer says."""
-        footer = self._footer.row_group(group)
         found = []
-        for each in self._read:
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves):
-                chunk, schema = footer.column(leaf), self._footer.schema.column(leaf)
-                its = pages(lambda at, size: self._source.read_at(size, at), chunk)
-                nested = schema.max_repetition_level > 0
-                column = ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its))
-                rows = [page.rows for page in column.data]
-                said = chunk.num_values if nested else footer.num_rows
-                by_rows = sum(filter(None, rows)) if rows and None not in rows else footer.num_rows
-                if column.values != said or by_rows != footer.num_rows or column.values < footer.num_rows:
-                    raise ValueError(
-                        f"row group {group} has {footer.num_rows} rows, but the pages of column {schema.path!r} hold "
-                        f"{column.values} values"
-                    )
-                found.append(column)
+        for leaf in self._leaves():
+            schema = self._footer.schema.column(leaf)
+            its = checked_pages(lambda at, size: self._source.read_at(size, at), self._footer, group, leaf)
+            nested = schema.max_repetition_level > 0
+            found.append(ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its)))
         return found
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
