@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
@@ -30,6 +29,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped, parse_metadata
 from lakemirror.landing_zone.pending import pending
@@ -273,7 +273,7 @@ class Replicator:
         if cached is not None and cached[0] == entry.etag:
             return cached[1]
         with self._storage.open(entry.path) as file:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+            footer = read_footer(file)
         self._footers[entry.path] = (entry.etag, footer)
         return footer
 
@@ -396,7 +396,12 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
 def column_rules(settings: Settings) -> Rules:
     """How a mirrored table's columns may grow."""
     feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
-    return Rules(settings.on_type_change == "widen", settings.column_mapping, frozenset(feed))
+    return Rules(
+        settings.on_type_change == "widen",
+        settings.column_mapping,
+        frozenset(feed),
+        settings.row_marker_misspelt == "column",
+    )
 
 
 def _index(files: list[ChangeFile], path: str) -> int:
