@@ -74,6 +74,27 @@ CODES: dict[str, Kind] = {
     "table-unreadable": Kind(
         False, 3, 500, "Read the Delta table with another client; restore it, or delete the table folder and reload."
     ),
+    "table-restored": Kind(
+        False,
+        3,
+        409,
+        "Run `lakemirror resync`, or delete the table folder and publish it again: rows and position differ.",
+    ),
+    "table-feature-unsupported": Kind(
+        False, 3, 501, "Run `lakemirror features drop PATH FEATURE`, or unset the property that the message names."
+    ),
+    "table-append-only": Kind(
+        False,
+        3,
+        409,
+        "Unset the property: ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly'). The table goes on by itself.",
+    ),
+    "constraint-violated": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose rows fulfil the constraint, or drop the constraint from the table.",
+    ),
     "concurrent-commit": Kind(True, 3, 409, "Nothing to do: it is tried again."),
     # machine and configuration
     "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),

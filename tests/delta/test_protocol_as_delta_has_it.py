@@ -25,7 +25,12 @@ def snapshot(path: Path) -> Snapshot:
 
 
 def test_new_and_changed_tables(spark: Any, tmp_path: Path) -> None:
-    wanted: list[tuple[str, ...]] = [(), ("mapping",), *((name,) for name in PROPERTIES), ("vectors", "feed", "mapping")]
+    wanted: list[tuple[str, ...]] = [
+        (),
+        ("mapping",),
+        *((name,) for name in PROPERTIES),
+        ("vectors", "feed", "mapping"),
+    ]
     for names in wanted:
         path = tmp_path / "-".join(names or ("plain",))
         pairs = {PROPERTIES[name]: "true" for name in names if name != "mapping"}

@@ -6,7 +6,7 @@ add + row numbers ─▶ remove + add with a vector that holds the old one too �
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,3 +52,8 @@ def delete_rows(table: str | Path, files: Mapping[str, Action], rows: Mapping[st
             stats = with_loose_bounds(add["stats"])
             actions.append({"add": {**add, "dataChange": True, "stats": stats, "deletionVector": next(vectors)}})
     return actions
+
+
+def remove_files(adds: Iterable[Action], now: int) -> list[Action]:
+    """The `remove` actions of data files whose rows leave the table, at `now` in milliseconds since the epoch."""
+    return [{"remove": removed(add, now, data_change=True)} for add in adds]

@@ -21,7 +21,6 @@ from lakemirror.delta.commit import put_commit
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.delta_at_work import without_delta
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
-from lakemirror.delta.protocol import protocol_of
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.schema import Column, from_delta, is_widened
 from lakemirror.delta.statistics import record_count
@@ -37,6 +36,7 @@ from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.data_skipping import touched_files
 from lakemirror.replication.direct import unusual
 from lakemirror.replication.position import current_position
+from lakemirror.replication.table_log import read_table_log
 
 _AT_ONCE = 4  # files that are read at the same time
 _VECTORS = "deletionVectors"
@@ -80,6 +80,9 @@ class DirectTable:
             if not alone:
                 return None
         snapshot = read_snapshot(self._path)
+        log = read_table_log(self._path, snapshot.version) if snapshot else None
+        if log is not None:
+            table_commit.check_not_restored(log, self._path)
         transactions = snapshot.transactions if snapshot else {}
         found = current_position({app: txn.version for app, txn in transactions.items()})
         table_commit.check_expected(work, found, self._path, exists=snapshot is not None)
@@ -102,9 +105,7 @@ class DirectTable:
             return None
         detection = table_commit.recorded(work, batch, self._path)
         metadata = table_commit.metadata(old or new, work, batch, detection)
-        state: list[Action] = [] if metadata == old else [{"metaData": metadata}]
-        if snapshot is None:
-            state.append(protocol_of(metadata).to_action())
+        state = table_commit.state_actions(snapshot, metadata)
         position = table_commit.new_position(work, batch)
         now = int(time.time() * 1000)
         state += [

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from lakemirror import failpoints
 from lakemirror.delta.delta_at_work import delta_at_work
+from lakemirror.delta.protocol import FEED, MAPPING
 from lakemirror.delta.schema import Column, from_delta
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.formats import FILE, MARKER, ROW, Scan, read_changes
@@ -80,12 +81,12 @@ class MirroredTable:
         before the first apply.
         """
         if txn.version >= 0:
-            configuration = {**txn.metadata["configuration"], table_commit.MAPPING: "name"}
+            configuration = {**txn.metadata["configuration"], MAPPING: "name"}
             txn.set_metadata({**txn.metadata, "configuration": configuration})
             txn.commit({}, manifest="", mode="Append")
             return work
         begun = Position(work.identity, work.generation, 0)
-        txn.set_metadata(table_commit.metadata({}, work, batch, work.detection))
+        txn.set_metadata(table_commit.metadata({}, work, batch, work.detection, by_delta=True))
         txn.commit({begun.app_id: 0}, manifest="", mode="Append")
         return replace(work, expected=begun)
 
@@ -110,7 +111,7 @@ class MirroredTable:
         self, txn: DeltaTransaction, work: Work, batch: Batch, before: Sequence[Column], uri_of: Any
     ) -> Applied:
         detection = table_commit.recorded(work, batch, self._path)
-        metadata = table_commit.metadata(txn.metadata, work, batch, detection)
+        metadata = table_commit.metadata(txn.metadata, work, batch, detection, by_delta=True)
         if metadata != txn.metadata:
             txn.set_metadata(metadata, replace=work.replaces)
         if work.replaces:
@@ -123,7 +124,7 @@ class MirroredTable:
             if batch.append_only or not work.key_columns:
                 txn.write(_sized(changes.inserts(rows), batch))
             else:
-                feed = exists and metadata["configuration"].get(table_commit.FEED, "").lower() == "true"
+                feed = exists and metadata["configuration"].get(FEED, "").lower() == "true"
                 self._write_net_effect(txn, rows, work.key_columns, batch, before if exists else (), feed)
         position = table_commit.new_position(work, batch)
         manifest = table_commit.manifest(work, batch, detection)

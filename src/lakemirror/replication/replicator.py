@@ -31,6 +31,7 @@ from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.maintenance import compaction as small_files
+from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply_work import Applied, Limits, Work
 from lakemirror.replication.batch import UntrueStatistics
@@ -97,6 +98,7 @@ class Replicator:
         found.reseeding = at is not None and known != at.identity
         if not found.reseeding:
             self._check_keys(found)
+            self._check_other_writers(found)
         self._read_progress(found)
         found.pending = pending(
             folder,
@@ -266,6 +268,12 @@ class Replicator:
                 table=str(self.name),
                 file=found.folder.metadata.path if found.folder.metadata else None,
             )
+
+    def _check_other_writers(self, found: TablePlan) -> None:
+        """TableError `table-restored`; a warning for what others changed otherwise (contract section 10)."""
+        if found.table_log is not None:
+            table_commit.check_not_restored(found.table_log, self.target)
+            found.warnings += capped(found.table_log.foreign.warnings)
 
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
