@@ -42,7 +42,7 @@ def test_a_vector_in_the_log() -> None:
 
 def test_a_vector_that_delta_wrote_into_the_log() -> None:
     vector = {
-        "storageType": "i", "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 44,
-        "cardinality": 6,
+        "storageType": "i", "sizeInBytes": 44, "cardinality": 6,
+        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
     }  # fmt: skip
     assert list(read_vector("/nowhere", vector)) == [3, 4, 7, 11, 18, 29]
