@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from lakemirror.delta.commit import put_commit
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.protocol import features_of, protocol_of, unsupported_reason
+from lakemirror.engines.kernels.write import write_rows
+from lakemirror.replication.table_commit import target_of
 
 PROPERTIES = {
     "vectors": "delta.enableDeletionVectors",
@@ -51,3 +57,29 @@ def test_new_and_changed_tables(spark: Any, tmp_path: Path) -> None:
             ours = protocol_of(after.metadata.value, before.protocol)
             assert (ours.reader, features_of(ours)) == (after.protocol.reader, features_of(after.protocol)), names
             assert ours == after.protocol, names
+
+
+def test_features_that_delta_turned_on_stay_true_in_our_commit(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (n BIGINT, s STRING) USING delta CLUSTER BY (n) TBLPROPERTIES "
+        "('delta.enableRowTracking' = 'true', 'delta.enableInCommitTimestamps' = 'true', "
+        "'delta.checkpointPolicy' = 'v2', 'delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a'), (2, 'b')")
+    before = snapshot(path)
+    assert unsupported_reason(before.metadata.value, before.protocol) is None
+    target = target_of(before.metadata.value, ("n",), str(path))
+    adds = write_rows([pa.record_batch({"n": [3, 4, 5], "s": ["c", "d", "e"]})], target)
+    info = {"timestamp": 1, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "txnId": "t"}
+    assert put_commit(str(path), before, [{"commitInfo": info}, *({"add": add} for add in adds)]) is not None
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (6, 'f')")
+    rows = spark.sql(f"SELECT n, _metadata.row_id AS id FROM delta.`{path}` ORDER BY n").collect()
+    assert [row["n"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert len({row["id"] for row in rows}) == 6, "a row id is given once"
+    after = snapshot(path)
+    assert json.loads(after.domains["delta.rowTracking"]["configuration"])["rowIdHighWaterMark"] == 5
+    moments = [after.commit_infos[version]["inCommitTimestamp"] for version in (1, 2, 3)]
+    assert moments == sorted(set(moments))
+    assert "delta.clustering" in after.domains
+    assert spark.sql(f"SELECT s FROM delta.`{path}` WHERE n = 4").collect()[0]["s"] == "d"

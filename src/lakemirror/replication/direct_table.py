@@ -92,6 +92,7 @@ class DirectTable:
             return None, error
         old = dict(snapshot.metadata.value) if snapshot else {}
         new = table_commit.metadata(old, work, batch, work.detection)
+        table_commit.check_appends(new, batch, self._path)
         if against(new, snapshot) is not None:
             return None
         failpoints.reach("apply.before-write")

@@ -188,11 +188,17 @@ def target_of(metadata: Mapping[str, Any], key_columns: Sequence[str], path: str
 
 
 def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, batch: Batch, table: str) -> None:
-    """TableError `table-feature-unsupported` for a table that is not written here, `table-append-only` where the batch
-    may delete rows of a table that forbids it. `metadata`: after the batch."""
+    """TableError `table-feature-unsupported` for a table that is not written here, and what `check_appends` raises.
+    `metadata`: after the batch."""
     reason = unsupported_reason(metadata, snapshot.protocol if snapshot else None)
-    if reason is None and not batch.append_only:
-        reason = append_only_property(metadata)
+    if reason is not None:
+        raise TableError(reason.code, f"{table}: {reason.reason}", table=table)
+    check_appends(metadata, batch, table)
+
+
+def check_appends(metadata: Mapping[str, Any], batch: Batch, table: str) -> None:
+    """TableError `table-append-only` where the batch may delete rows of a table whose properties forbid it."""
+    reason = None if batch.append_only else append_only_property(metadata)
     if reason is not None:
         raise TableError(reason.code, f"{table}: {reason.reason}", table=table)
 

@@ -89,3 +89,14 @@ def test_nothing_is_applied_on_top_of_a_restore(tmp_path: Path) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     assert codes(tmp_path)[0] == "", "a new folder takes the table's place"
     assert json.loads((table / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0])
+
+
+def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1, 2]})
+    assert not sync(tmp_path).failed
+    table = deltalake.DeltaTable(tmp_path / "Tables/t")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    put(tmp_path, "t", 2, {"id": [2], MARKER: pa.array([2], pa.int32())})
+    failed = sync(tmp_path)
+    assert failed.failed["t"].code == "table-append-only"
