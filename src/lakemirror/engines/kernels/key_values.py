@@ -68,7 +68,11 @@ def key_bucket(keys: pa.Table, buckets: int) -> np.ndarray:
 
 def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
     """Whole numbers that are close together as their distance from the lowest one, which costs no hashing."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_date32(column.type)) or column.null_count or not len(column):
+    if (
+        not (pa.types.is_integer(column.type) or pa.types.is_date32(column.type))
+        or column.null_count
+        or not len(column)
+    ):
         return None
     values = np.asarray(_combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
     low, high = int(values.min()), int(values.max())
