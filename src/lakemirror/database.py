@@ -24,7 +24,7 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan
 from lakemirror.maintenance.idle_work import Maintenance
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, skipped_warnings
 from lakemirror.replication.table_status import status_now, table_status

@@ -31,6 +31,7 @@ def imports(path: Path) -> set[str]:
         ("storage", ("delta", "landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
         ("delta", ("landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
         ("landing_zone", ("delta", "engines", "maintenance", "replication", "table_features", "database", "cli")),
+        ("engines", ("maintenance", "replication", "table_features", "publisher", "database", "cli")),
         ("table_features", ("replication", "maintenance", "landing_zone", "database", "cli")),
         ("replication", ("table_features", "publisher", "database", "cli")),
         ("publisher", ("replication", "engines", "spark_session", "database")),

@@ -22,7 +22,7 @@ from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.zone import TableName
-    from lakemirror.replication.apply_work import Applied
+    from lakemirror.replication.apply_plan import Applied
     from lakemirror.status import TableStatus
 
 app = typer.Typer(

@@ -194,7 +194,7 @@ def clean_up_log(snapshot: Snapshot) -> int:
     configuration, log = snapshot.metadata.configuration, snapshot.log
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return 0
-    if "delta.requireCheckpointProtectionBeforeVersion" in configuration:
+    if int(configuration.get("delta.requireCheckpointProtectionBeforeVersion") or 0) > 0:
         return 0  # only a drop with TRUNCATE HISTORY removes what is protected
     horizon = time.time() - interval_ms(configuration.get("delta.logRetentionDuration", ""), 30 * _DAY) / 1000
     expired = [

@@ -25,6 +25,8 @@ import pyarrow as pa
 from lakemirror import failpoints
 from lakemirror.delta.checkpoint import checkpoint_path, is_due, keep_log_short, write_checkpoint
 from lakemirror.delta.checksum import write_checksum
+from lakemirror.delta.commit_duties import with_duties
+from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, list_log, read_commit, read_snapshot, table_folder
 from lakemirror.errors import LakemirrorError
@@ -60,6 +62,7 @@ def commit(
     root = table_folder(table)
     folder = root / "_delta_log"
     version = snapshot.version + 1 if snapshot else 0
+    actions = with_duties(actions, snapshot, newest_info(snapshot) if snapshot else None, int(time.time() * 1000))
     path = folder / f"{version:020}.json"
     try:
         ours = _put(root, folder, snapshot, path, actions, durable=durability == POWER)

@@ -34,12 +34,13 @@ def logged_path(below: str) -> str:
     return quote(below, safe="/=-_.~!$&'()*+,;@")
 
 
-def new_name(values: Mapping[str, str | None], *, feed: bool = False) -> str:
+def new_name(values: Mapping[str, str | None], *, feed: bool = False, codec: str = "snappy") -> str:
     """The path below the table's folder of a new data file with these partition values, by physical name.
 
-    `feed`: a file of the change data feed.
+    `feed`: a file of the change data feed. `codec`: goes into the name; empty where it is not known.
     """
-    name = f"{'cdc' if feed else 'part'}-00000-{uuid.uuid4()}{'.' if feed else '-'}c000.snappy.parquet"
+    ending = f"c000{'.' if codec else ''}{codec}.parquet"
+    name = f"{'cdc' if feed else 'part'}-00000-{uuid.uuid4()}{'.' if feed else '-'}{ending}"
     folders = [f"{_escaped(column)}={_escaped(value or HIVE_NULL)}" for column, value in values.items()]
     return "/".join([*([CHANGE_FOLDER] if feed else []), *folders, name])
 

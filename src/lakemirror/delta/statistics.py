@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -36,7 +37,12 @@ _FLOATING = ("float", "double")
 _CHECKED_ONLY = ("boolean", "binary")  # Delta has no bounds for them, Parquet has
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+_DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _DIGITS = decimal.Context(prec=76)
+
+
+class UnsafeBounds(ValueError):
+    """The rows are as the footer says, and readers that skip by footer or dictionaries lose some all the same."""
 
 
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +76,8 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
 
     ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
-    that leave a value out, bounds of a floating-point column that holds NaN (readers that skip by them lose it).
+    that leave a value out. UnsafeBounds for a floating-point column whose footer has bounds beside NaN, or whose
+    dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
     with pq.ParquetFile(path) as file:
@@ -131,6 +138,7 @@ class Tally:
         self.nulls = {column.name: 0 for column in columns}
         self.bounds: dict[str, tuple[Any, Any]] = {}
         self._nan: set[str] = set()
+        self._zeros: dict[str, set[bool]] = {}  # by the signs they were met with, True for -0.0
         self._unbounded: set[str] = set()
         self._columns = columns
 
@@ -161,6 +169,9 @@ class Tally:
             return
         found = pc.min_max(values)
         low, high = found["min"].as_py(), found["max"].as_py()
+        if column.type in _FLOATING and low <= 0 <= high:
+            zeros = np.asarray(values.filter(pc.equal(values, 0)))
+            self._zeros.setdefault(column.name, set()).update(map(bool, np.unique(np.signbit(zeros))))
         if column.type in _FLOATING and not (math.isfinite(low) and math.isfinite(high)):
             self.without_bounds(column.name)
         if not (isinstance(low, float) and (math.isnan(low) or math.isnan(high))):
@@ -206,11 +217,13 @@ class Tally:
                 wrong = wrong or (told.has_min_max and not self._is_bounded_by(told, name, types[name]))
             if wrong:
                 raise ValueError(f"what its footer says of column {name!r} in row group {index} is not so")
+            if name in self._nan and told is not None and told.has_min_max:
+                raise UnsafeBounds(f"column {name!r} has bounds in row group {index}, and NaN beside them")
+            if self._zeros.get(name) == {True} and _DICTIONARIES & set(chunk.encodings):
+                raise UnsafeBounds(f"column {name!r} has -0.0 in a dictionary in row group {index}")
 
     def _is_bounded_by(self, told: pq.Statistics, name: str, type_: str) -> bool:
-        """True where every value is within the bounds of a footer, and no NaN is beside them."""
-        if name in self._nan:
-            return False
+        """True where every value but NaN is within the bounds of a footer."""
         if name not in self.bounds:
             return True
         low, high = self.bounds[name]

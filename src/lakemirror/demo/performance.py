@@ -19,7 +19,7 @@ from lakemirror.demo import figures, show
 from lakemirror.demo.source import TABLES, FlightsSource, Step
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.spark_session import session as spark_session
 
 _MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own

@@ -6,14 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakemirror.delta.schema import from_delta
+from lakemirror.delta.protocol import FEED, MAPPING, VECTORS
+from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.engines.row_work import Target, TargetColumn
 
 
 def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str] = ()) -> Target:
-    """The table at `path` with this `metaData` content: its columns, their names in data files, its partitions."""
+    """The table at `path` with this `metaData` content: its columns, their names in data files, its partitions.
+
+    `key_columns` in any case; those that the table lacks are left out.
+    """
     configuration = metadata.get("configuration") or {}
-    mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+    mapped = configuration.get(MAPPING, "none") != "none"
     fields = json.loads(metadata["schemaString"])["fields"]
     columns = []
     for field, column in zip(fields, from_delta(metadata["schemaString"]), strict=True):
@@ -21,17 +25,18 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         columns.append(
             TargetColumn(
                 column.name,
-                details.get("delta.columnMapping.physicalName", column.name) if mapped else column.name,
+                details.get(PHYSICAL_NAME, column.name) if mapped else column.name,
                 column.type,
-                details.get("delta.columnMapping.id") if mapped else None,
+                details.get(MAPPING_ID) if mapped else None,
                 field.get("nullable", True),
             )
         )
+    spelled = {column.name.lower(): column.name for column in columns}
     return Target(
         path,
         tuple(columns),
         tuple(metadata.get("partitionColumns") or ()),
-        tuple(key_columns),
-        configuration.get("delta.enableDeletionVectors", "").lower() == "true",
-        configuration.get("delta.enableChangeDataFeed", "").lower() == "true",
+        tuple(spelled[key.lower()] for key in key_columns if key.lower() in spelled),
+        configuration.get(VECTORS, "").lower() == "true",
+        configuration.get(FEED, "").lower() == "true",
     )

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
 from lakemirror.replication import table_state
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_plan import TablePlan
@@ -77,7 +78,7 @@ class Scheduler:
         self._running: dict[TableName, Future[None]] = {}
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
-        self._sessions = threading.local()
+        self._engines = Engines(settings, self.need_spark)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         staging.sweep(storage)
@@ -97,15 +98,17 @@ class Scheduler:
                 continue
             replicator = self._replicators.get(name)
             if replicator is None:
-                replicator = self._replicators[name] = Replicator(self._storage, name, self._settings)
+                replicator = self._replicators[name] = Replicator(
+                    self._storage, name, self._settings, spark_given=self._spark is not None
+                )
             look = replicator.inspect(folder, now=now)
             while name not in ambiguous and replicator.quarantine(look, look.error):
                 look = replicator.inspect(scan(self._storage).tables.get(name, folder), now=now)
             if name in ambiguous:
-                look.work = None
+                look.start = None
                 look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
             self._note(name, look)
-            if look.work is not None and self._due(name, look, now):
+            if look.start is not None and self._due(name, look, now):
                 looks.append((name, look))
             else:
                 self._tidy(replicator, look, now)
@@ -195,7 +198,7 @@ class Scheduler:
             reseeding=look.reseeding,
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
-            work=look.work is not None,
+            work=look.start is not None,
         )
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
@@ -227,7 +230,7 @@ class Scheduler:
             self._failed(name, look, LakemirrorError("internal", f"{type(error).__name__}: {error}"))
         finally:
             with self._lock:
-                if again is not None and again.work is not None and not self._stopping.is_set():
+                if again is not None and again.start is not None and not self._stopping.is_set():
                     self._running[name] = self._pool.submit(self._turn, name, again, races)
                 else:
                     self._running.pop(name, None)
@@ -235,10 +238,8 @@ class Scheduler:
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch; the look to go on with, None where the table is through."""
         replicator = self._replicators[name]
-        applied, error = replicator.apply(self._session, look)
+        applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
-            if look.work is not None and look.work.expected is None and self._spark is not None:
-                replicator.made_anew(self._spark)
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -250,8 +251,8 @@ class Scheduler:
             self._applied_at[name] = time.monotonic()
             if self._observer is not None:
                 self._observer.applied(name, applied)
-            assert look.work is not None
-            look = look.after(applied, look.work, self._storage.uri(replicator.target))
+            assert look.start is not None
+            look = look.after(applied, look.start, self._storage.uri(replicator.target))
             replicator.retire(look)
             if look.pending.files and error is None:
                 return look
@@ -313,24 +314,11 @@ class Scheduler:
                 self._observer.dropped(target)
         self._dropped.purge(self._settings.dropped_retention)
 
-    def _session(self) -> SparkSession:
-        """This thread's own session: its settings are ours, a user's session is left alone."""
-        session: SparkSession | None = getattr(self._sessions, "session", None)
-        if session is None:
-            spark = self.need_spark()
-            from lakemirror.landing_zone.formats import READ_SETTINGS
-
-            session = spark.newSession()
-            for key, value in READ_SETTINGS.items():
-                session.conf.set(key, value)
-            self._sessions.session = session
-        return session
-
 
 def _jvm_is_gone(error: Exception) -> bool:
-    from py4j.protocol import Py4JNetworkError
-
-    return isinstance(error, Py4JNetworkError | ConnectionError)
+    return isinstance(error, ConnectionError) or any(
+        each.__name__ == "Py4JNetworkError" for each in type(error).__mro__
+    )
 
 
 def skipped_warnings(zone: Zone) -> list[Warned]:

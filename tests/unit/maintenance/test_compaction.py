@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import declare, put
-from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta_commit

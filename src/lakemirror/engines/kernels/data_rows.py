@@ -22,13 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
 
 _ROWS_AT_ONCE = 64 * 1024
-_TYPES: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
+_OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that others have added
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -73,12 +70,10 @@ def place_of(table: str, path: str) -> str:
 
 def arrow_type(type_: str) -> pa.DataType:
     """The Arrow type of a column's type as Spark SQL writes it. ValueError for a nested one."""
-    if type_.startswith("decimal"):
-        precision, _, scale = type_[len("decimal") :].strip("()").partition(",")
-        return pa.decimal128(int(precision or 10), int(scale or 0))
-    if type_ not in _TYPES:
+    found = _OTHER_TYPES.get(type_) or column_arrow_type(type_)
+    if found is None:
         raise ValueError(f"a column of type {type_}")
-    return _TYPES[type_]
+    return found
 
 
 def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

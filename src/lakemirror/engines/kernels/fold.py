@@ -31,11 +31,13 @@ class Folded:
 @dataclass(frozen=True)
 class Places:
     """A net effect as places in the changes (int64, from 0). `deletes`: one place for each key that is deleted.
-    `kept`: places of the rows that are inserted, ascending.
+    `kept`: places of the rows that are inserted, ascending. `firsts`: of those the first one of each key that is also
+    deleted: in the change data feed it is the update of the row that was there.
     """
 
     deletes: np.ndarray
     kept: np.ndarray
+    firsts: np.ndarray
 
 
 def fold(changes: pa.Table) -> Folded:
@@ -50,16 +52,19 @@ def fold(changes: pa.Table) -> Folded:
     return Folded(keys.take(whole_numbers(places.deletes)), kept)
 
 
-def fold_places(keys: pa.Table, markers: np.ndarray) -> Places:
-    """The same as places. `markers`: one a row of `keys`."""
+def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = False) -> Places:
+    """The same as places. `markers`: one a row of `keys`. `firsts` is empty unless it is asked for."""
     changes = np.flatnonzero(markers != INSERT)
     if not len(changes):
-        return Places(changes, np.arange(len(markers)))
+        return Places(changes, np.arange(len(markers)), changes)
     codes = key_codes(comparable(keys))
     last = np.full(int(codes.max()) + 1, -1)  # the place of each key's last change; -1 where it is only inserted
     np.maximum.at(last, codes[changes], changes)
-    kept = (np.arange(len(markers)) >= last[codes]) & (markers != DELETE)
-    return Places(last[last >= 0], np.flatnonzero(kept))
+    of_key = last[codes]
+    kept = np.flatnonzero((np.arange(len(markers)) >= of_key) & (markers != DELETE))
+    replaced = kept[of_key[kept] >= 0]
+    firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]]) if with_firsts else replaced[:0]
+    return Places(last[last >= 0], kept, firsts)
 
 
 __all__ = ["Folded", "Places", "fold", "fold_places", "key_bucket"]

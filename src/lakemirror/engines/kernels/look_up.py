@@ -28,8 +28,9 @@ from lakemirror.engines.kernels.key_values import comparable, comparable_column,
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
-_ROWS_AT_ONCE = 1 << 20  # key rows that are matched at once
-_KEPT_ROWS = 1 << 22  # of a row group, at most, whose keys are kept
+_ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
+_KEPT_ROWS = 1 << 20  # of a row group, at most, whose keys are kept
+_KEPT_NUMBERS = 1 << 22  # the same where the key is one number
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -112,7 +113,7 @@ def find(
     """
     kind = tuple((column.physical_name, column.type) for column in key_columns(target))
     name = (group.file.place, version, group.index, kind)
-    keeps = version is not None and group.rows <= _KEPT_ROWS
+    keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
     kept = LATELY_READ.get(name) if keeps else None
     if kept is not None:
         if room is not None:

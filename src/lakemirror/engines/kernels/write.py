@@ -21,7 +21,7 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.add_files import arrow_type
-from lakemirror.engines.kernels.key_values import key_codes, whole_numbers
+from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
 CHANGE_TYPE = "_change_type"
@@ -201,7 +201,7 @@ class _Files:
             name: batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
             for name in names
         })  # fmt: skip
-        code = key_codes(keys)
+        code = key_codes(comparable(keys))
         order = np.argsort(code, kind="stable")
         begins = np.flatnonzero(np.diff(code[order], prepend=-1))
         ordered = batch if len(begins) == 1 else batch.take(whole_numbers(order))

@@ -1,0 +1,10 @@
+"""The engine that carries row work as Spark tasks, by the public PySpark API alone: classic or Connect, 3.5 and later.
+
+RowWork ─▶ stages of units ─▶ DataFrame, mapInArrow ─▶ tasks on executors ─▶ small results ─▶ RowResult
+
+Executors need pyarrow, numpy and pyroaring; lakemirror's own code travels with each task (`task_code`).
+"""
+
+from lakemirror.engines.spark.engine import SparkEngine
+
+__all__ = ["SparkEngine"]
