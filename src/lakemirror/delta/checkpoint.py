@@ -88,6 +88,7 @@ _ONLY_IF_PRESENT = {
 }
 _FEWEST, _MOST = 10, 500  # commits from one checkpoint to the next
 _NEWEST = 3  # checkpoints that are always kept
+_YOUNG = 300.0  # seconds for which every checkpoint is kept: somebody may be reading it
 _GROWTH = 1.5  # of the age from one kept checkpoint to the next older one
 _SHORT = 0.01  # of the retention: a file that lived no longer needs no tombstone of its own in a checkpoint
 
@@ -152,16 +153,17 @@ def is_worth_it(commits: int, grown: int, size: int) -> bool:
 def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
     """Which checkpoints need not be kept, given their age in seconds by version; none below version `protected`.
 
-    The newest three are kept, then one for each range of ages that is half as long again as the one before. So every
-    version can be read from a checkpoint not much older than it, and there are some thirty in a week.
+    The newest three are kept, those of the last five minutes, then one for each range of ages that is half as long
+    again as the one before. So every version can be read from a checkpoint not much older than it, and there are some
+    twenty in a week.
     """
     versions = sorted(ages, reverse=True)
-    ranges = [int(math.log(max(ages[version], 60.0) / 60.0, _GROWTH)) for version in versions]
+    ranges = [int(math.log(max(ages[version], _YOUNG) / _YOUNG, _GROWTH)) for version in versions]
     last_of_range = [ranges[place] != ranges[place + 1] for place in range(len(ranges) - 1)] + [True]
     return [
         version
         for place, version in enumerate(versions)
-        if place >= _NEWEST and not last_of_range[place] and version >= protected
+        if place >= _NEWEST and ages[version] > _YOUNG and not last_of_range[place] and version >= protected
     ]
 
 

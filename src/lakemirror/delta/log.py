@@ -352,6 +352,9 @@ def _checkpoint_files(log: Path, checkpoint: Checkpoint | None, kind: str) -> It
                 yield from _rows(part, [kind])
         for sidecar in sidecars(log, checkpoint):
             yield from _rows(sidecar, [kind])
+    except FileNotFoundError as error:
+        message = f"checkpoint {checkpoint.version} of {log.parent} was removed since the log was listed"
+        raise LakemirrorError("concurrent-commit", message) from error
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
 
