@@ -30,7 +30,6 @@ from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import statistics_of
 from lakemirror.engines.kernels.add_files import arrow_type, kept_type, legacy_calendar, unusual
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
-from lakemirror.engines.kernels.write import ROWS_A_FILE, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
