@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ def publish(
     db: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
     table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
     source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
-    from_sql: str = typer.Option("", help="A database to query: sqlite:///FILE or postgresql://USER@HOST/DATABASE."),
+    from_sql: str = typer.Option(
+        "", help="A database to query: postgresql://USER@HOST/DATABASE, sqlite:///FILE or duckdb:///FILE."
+    ),
     query: str = typer.Option("", help="The query, with --from-sql."),
     keys: str = typer.Option("", help="Key columns, comma separated; empty: as the table folder declares them."),
     mode: str = typer.Option(
@@ -104,7 +107,8 @@ def _publish(
             signal.signal(number, lambda *_: stop.set())
     while True:
         try:
-            published = publish_sql(table, url, query, mode, watermark=watermark)
+            with _row_count(str(table.name)) as progress:
+                published = publish_sql(table, url, query, mode, watermark=watermark, progress=progress)
             _say(table, [published] if published else [], silent=pause is not None)
         except LakemirrorError as error:
             if pause is None or not error.retry:
@@ -143,6 +147,23 @@ def _say(table: LandingTable, published: list[Published], silent: bool = False) 
         typer.echo(f"{table.name}: {each.path.name}, {each.rows:,} row{'' if each.rows == 1 else 's'}")
     if not published and not silent:
         typer.echo(f"{table.name}: nothing new", err=True)
+
+
+@contextmanager
+def _row_count(table: str) -> Iterator[Callable[[int], None] | None]:
+    """Shows on a terminal how many rows were read, and how long it has taken; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(f"{table}: reading")
+        yield lambda rows: bar.update(task, description=f"{table}: {rows:,} rows read")
 
 
 @contextmanager
