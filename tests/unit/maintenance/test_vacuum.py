@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import declare, put
-from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.commit import commit, named_files
