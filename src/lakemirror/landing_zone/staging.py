@@ -1,6 +1,6 @@
 """Delimited text as Parquet with its rows in their order, which is what the kernels read.
 
-    orders/region=eu/00000000000000000007.csv  ─▶  Files/_Staged/<process>/00000000000000000012.parquet
+orders/region=eu/00000000000000000007.csv  ─▶  Files/_Staged/<process>/00000000000000000012.parquet
 """
 
 from __future__ import annotations
