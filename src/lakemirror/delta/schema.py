@@ -57,18 +57,25 @@ def from_delta(schema_string: str) -> tuple[Column, ...]:
     )
 
 
-def with_mapping(schema_string: str, highest: int, by_their_names: Collection[str] = ()) -> tuple[str, int]:
+def with_mapping(
+    schema_string: str, highest: int, by_their_names: Collection[str] = (), seed: str = ""
+) -> tuple[str, int]:
     """The schema with an id and a physical name for each top-level column, and the highest id.
 
     Delta protocol, "Column Mapping". Columns that have both keep them. `highest`: the highest id so far, 0 for none.
-    `by_their_names`: columns that data files already hold by their logical names.
+    `by_their_names`: columns that data files already hold by their logical names. The same schema and `seed`, the
+    table's id, give the same physical names: what writes the files and what commits them need not share them.
     """
     schema = json.loads(schema_string)
     fields = []
     for each in schema["fields"]:
         if MAPPING_ID not in each["metadata"]:
             highest += 1
-            name = each["name"] if each["name"] in by_their_names else f"col-{uuid.uuid4()}"
+            name = (
+                each["name"]
+                if each["name"] in by_their_names
+                else f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{seed}:{highest}')}"
+            )
             each = {**each, "metadata": {**each["metadata"], MAPPING_ID: highest, PHYSICAL_NAME: name}}
         fields.append(each)
     return json.dumps({**schema, "fields": fields}), highest

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lakemirror.landing_zone.thrift import struct
+
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
     0, 2, 3, 4, 5, 6, 7, 8, 9,
@@ -33,16 +35,40 @@ class Page:
     encoding: int
     rows: int | None = None
 
+    @property
+    def is_data(self) -> bool:
+        return self.kind in (DATA, DATA_V2)
+
 
 def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     """The pages of a column chunk. `read_at(offset, size)` gives bytes of the file; `chunk`: its footer's metadata.
 
     ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
     """
-    begin = chunk.data_page_offset
-    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-        begin = min(begin, chunk.dictionary_page_offset) if chunk.dictionary_page_offset > 0 else begin
+    begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
     return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
+
+
+def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int, leaf: int) -> list[Page]:
+    """The pages of a column in a row group, whose counts are those of the footer. ValueError where they are not."""
+    told, chunk, schema = footer.row_group(group), footer.row_group(group).column(leaf), footer.schema.column(leaf)
+    found = pages(read_at, chunk)
+    data = [page for page in found if page.is_data]
+    values, rows = sum(page.values for page in data), [page.rows for page in data]
+    said = chunk.num_values if schema.max_repetition_level > 0 else told.num_rows
+    counted = told.num_rows if not rows or None in rows else sum(filter(None, rows))
+    if values != said or values < told.num_rows or counted != told.num_rows:
+        raise ValueError(
+            f"row group {group} has {told.num_rows} rows, but the pages of column {schema.path!r} hold {values} values"
+        )
+    return found
+
+
+def check_all_pages(file: Any, footer: Any) -> None:
+    """Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ."""
+    for group in range(footer.num_row_groups):
+        for leaf in range(footer.num_columns):
+            checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
 
 
 def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
@@ -84,7 +110,7 @@ def _header(
             look = min(look, end - at)
             data, place, last = read_at(at, look), 0, look >= min(end - at, _LONGEST_HEADER)
         try:
-            fields, after = _struct(data, place, 0)
+            fields, after = struct(data, place)
             return fields, after - place
         except IndexError:
             if last:
@@ -92,72 +118,11 @@ def _header(
             look *= 16
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """A Thrift struct. IndexError where the data ends in it."""
-    if depth > 8:
-        raise ValueError("a page header nests too deep")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head = data[at]
-        at += 1
-        if head == 0:
-            return fields, at
-        if head >> 4:
-            number += head >> 4
-        else:
-            raw, at = _varint(data, at)
-            number = (raw >> 1) ^ -(raw & 1)
-        kind = head & 15
-        if kind == 5 or kind == 6 or kind == 4:
-            raw, at = _varint(data, at)
-            fields[number] = (raw >> 1) ^ -(raw & 1)
-        elif kind == 1 or kind == 2:
-            fields[number] = kind == 1
-        elif kind == 12:
-            fields[number], at = _struct(data, at, depth + 1)
-        else:
-            at = _skip(data, at, kind, depth)
+def begin_of(page: int, dictionary: int | None) -> int:
+    """Where the pages of a column chunk begin, from the places of its first data page and its dictionary.
 
-
-def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """The place behind a value that nobody needs."""
-    if kind in (1, 2, 3):
-        at += 1 if kind == 3 else 0
-    elif kind in (4, 5, 6):
-        _, at = _varint(data, at)
-    elif kind == 7:
-        at += 8
-    elif kind == 8:
-        size, at = _varint(data, at)
-        at += size
-    elif kind in (9, 10):
-        size, item = data[at] >> 4, data[at] & 15
-        at += 1
-        if size == 15:
-            size, at = _varint(data, at)
-        for _ in range(size):
-            at = _skip(data, at, 3 if item in (1, 2) else item, depth + 1)
-    elif kind == 12:
-        _, at = _struct(data, at, depth + 1)
-    else:
-        raise ValueError(f"a page header holds a value of unknown type {kind}")
-    if at > len(data):
-        raise IndexError(at)
-    return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < 128:
-        return byte, at + 1
-    result, shift = byte & 127, 7
-    while True:
-        at += 1
-        byte = data[at]
-        result |= (byte & 127) << shift
-        if byte < 128:
-            return result, at + 1
-        shift += 7
-        if shift > 63:
-            raise ValueError("a page header holds a number that is too long")
+    A chunk without rows may have a dictionary alone: the place of its data page is 0 then.
+    """
+    if dictionary and dictionary > 0 and (dictionary < page or page == 0):
+        return dictionary
+    return page

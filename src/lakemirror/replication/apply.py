@@ -73,7 +73,7 @@ def apply(
         raise
     version = commit(path, plan.snapshot, [{"commitInfo": info}, *actions], durability=durability)
     failpoints.reach("apply.after-commit")
-    return Applied(plan.batch, position, manifest, version, plan.choice)
+    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason)
 
 
 def _written(

@@ -82,13 +82,17 @@ class ApplyPlan:
 
 @dataclass(frozen=True)
 class Applied:
-    """What one apply did: the batch, the position after it, the table's new version, the engine that did it."""
+    """What one apply did: the batch, the position after it, the table's new version.
+
+    `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if not told.
+    """
 
     batch: Batch
     position: Position
     manifest: Manifest
     version: int
-    choice: Choice | None = None
+    engine: str = ""
+    engine_reason: str = ""
 
 
 __all__ = ["Applied", "ApplyPlan", "ApplyStart", "Limits"]

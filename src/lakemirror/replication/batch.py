@@ -17,7 +17,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import ROW_MARKER, is_misspelt
 from lakemirror.replication.schema_evolution import Rules, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
@@ -80,6 +80,7 @@ def next_batch(
             break
         try:
             item = BatchFile(file, tuple(_columns(file)))
+            _check_marker_name(item, rules is not None and rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
             inserts = _inserts_only(item, upsert_by_default, trust_statistics)
             if not inserts:
@@ -95,6 +96,8 @@ def next_batch(
         after = grown
         append_only = append_only and inserts
         size += file.entry.size
+        for warned in file.warnings:
+            warnings.setdefault((warned.code, warned.message), warned)
         for column in item.columns:
             if column.note and column.name != ROW_MARKER:
                 warnings.setdefault(
@@ -122,8 +125,26 @@ def _columns(file: ChangeFile) -> list[FileColumn]:
         ) from error
 
 
+def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
+    """A file has one column named exactly `__rowMarker__`, or none and nothing like it (contract section 3)."""
+    path = item.file.entry.path
+    marked = sum(column.name == ROW_MARKER for column in item.columns)
+    if marked > 1:
+        raise TableError(
+            "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
+        )
+    like = next((column.name for column in item.columns if is_misspelt(column.name)), None)
+    if like is not None and not marked and not misspelt_is_column:
+        raise TableError(
+            "row-marker-misspelt",
+            f"{path}: column {like!r} is almost {ROW_MARKER}, and the file has no row marker column",
+            file=path,
+            column=like,
+        )
+
+
 def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bool) -> bool:
-    """True where the footer proves that every row is an insert."""
+    """True where the footer says that every row is an insert. The rows are held against it where they are read."""
     footer = item.file.footer
     if footer.num_rows == 0:
         return True

@@ -112,7 +112,7 @@ def metadata(before: Mapping[str, Any], start: ApplyStart, batch: Batch, detecti
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
         held = [column.name for column in from_delta(so_far)] if so_far and not was_mapped else []
-        schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held)
+        schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
         configuration[_HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = start.identity
     configuration[KEYS_PROPERTY] = json.dumps(list(start.key_columns))

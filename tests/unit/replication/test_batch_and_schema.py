@@ -195,3 +195,32 @@ def test_names_of_the_change_data_feed_are_its_own() -> None:
     assert evolve((), columns_of({"_change_type": [1]}), "f")
     with pytest.raises(TableError, match="change data feed"):
         evolve((), columns_of({"_Change_Type": [1]}), "f", Rules(reserved=frozenset({"_change_type"})))
+
+
+@pytest.mark.parametrize("name", ["__rowmarker__", "RowMarker", "_rowMarker_", " __rowMarker__ ", "__ROWMARKER__ "])
+def test_a_misspelt_row_marker(name: str) -> None:
+    """It would be a column, and every row an insert."""
+    found, error = batch([change_file(1, {"id": [1]}), change_file(2, {"id": [1], name: [2]})])
+    assert len(found.files) == 1
+    assert error is not None
+    assert (error.code, error.column) == ("row-marker-misspelt", name)
+    found, error = batch([change_file(2, {"id": [1], name: [2]})], rules=Rules(misspelt_marker=True))
+    assert error is None
+    assert [column.name for column in found.columns] == ["id", name]
+    found, error = batch([change_file(2, {"id": [1], name: [2], MARKER: [0]})])
+    assert error is None, "beside the right one it is a column"
+
+
+@pytest.mark.parametrize("name", ["row_marker", "rowMarkers", "__row_marker__", "rowMarker2"])
+def test_other_names_are_columns(name: str) -> None:
+    found, error = batch([change_file(1, {"id": [1], name: [2]})])
+    assert error is None
+    assert found.append_only
+
+
+def test_two_row_marker_columns() -> None:
+    rows = pa.Table.from_arrays([pa.array([1])] * 3, ["id", MARKER, MARKER])
+    found, error = batch([change_file(1, rows)])
+    assert found is None
+    assert error is not None
+    assert (error.code, error.column) == ("columns-ambiguous", MARKER)

@@ -23,6 +23,8 @@ from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_tex
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.footer import read_footer
+from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
 
@@ -116,6 +118,8 @@ def add_file(
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy_file(unit.path, copy)
+        with pa.OSFile(str(copy)) as source:
+            check_all_pages(source, read_footer(source))
         if trust_footer:
             found = pq.read_metadata(copy)
             if not found.equals(footer):

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.landing_zone.pages import DATA, DATA_V2, DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
 
 MOST_ROWS = 64 * 1024
 """Rows that are decoded at once where they are small."""
@@ -41,22 +41,30 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class ColumnPages:
-    """A column chunk that is to be read: its path, physical type, width of a fixed-length value, and its pages."""
+    """A column chunk that is to be read: its path, physical type, width of a fixed-length value, and its pages.
+
+    `longest`: of the values in its dictionary, in bytes, where that is known.
+    """
 
     path: str
     physical_type: str
     length: int
     nested: bool
     pages: tuple[Page, ...]
+    longest: int | None = None
 
     @property
     def data(self) -> list[Page]:
-        return [page for page in self.pages if page.kind in (DATA, DATA_V2)]
+        return [page for page in self.pages if page.is_data]
 
     @property
     def dictionary(self) -> int:
-        """Bytes of the dictionary; no value that it gives is longer."""
-        return max((page.size for page in self.pages if page.kind == DICTIONARY), default=0)
+        """Bytes that no value of the dictionary is longer than."""
+        return (
+            self.longest
+            if self.longest is not None
+            else max((page.size for page in self.pages if page.kind == DICTIONARY), default=0)
+        )
 
     @property
     def values(self) -> int:
@@ -83,14 +91,21 @@ def portion(columns: Sequence[ColumnPages], rows: int, budget: int) -> Portion:
     dictionaries = []
     for column in columns:
         if column.physical_type == "BYTE_ARRAY":
-            if any(page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) for page in column.data) and (
-                column.dictionary * min(at_once, column.values) > share or column.nested
-            ):
+            if _expands_at(column, at_once, rows, share):
                 dictionaries.append(column.path)
             at_once = _within(column, at_once, max(share, 2 * held))
         if column.nested:
             at_once = min(at_once, _rows_of_nested(column, rows, at_once, share, budget))
     return Portion(at_once, tuple(dictionaries))
+
+
+def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[ColumnPages]:
+    """The columns whose dictionaries must be measured: by their sizes alone, a value may be too long."""
+    return [
+        column
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and _expands_at(column, min(MOST_ROWS, rows), rows, share_of(budget))
+    ]
 
 
 def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.RecordBatch]:
@@ -112,9 +127,24 @@ def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.Record
         open_parts += [part.slice(half), part.slice(0, half)]
 
 
+def longest(values: pa.Array) -> int:
+    """Bytes of the longest value of a dictionary."""
+    if not pa.types.is_dictionary(values.type) or not len(values.dictionary):
+        return 0
+    return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 0)
+
+
 def share_of(budget: int) -> int:
     """Bytes that are decoded at once."""
     return max(budget // _SHARE, 1)
+
+
+def _expands_at(column: ColumnPages, at_once: int, rows: int, share: int) -> bool:
+    """True where the dictionary may give so many rows more bytes than the share."""
+    values = sum(page.values for page in column.data if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY))
+    if column.nested:
+        at_once += max(0, column.values - rows)
+    return column.dictionary * min(at_once, values) > share
 
 
 def _width(column: ColumnPages) -> int:

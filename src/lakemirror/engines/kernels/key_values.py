@@ -18,6 +18,7 @@ _LARGE = 1 << 30  # bytes of one column from which on 32-bit offsets may not hol
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 _INVERSE = pow(_FACTOR, -1, 1 << 64)
 _BYTES_AT_ONCE = 1 << 20
+_DENSE = 8  # numbers that are missing for each that is there, at most
 _NULL = np.uint64(0x6A09E667F3BCC909)
 
 
@@ -40,6 +41,8 @@ def comparable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def key_codes(keys: pa.Table) -> np.ndarray:
     """One number for each row (int64), equal exactly where the keys are. `keys` as `comparable` gives them."""
+    if keys.num_columns == 1 and (dense := _dense_codes(keys.column(0))) is not None:
+        return dense
     all_before: pa.Array | None = None
     for column in keys.columns:
         encoded = _combined(column).dictionary_encode(null_encoding="encode")
@@ -61,6 +64,21 @@ def key_bucket(keys: pa.Table, buckets: int) -> np.ndarray:
         with np.errstate(over="ignore"):
             mixed = _mixed(mixed * np.uint64(31) + (np.concatenate(hashes) if hashes else mixed))
     return (mixed % np.uint64(max(1, buckets))).astype(np.int64)
+
+
+def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
+    """Whole numbers that are close together as their distance from the lowest one, which costs no hashing."""
+    if (
+        not (pa.types.is_integer(column.type) or pa.types.is_date32(column.type))
+        or column.null_count
+        or not len(column)
+    ):
+        return None
+    values = np.asarray(_combined(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column))
+    low, high = int(values.min()), int(values.max())
+    if high - low > _DENSE * len(values) + 1024:
+        return None
+    return values.astype(np.int64) - low
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:

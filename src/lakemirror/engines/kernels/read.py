@@ -9,7 +9,7 @@ row of the file ends it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,23 @@ import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import calendar_of
 from lakemirror.engines.kernels.convert import Conversion, InvalidValue
-from lakemirror.engines.kernels.decode import ColumnPages, Portion, TooLarge, portion, share_of, slices
+from lakemirror.engines.kernels.decode import (
+    ColumnPages,
+    Portion,
+    TooLarge,
+    longest,
+    portion,
+    share_of,
+    slices,
+    suspects,
+)
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
-from lakemirror.landing_zone.pages import pages
+from lakemirror.landing_zone.footer import read_footer
+from lakemirror.landing_zone.pages import checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 
 _BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
@@ -115,7 +125,7 @@ class _Reading:
 
     def changes(self) -> Iterator[Changes | BadRow]:
         unit = self._unit
-        self._footer = footer = pq.read_metadata(self._source)
+        self._footer = footer = read_footer(self._source)
         found = self._columns(footer)
         problem = self._ambiguous(found) or self._prepare(found)
         if problem is not None:
@@ -201,7 +211,7 @@ class _Reading:
     def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
         footer = self._footer.row_group(group)
         rows = footer.num_rows
-        chunks = self._pages(group)
+        chunks = self._measured(group, self._pages(group))
         plan = portion(chunks, rows, self._budget.size)
         size = sum(max((page.size for page in chunk.pages), default=0) for chunk in chunks)
         taken = min(self._budget.size, size + share_of(self._budget.size))
@@ -224,31 +234,33 @@ class _Reading:
 
     def _pages(self, group: int) -> list[ColumnPages]:
         """The pages of the columns that are read. ValueError where they hold other counts than the footer says."""
-        footer = self._footer.row_group(group)
         found = []
-        for each in self._read:
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves):
-                chunk, schema = footer.column(leaf), self._footer.schema.column(leaf)
-                its = pages(lambda at, size: self._source.read_at(size, at), chunk)
-                nested = schema.max_repetition_level > 0
-                column = ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its))
-                rows = [page.rows for page in column.data]
-                said = chunk.num_values if nested else footer.num_rows
-                by_rows = sum(filter(None, rows)) if rows and None not in rows else footer.num_rows
-                if column.values != said or by_rows != footer.num_rows or column.values < footer.num_rows:
-                    raise ValueError(
-                        f"row group {group} has {footer.num_rows} rows, but the pages of column {schema.path!r} hold "
-                        f"{column.values} values"
-                    )
-                found.append(column)
+        for leaf in self._leaves():
+            schema = self._footer.schema.column(leaf)
+            its = checked_pages(lambda at, size: self._source.read_at(size, at), self._footer, group, leaf)
+            nested = schema.max_repetition_level > 0
+            found.append(ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its)))
         return found
 
-    def _batches(self, group: int, plan: Portion) -> Iterator[pa.RecordBatch]:
-        size = sum(
-            self._footer.row_group(group).column(leaf).total_compressed_size
-            for each in self._read
-            for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-        )
+    def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
+        """The columns, with the length of the longest value where a dictionary could give too many bytes."""
+        held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
+        result = []
+        for leaf, column in zip(self._leaves(), chunks, strict=True):
+            if column.path in held and not column.nested:
+                if column.dictionary > self._budget.size:
+                    raise TooLarge("the dictionary", column.dictionary)
+                (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
+                column = replace(column, longest=longest(values))
+            result.append(column)
+        return result
+
+    def _leaves(self) -> list[int]:
+        return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
+
+    def _batches(self, group: int, plan: Portion, only: list[int] | None = None) -> Iterator[pa.RecordBatch]:
+        indices = self._leaves() if only is None else only
+        size = sum(self._footer.row_group(group).column(leaf).total_compressed_size for leaf in indices)
         file = pq.ParquetFile(
             self._source,
             metadata=self._footer,
@@ -257,7 +269,6 @@ class _Reading:
             pre_buffer=False,
             buffer_size=_PIECE if size > _BUFFERED else 0,
         )
-        indices = [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
         yield from file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)
 
     def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | BadRow | None:

@@ -54,14 +54,16 @@ class Effect:
 class SparkEngine:
     """Row work by the tasks of a Spark session, classic or Connect, of PySpark 3.5 or later.
 
-    `memory`: bytes that a task decodes at once, and a quarter of it what the driver folds by itself.
+    `memory`: bytes that a task decodes at once. `driver_keys`: up to so many bytes of keys are folded in the driver, a
+    quarter of `memory` if None; more are shuffled.
     """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession, memory: int = DEFAULT) -> None:
+    def __init__(self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None) -> None:
         self._jobs = Jobs(session)
         self._memory = memory
+        self._driver_keys = memory // 4 if driver_keys is None else driver_keys
 
     def run(self, work: RowWork) -> RowResult:
         """The net effect of a batch, its files written. LakemirrorError as `Engine` says, and `spark-failed`."""
@@ -125,7 +127,7 @@ class SparkEngine:
 
     def _effect(self, work: RowWork) -> Effect:
         width = _key_width(work.target) + 9
-        if work.rows * width <= self._memory // 4:
+        if work.rows * width <= self._driver_keys:
             folded = self._folded_here(work)
             if folded is not None:
                 return folded

@@ -21,7 +21,7 @@ from typing import Any
 import lakemirror
 from lakemirror.engines.spark import carrier
 
-PACKAGES = ("storage", "delta", "landing_zone", "engines")
+PACKAGES = ("storage", "delta", "landing_zone", "engines", "replication")
 """Packages that tasks may import, with the modules directly below `lakemirror`; all of them below `replication`."""
 
 NOT_CARRIED = {f"lakemirror.engines.spark{name}" for name in ("", ".engine", ".jobs", ".constraints", ".task_code")}
