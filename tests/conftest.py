@@ -22,6 +22,6 @@ SMALL = Settings(
 def spark() -> Iterator[SparkSession]:
     from lakemirror.spark_session import session as lakemirror_spark
 
-    session = lakemirror_spark.start(SMALL.with_environment(), short=True)
+    session = lakemirror_spark.start(SMALL.with_environment(), delta=True, short=True)
     yield session
     lakemirror_spark.stop(session)

@@ -182,7 +182,8 @@ def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
 def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
     from lakemirror.spark_session import session as spark
 
-    return spark.start(settings, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+    delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
+    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
 
 
 class _Collector:

@@ -121,11 +121,14 @@ CODES: dict[str, Kind] = {
     "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
-    "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
+    "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
     "spark-needed": Kind(
         False, 3, 409, "Set `engine` to auto or spark, or drop the constraint that the message names."
     ),
-    "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
+    "spark-job-failed": Kind(True, 1, 502, "Look at the job in Spark's pages or logs; it is tried again."),
+    "spark-failed": Kind(
+        False, 1, 500, "Run `lakemirror doctor`; look at driver_memory, master, spark_remote and the spark.* settings."
+    ),
     "memory-exhausted": Kind(
         True, 1, 507, "Lower parallel_tables or batch_bytes, or give the process more memory; it is tried again."
     ),

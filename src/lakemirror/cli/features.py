@@ -227,7 +227,7 @@ def _session() -> SparkSession:
     from lakemirror.settings import Settings
     from lakemirror.spark_session.session import start
 
-    return start(Settings().with_environment(), short=True)
+    return start(Settings().with_environment(), delta=True, short=True)
 
 
 def _wish(

@@ -76,7 +76,7 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
     steps = list(source.steps())
     database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, **settings})
     begun = time.monotonic()
-    session = spark_session.start(database.settings)
+    session = spark_session.start(database.settings, delta=True)
     console.print(f"Spark started in {time.monotonic() - begun:.1f} s")
     watch = _mirror(database, session, source, steps, folder)
     seconds = time.monotonic() - begun

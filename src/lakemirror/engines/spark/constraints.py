@@ -9,7 +9,7 @@ from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
 def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> BadRow | None:
     """The first row for which a constraint does not hold, NULL included (Delta protocol, "CHECK constraints").
 
-    `stage` makes the rows that come, with FILE and ROW. LakemirrorError `spark-failed`.
+    `stage` makes the rows that come, with FILE and ROW. LakemirrorError `spark-job-failed`.
     """
     target = work.target
     if not target.constraints or not stage.units:

@@ -66,7 +66,7 @@ class SparkEngine:
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys
 
     def run(self, work: RowWork) -> RowResult:
-        """The net effect of a batch, its files written. LakemirrorError as `Engine` says, and `spark-failed`."""
+        """The net effect of a batch, its files written. LakemirrorError as `Engine` says, and `spark-job-failed`."""
         written = Written(work.target)
         try:
             with named_errors(work.target.path):

@@ -59,7 +59,7 @@ class Jobs:
         return int(cores) * int(executors) if cores.isdigit() and executors.isdigit() else _PARALLELISM
 
     def run(self, description: str, stage: Stage) -> list[list[Any]]:
-        """The results of each unit, in the units' order. LakemirrorError `spark-failed`."""
+        """The results of each unit, in the units' order. LakemirrorError `spark-job-failed`."""
         if not stage.units:
             return []
         return self._collect(description, self._started(stage, "results", _RESULTS), len(stage.units))
@@ -120,13 +120,16 @@ class Jobs:
 
 @contextlib.contextmanager
 def spark_errors(description: str) -> Iterator[None]:
-    """What Spark raises, as LakemirrorError `spark-failed`."""
+    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone."""
     try:
         yield
     except LakemirrorError:
         raise
     except Exception as error:
-        raise LakemirrorError("spark-failed", f"{description}: {_telling_line(error)}") from error
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, ConnectionError) or "Py4JNetworkError" in names:
+            raise
+        raise LakemirrorError("spark-job-failed", f"{description}: {_telling_line(error)}") from error
 
 
 def _telling_line(error: Exception) -> str:

@@ -16,8 +16,8 @@ def packed(numbers: np.ndarray) -> bytes:
         return struct.pack("<BQQ", _STEPS, 0, 0)
     first, last = int(numbers[0]), int(numbers[-1])
     span = last - first + 1
-    if len(numbers) * 32 < span and span < 1 << 32:
-        steps = np.diff(numbers, prepend=first).astype(np.uint32)
+    if len(numbers) * 64 < span:
+        steps = np.diff(numbers, prepend=first)
         return struct.pack("<BQQ", _STEPS, first, len(numbers)) + zlib.compress(steps.tobytes(), 1)
     bits = np.zeros(span, bool)
     bits[numbers - first] = True
@@ -30,7 +30,7 @@ def unpacked(data: bytes) -> np.ndarray:
     kind, first, size = struct.unpack_from("<BQQ", data)
     content = zlib.decompress(data[17:]) if len(data) > 17 else b""
     if kind == _STEPS:
-        numbers = np.cumsum(np.frombuffer(content, np.uint32).astype(np.int64))
+        numbers = np.cumsum(np.frombuffer(content, np.int64))
     else:
         numbers = np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8), count=size)).astype(np.int64)
     numbers += first
