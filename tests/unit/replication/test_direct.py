@@ -204,9 +204,7 @@ def test_days_that_python_has_no_name_for(tmp_path: Path) -> None:
     assert found is not None and found["x"].to_pylist() == [0, 1]
 
 
-def test_two_marker_columns_and_rows_that_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = pa.table([[1], [4], [4]], names=["id", MARKER, MARKER])
-    assert direct.fold(made([change_file(tmp_path, 1, twice)], ("id",)), ("id",), 0, str) is None
+def test_rows_that_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "MOST_BYTES", 1 << 20)
     long = pa.table({"id": list(range(1000)), "s": ["x" * 3000] * 1000})
     batch = made([change_file(tmp_path, 2, long)], ())
