@@ -102,12 +102,7 @@ def connect_server(python: Path, home: Path, folder: Path, packages: str = "") -
     words = [word for key, value in options.items() for word in ("--conf", f"{key}={value}")]
     words += ["--packages", packages] if packages else []
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", *words, "--class", SERVER, "spark-internal"]
-    environment = {
-        **clean(),
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": str(python),
-        "JAVA_HOME": str(java.find().home),
-    }
+    places = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "JAVA_HOME": str(java.find().home)}
     log = folder / "server.log"
     with log.open("wb") as file:
         server = subprocess.Popen(command, env={**clean(), **places}, stdout=file, stderr=subprocess.STDOUT, cwd=folder)

@@ -40,6 +40,10 @@ app = typer.Typer(
 )
 
 Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
+]
+SparkRemote = Annotated[str | None, typer.Option(help="Spark Connect address, such as sc://host:15002.")]
 Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
 SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
 Jars = Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")]
@@ -52,7 +56,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 @app.command()
 def sync(
     database: Database,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
     jars: Jars = None,
     driver_memory: Memory = None,
@@ -68,7 +74,7 @@ def sync(
 
     _log(verbose)
     _require(database)
-    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     with _Progress(opened.storage) as progress:
         result, number = supervised(lambda stop: opened.sync(progress, stop))
     if result is None:
@@ -102,7 +108,9 @@ def sync(
 @app.command()
 def run(
     database: Database,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
     jars: Jars = None,
     driver_memory: Memory = None,
@@ -119,7 +127,7 @@ def run(
 
     _log(verbose)
     _require(database)
-    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
     if number:
         leave(0)  # not a word to threads that are still at work
@@ -172,7 +180,9 @@ def status(database: Database, as_json: Json = False) -> None:
 def demo(
     into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
     days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
 ) -> None:
     """Mirror a year of real flights, and check the tables against the source.
@@ -266,10 +276,18 @@ def _require(database: Path) -> None:
 
 
 def _flags(
-    master: str | None, spark: list[str] | None, jars: str | None, driver_memory: str | None, parallel: int | None
+    engine: str | None,
+    master: str | None,
+    spark_remote: str | None,
+    spark: list[str] | None,
+    jars: str | None,
+    driver_memory: str | None,
+    parallel: int | None,
 ) -> dict[str, Any]:
     return {
+        "engine": engine,
         "master": master,
+        "spark_remote": spark_remote,
         "spark": spark or None,
         "jars": jars,
         "driver_memory": driver_memory,

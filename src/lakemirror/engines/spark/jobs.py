@@ -10,8 +10,10 @@ task's function. Only what comes back from a job counts: Spark may have run a ta
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 TASKS = "lakemirror.engines.spark.tasks"
 _RESULTS = "unit bigint, result binary"
@@ -105,8 +109,10 @@ class Jobs:
         return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 
     def _collect(self, description: str, frame: DataFrame, units: int) -> list[list[Any]]:
+        begun = time.monotonic()
         with self.described(description), spark_errors(description):
             rows = frame.collect()
+        log.debug("%s: %d units, %.1f s", description, units, time.monotonic() - begun)
         found: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
             found[row["unit"]].append(pickle.loads(bytes(row["result"])))
