@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -236,6 +237,7 @@ def main() -> None:
     """The `lakemirror` command."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
+    _be_utf8()
     make_streams_safe()
     try:
         app()
@@ -247,6 +249,18 @@ def main() -> None:
         leave(1)
     except Exception as failure:  # the boundary around a command
         _end(coded(failure))
+
+
+def _be_utf8() -> None:
+    """Starts the command again in Python's UTF-8 mode where file names would be read in another encoding.
+
+    Names of tables are UTF-8 whatever the locale says. What is printed stays in the terminal's encoding.
+    """
+    if sys.getfilesystemencoding().lower() in ("utf-8", "utf8") or sys.flags.utf8_mode:
+        return
+    output = getattr(sys.stdout, "encoding", None) or "ascii"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": f"{output}:backslashreplace"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _end(error: LakemirrorError) -> None:
