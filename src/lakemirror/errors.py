@@ -99,7 +99,10 @@ CODES: dict[str, Kind] = {
     "internal": Kind(True, 1, 500, "Report it with the log; nothing of the failing batch was applied."),
     # publishing
     "input-invalid": Kind(
-        False, 2, 422, "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, JSON lines or Arrow IPC."
+        False,
+        2,
+        422,
+        "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
     ),
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
     "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),
@@ -108,6 +111,7 @@ CODES: dict[str, Kind] = {
     ),
     "sql-driver-missing": Kind(False, 1, 500, "Install the drivers: pip install 'lakemirror[sql]'"),
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
+    "excel-reader-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[publish]'"),
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),

@@ -31,6 +31,11 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     "property-unknown": ("warning", "Correct its spelling, or remove it: it has no effect."),
     "schema-undeclared": ("warning", "Declare SchemaDefinition with the type of every column."),
     "keys-many": ("advice", "Keep to fewer than five key columns: each is compared for every change."),
+    "text-looks-typed": (
+        "warning",
+        "Declare the column in SchemaDefinition, and how its text is written, if it is one.",
+    ),
+    "separator-doubtful": ("warning", "Declare the columnSeparator that the file uses."),
     # files
     "file-ignored": (
         "warning",

@@ -78,12 +78,13 @@ class Staging:
         target = self._target(file)
         try:
             with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
-                convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+                warned = convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
         except BaseException:
             self._storage.delete(target)
             raise
         with self._storage.open(target) as converted:
-            return replace(file, read_from=target, footer=pq.read_metadata(pa.PythonFile(converted, mode="r")))
+            footer = pq.read_metadata(pa.PythonFile(converted, mode="r"))
+        return replace(file, read_from=target, footer=footer, warnings=warned)
 
     def clear(self, files: Iterable[ChangeFile]) -> None:
         """Removes the staged files among these."""
