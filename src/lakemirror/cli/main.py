@@ -118,7 +118,7 @@ def run(
     """
     from lakemirror.database import MirroredDatabase
 
-    _log(verbose)
+    _log(verbose, quiet=logging.WARNING)
     _require(database)
     opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
     _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
@@ -414,11 +414,19 @@ def _error_json(error: LakemirrorError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _log(verbose: bool) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
-    )
+def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
+    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_OneLine("%(message)s"))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
 
 
 def _count(number: int, word: str) -> str:

@@ -149,6 +149,35 @@ def test_what_nobody_expected_does_not_end_the_loop(
     assert str(tmp_path / "cache/logs/failures.log") in caplog.text
 
 
+def test_maintenance_that_fails_does_not_end_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEMIRROR_CACHE_DIR", str(tmp_path / "cache"))
+    calls = []
+
+    def fails(*_: object, **__: object) -> None:
+        calls.append(1)
+        raise KeyError("nobody expected this")
+
+    monkeypatch.setattr("lakemirror.maintenance.idle_work.Maintenance.step", fails)
+    put(tmp_path / "shop", "orders", 1, {"id": [1]})
+    with running(MirroredDatabase(tmp_path / "shop", poll_idle=0.05, poll=0.05)):
+        wait_for(lambda: calls)
+        wait_for(lambda: status(tmp_path / "shop").get("errorCode") == "internal")
+        put(tmp_path / "shop", "orders", 2, {"id": [2]})
+        wait_for(lambda: position(tmp_path / "shop", "orders") == 2)
+
+
+def test_each_warning_is_in_the_log_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "lakemirror")
+    place = put(tmp_path, "orders", 1, {"id": [1]}).parent
+    (place / "link").symlink_to("nowhere")
+    with running(mirror(tmp_path)):
+        wait_for(lambda: position(tmp_path, "orders") == 1)
+        time.sleep(0.5)
+    assert [record.message for record in caplog.records] == [
+        "orders: warning not-a-file: link is a link: it is never opened"
+    ]
+
+
 def test_a_misspelt_database_is_not_made(tmp_path: Path) -> None:
     for act in ("run", "sync", "status"):
         with pytest.raises(LakemirrorError) as caught:
