@@ -112,6 +112,10 @@ class Runner:
             worked = tick(self._scheduler, self._storage)
             if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
                 self._bringing_down = self._dropping.submit(self._bring_down)
+            if worked or self._scheduler.at_work:
+                self._idle_since = time.monotonic()
+            elif self.settings.maintenance:
+                self._maintain()
         except SetupError:
             raise
         except Exception as failure:
@@ -122,10 +126,6 @@ class Runner:
             self._trouble += 1
             return 0
         self._trouble, self._round_error = 0, None
-        if worked or self._scheduler.at_work:
-            self._idle_since = time.monotonic()
-        elif self.settings.maintenance:
-            self._maintain()
         return worked
 
     def _bring_down(self) -> int:
@@ -195,10 +195,15 @@ class Runner:
         self._writer.write(status, self._scheduler, self._readers, self.definition_error or self._round_error)
 
     def _end(self) -> None:
+        """Lets what is at work end, for a while, and says in the status that the engine stopped, whatever happens."""
         self._scheduler.request_stop()
-        self._maintenance.stop()
-        self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
-        self._write("Stopped")
+        try:
+            self._maintenance.stop()
+            self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
+        except Exception as failure:
+            log.error("%s", coded(failure))
+        finally:
+            self._write("Stopped")
 
 
 class StatusWriter:

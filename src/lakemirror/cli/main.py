@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -125,7 +126,7 @@ def run(
     """
     from lakemirror.database import MirroredDatabase
 
-    _log(verbose)
+    _log(verbose, quiet=logging.WARNING)
     _require(database)
     opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
@@ -246,6 +247,7 @@ def main() -> None:
     """The `lakemirror` command."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
+    _be_utf8()
     make_streams_safe()
     try:
         app()
@@ -257,6 +259,18 @@ def main() -> None:
         leave(1)
     except Exception as failure:  # the boundary around a command
         _end(coded(failure))
+
+
+def _be_utf8() -> None:
+    """Starts the command again in Python's UTF-8 mode where file names would be read in another encoding.
+
+    Names of tables are UTF-8 whatever the locale says. What is printed stays in the terminal's encoding.
+    """
+    if sys.getfilesystemencoding().lower() in ("utf-8", "utf8") or sys.flags.utf8_mode:
+        return
+    output = getattr(sys.stdout, "encoding", None) or "ascii"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": f"{output}:backslashreplace"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _end(error: LakemirrorError) -> None:
@@ -418,11 +432,19 @@ def _error_json(error: LakemirrorError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _log(verbose: bool) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
-    )
+def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
+    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_OneLine("%(message)s"))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
 
 
 def _count(number: int, word: str) -> str:
