@@ -18,6 +18,7 @@ import typer
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.check import check
 from lakemirror.cli.publish import publish
+from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(verify)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
