@@ -144,7 +144,7 @@ class Planter:
         snapshot = read_snapshot(self.table)
         assert snapshot is not None
         (new,) = write(str(self.table), from_delta(snapshot.metadata.value["schemaString"]), rows)
-        self.change_add(add["path"], lambda old: old.update(new["add"] if "add" in new else new))
+        self.change_add(add["path"], lambda old: old.update(new))
 
 
 def verify(database: Path, options: Options | None = None) -> Report:
