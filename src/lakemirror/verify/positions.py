@@ -20,10 +20,12 @@ _RESTORES = ("RESTORE",)
 class Folder:
     """What the landing zone says of the table's folder. `identity`: of its marker, None where it has none.
 
+    `files`: path below the folder, size and modified time of the files that are in it.
     `quarantined`: numbers of one plain sequence that were set aside and never applied.
     """
 
     identity: str | None = None
+    files: Collection[tuple[str, int, int]] = ()
     quarantined: Collection[int] = ()
 
 
@@ -50,7 +52,7 @@ def _findings(state: Replay, table: str, folder: Folder | None) -> Iterator[Find
     yield from _order(ours, table, folder)
     if ours:
         yield from _last(ours[-1][1], position, table)
-    yield from _identity(state, position, table, folder)
+    yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
     yield from _by_others(state.commits, ours[-1][0].version if ours else -1, table)
 
 
@@ -123,12 +125,17 @@ def _last(manifest: Manifest, position: Position, table: str) -> Iterator[Findin
         yield Finding(code, table, f"the last manifest ends at {manifest.last} and names file {manifest.file}")
 
 
-def _identity(state: Replay, position: Position, table: str, folder: Folder | None) -> Iterator[Finding]:
+def _identity(
+    state: Replay, position: Position, table: str, folder: Folder | None, last: Manifest | None
+) -> Iterator[Finding]:
+    """A folder that was made again has another identity until its first apply; its last applied file is gone then."""
     named = (state.metadata.get("configuration") or {}).get(_IDENTITY_PROPERTY)
     if named and named != position.identity:
         message = f"the position is of folder {position.identity}, the table's property names {named}"
         yield Finding("verify-identity-foreign", table, message)
-    if folder is not None and folder.identity is not None and folder.identity != position.identity:
+    if folder is None or folder.identity is None or folder.identity == position.identity:
+        return
+    if last is None or (last.file, last.size, last.modified) in folder.files:
         message = f"the table was filled from folder {position.identity}, the folder's marker says {folder.identity}"
         yield Finding("verify-identity-foreign", table, message, "_mirror.json")
 

@@ -224,6 +224,9 @@ class _TableProof:
         folder = _folder(self._storage, self._name)
         if position is None or folder is None:
             raise archived_files.FilesGone("the table has no position or no folder")
+        known = _known(self._storage, folder)
+        if known is not None and known.identity not in (None, position.identity):
+            raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
         metadata = _metadata(self._storage, folder)
         applied = _applied(self._state, position, self._place)
         quarantined = _quarantined(folder)
@@ -341,7 +344,9 @@ def _known(storage: Storage, folder: TableFolder | None) -> Folder | None:
         with contextlib.suppress(OSError, LakemirrorError):
             marker = parse_marker(storage.read(folder.marker.path))
             identity = marker.id if marker else None
-    return Folder(identity, _quarantined(folder))
+    home = len(folder.name.folder) + 1
+    files = frozenset((entry.path[home:], entry.size, entry.modified) for entry in folder.files)
+    return Folder(identity, files, _quarantined(folder))
 
 
 def _quarantined(folder: TableFolder) -> tuple[int, ...]:
