@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def _each(
         print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
     for path, result in results:
         if isinstance(result, LakemirrorError):
-            print(f"{path}: {result}\n  {result.hint}", file=sys.stderr)
+            print(f"{printable(f'{path}: {result}')}\n  {result.hint}", file=sys.stderr)
         elif not as_json:
             if len(results) > 1 and not isinstance(result, Plan):
                 print(f"{path}:")

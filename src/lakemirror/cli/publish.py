@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ def publish(
     db: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
     table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
     source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
-    from_sql: str = typer.Option("", help="A database to query: sqlite:///FILE or postgresql://USER@HOST/DATABASE."),
+    from_sql: str = typer.Option(
+        "", help="A database to query: postgresql://USER@HOST/DATABASE, sqlite:///FILE or duckdb:///FILE."
+    ),
     query: str = typer.Option("", help="The query, with --from-sql."),
     keys: str = typer.Option("", help="Key columns, comma separated; empty: as the table folder declares them."),
     mode: str = typer.Option(
@@ -31,8 +34,14 @@ def publish(
         help="load, insert, update, upsert, delete, snapshot; empty: upsert (a query: snapshot); without keys insert.",
     ),
     marker_column: str = typer.Option("", help="The column with each row's marker (0, 1, 2, 4), instead of a mode."),
-    format: str = typer.Option("", help="parquet, csv, jsonl or arrow; empty: by name, then by the first bytes."),
+    format: str = typer.Option("", help="parquet, csv, xlsx, jsonl or arrow; empty: by name, then by the first bytes."),
     delimiter: str = typer.Option("", help="Column separator of CSV; empty: a comma, a tab for .tsv."),
+    decimal: str = typer.Option("", help="Decimal separator of numbers in CSV, a point or a comma; empty: a point."),
+    thousands: str = typer.Option("", help="Separator between thousands in CSV, such as . or a space; empty: none."),
+    date_format: str = typer.Option("", help="How dates are written in CSV, such as dd.MM.yyyy; empty: ISO 8601."),
+    timestamp_format: str = typer.Option("", help="How times are written, such as dd.MM.yyyy HH:mm; empty: ISO 8601."),
+    encoding: str = typer.Option("", help="Encoding of CSV, such as windows-1252; empty: UTF-8."),
+    sheet: str = typer.Option("", help="The sheet of an .xlsx file; empty: the first."),
     column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
@@ -42,13 +51,16 @@ def publish(
 
     Example: lakemirror publish shop orders --from orders.csv --keys id
 
+    Example: lakemirror publish shop orders --from export.csv --delimiter ";" --decimal , --date-format dd.MM.yyyy
+
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
     try:
         with _warnings_on_stderr():
             _publish(
                 _table(db, table, keys, column), source, from_sql, query, mode or None, marker_column or None,
-                format or None, delimiter or None, watermark or None, every, recreate,
+                format or None, (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet),
+                watermark or None, every, recreate,
             )  # fmt: skip
     except LakemirrorError as error:
         typer.echo(f"{error}\n{error.hint}", err=True)
@@ -63,13 +75,14 @@ def _publish(
     mode: str | None,
     marker: str | None,
     format: str | None,
-    delimiter: str | None,
+    text: tuple[str, ...],
     watermark: str | None,
     every: str,
     recreate: bool,
 ) -> None:
     from lakemirror.publisher.files import publish_files
     from lakemirror.publisher.sql import publish_sql
+    from lakemirror.publisher.text_rows import TextForm
 
     if bool(sources) == bool(url) or bool(url) != bool(query):
         raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
@@ -77,8 +90,8 @@ def _publish(
         raise typer.BadParameter("--watermark and --every belong to --from-sql")
     if (mode and marker) or (watermark and (mode or marker)):
         raise typer.BadParameter("--mode, --marker-column and --watermark exclude one another")
-    if url and (marker or format or delimiter):
-        raise typer.BadParameter("--marker-column, --format and --delimiter belong to --from")
+    if url and (marker or format or any(text)):
+        raise typer.BadParameter("--marker-column, --format and how text is written belong to --from")
     for path in sources:
         if path != "-" and not Path(path).is_file():
             raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
@@ -86,7 +99,7 @@ def _publish(
     if recreate:
         table.recreate()
     if sources:
-        _say(table, publish_files(table, sources, mode, format=format, marker=marker, delimiter=delimiter))
+        _say(table, publish_files(table, sources, mode, format=format, marker=marker, text=TextForm(*text)))
         return
     stop = threading.Event()
     if pause is not None:
@@ -94,7 +107,8 @@ def _publish(
             signal.signal(number, lambda *_: stop.set())
     while True:
         try:
-            published = publish_sql(table, url, query, mode, watermark=watermark)
+            with _row_count(str(table.name)) as progress:
+                published = publish_sql(table, url, query, mode, watermark=watermark, progress=progress)
             _say(table, [published] if published else [], silent=pause is not None)
         except LakemirrorError as error:
             if pause is None or not error.retry:
@@ -133,6 +147,23 @@ def _say(table: LandingTable, published: list[Published], silent: bool = False) 
         typer.echo(f"{table.name}: {each.path.name}, {each.rows:,} row{'' if each.rows == 1 else 's'}")
     if not published and not silent:
         typer.echo(f"{table.name}: nothing new", err=True)
+
+
+@contextmanager
+def _row_count(table: str) -> Iterator[Callable[[int], None] | None]:
+    """Shows on a terminal how many rows were read, and how long it has taken; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(f"{table}: reading")
+        yield lambda rows: bar.update(task, description=f"{table}: {rows:,} rows read")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class ChangeFile:
     a folder that is one sequence, the number in its name. `footer` is read once; None for delimited text until it is
     converted. `partition`: the folders below the table folder that it lies in (`region=eu`), with its own `sequence`
     number there, and the columns that they give, `constants`. `read_from`: where its rows are read, relative to the
-    database; empty: the file itself.
+    database; empty: the file itself. `warnings`: what its text made the conversion warn of.
     """
 
     entry: Entry
@@ -36,6 +36,7 @@ class ChangeFile:
     sequence: int = 0
     constants: Constants = ()
     read_from: str = ""
+    warnings: tuple[Warned, ...] = ()
 
     @property
     def path(self) -> str:

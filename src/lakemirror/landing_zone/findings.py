@@ -17,6 +17,10 @@ Severity = Literal["error", "warning", "advice"]
 REPORTED: dict[str, tuple[Severity, str]] = {
     # the landing zone
     "folder-skipped": ("warning", "Nothing to do if it is the publisher's own; else rename it without the leading _."),
+    "not-a-file": (
+        "warning",
+        "Put a regular file or a real folder in its place: links, FIFOs, sockets and devices are never opened.",
+    ),
     "file-stray": ("warning", "Move it into a table folder: Files/LandingZone/<table>/."),
     "table-empty": ("advice", "The table is made when its first change file arrives."),
     "partner-events-invalid": ("advice", 'Write {"partnerName": "…", "sourceInfo": {"sourceType": "…"}}.'),
@@ -27,6 +31,11 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     "property-unknown": ("warning", "Correct its spelling, or remove it: it has no effect."),
     "schema-undeclared": ("warning", "Declare SchemaDefinition with the type of every column."),
     "keys-many": ("advice", "Keep to fewer than five key columns: each is compared for every change."),
+    "text-looks-typed": (
+        "warning",
+        "Declare the column in SchemaDefinition, and how its text is written, if it is one.",
+    ),
+    "separator-doubtful": ("warning", "Declare the columnSeparator that the file uses."),
     # files
     "file-ignored": (
         "warning",

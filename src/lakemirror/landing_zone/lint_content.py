@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, table_type
-from lakemirror.landing_zone.delimited import line_of, read_columns
-from lakemirror.landing_zone.findings import Finding, reported
+from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
+from lakemirror.landing_zone.findings import Finding, from_warning, reported
 from lakemirror.landing_zone.metadata import ROW_MARKER, TableMetadata
 from lakemirror.storage import Storage
 
@@ -89,9 +89,12 @@ def check_delimited(
     yield from _check_columns(columns, path, expected, seen)
     marker, keys = _looked_at(columns, expected)
     rows, before = _Rows(), 0
+    doubts = TextDoubts(metadata)
+    doubts.look_at(pa.RecordBatch.from_pylist([], schema))
     stopped: TableError | None = None
     try:
         for block in blocks:
+            doubts.look_at(block)
             if marker is not None:
                 _look_at_markers(block.column(ROW_MARKER), before, rows, expected.upsert_by_default)
             elif expected.upsert_by_default and block.num_rows and rows.needs_key is None:
@@ -105,6 +108,7 @@ def check_delimited(
     for finding in _row_findings(rows, keys, path, expected):
         line = line_of(source, finding.row, file=path, metadata=metadata) if finding.row else None
         yield replace(finding, row=line)
+    yield from (from_warning(each, expected.table) for each in doubts.warnings(path))
     if stopped is not None:
         raise stopped
 

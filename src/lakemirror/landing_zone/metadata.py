@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
 
 ROW_MARKER = "__rowMarker__"
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
+THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
 MAX_SIZE = 16 * 1024 * 1024  # bytes; a schema of ten thousand columns takes one
 
 
@@ -32,7 +34,10 @@ class Warned:
 
 @dataclass(frozen=True)
 class DelimitedFormat:
-    """How delimited text is written. Empty `quote` or `escape`: there is none. `null_value` None: not declared."""
+    """How delimited text is written. Empty `quote` or `escape`: there is none. `null_value` None: not declared.
+
+    `date_format` and `timestamp_format` are patterns as in Spark; empty: ISO 8601.
+    """
 
     row_separator: str = "\r\n"
     column_separator: str = ","
@@ -40,6 +45,10 @@ class DelimitedFormat:
     escape: str = "\\"
     null_value: str | None = None
     encoding: str = "UTF-8"
+    decimal_separator: str = "."
+    thousands_separator: str = ""
+    date_format: str = ""
+    timestamp_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class TableMetadata:
     """What `_metadata.json` says, with the contract's defaults. `key_columns` in the publisher's spelling and order.
 
     `delimited` is None for Parquet. `columns` is empty where nothing is declared: every column is a string then.
+    `renames`: the publisher renames complete files into place, so that delimited text need not be watched.
     `file` is where it was read, empty where there was none.
     """
 
@@ -70,6 +80,7 @@ class TableMetadata:
     delimited: DelimitedFormat | None = None
     columns: tuple[DeclaredColumn, ...] = ()
     file: str = field(default="", compare=False)
+    renames: bool = False
 
 
 def parse_metadata(data: bytes, file: str) -> TableMetadata:
@@ -235,9 +246,21 @@ def _metadata(members: _Members) -> TableMetadata:
         if format_ == "DelimitedText":
             raise _invalid(file, "lacks fileExtension, which DelimitedText needs")
         extension = "csv" if format_ == "CSV" else "parquet"
+    renames = _renames(members.inner("lakemirror"))
     members.warn_of_rest()
     warnings = tuple(capped(members.warnings))
-    return TableMetadata(keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file)
+    return TableMetadata(
+        keys, strategy, upsert, format_, extension, partitioned, warnings, delimited, columns, file, renames
+    )
+
+
+def _renames(members: _Members | None) -> bool:
+    """True where the publisher says that it renames complete files into place: `"complete": "rename"`."""
+    if members is None:
+        return False
+    found = members.choice("complete", ("rename", "unchanged"), "unchanged") == "rename"
+    members.warn_of_rest()
+    return found
 
 
 def _key_columns(members: _Members) -> tuple[str, ...]:
@@ -248,14 +271,18 @@ def _key_columns(members: _Members) -> tuple[str, ...]:
         raise members.wrong("keyColumns", value, "must be a list of column names")
     seen: dict[str, str] = {}
     for name in value:
-        if not _is_text(name) or not name.strip():
+        if not _is_text(name) or (name and not name.strip()):
             raise members.wrong("keyColumns", name, "must name columns")
+        if not name:
+            message = f"{_name(members.file)}: keyColumns holds an empty name, which was left out"
+            members.warnings.append(Warned("key-name-empty", message, members.file))
+            continue
         if name == ROW_MARKER:
             raise members.wrong("keyColumns", name, "must name columns of the table")
         if name.lower() in seen:
             raise _invalid(members.file, f"keyColumns names {_shown(name)} twice")
         seen[name.lower()] = name
-    return tuple(value)
+    return tuple(seen.values())
 
 
 def _extension(members: _Members) -> str | None:
@@ -283,9 +310,25 @@ def _delimited(members: _Members | None) -> DelimitedFormat:
         escape=_character(members, "escapeCharacter", ("\\", "/", '"', ""), default.escape),
         null_value=members.text("nullValue"),
         encoding=_encoding(members, default.encoding),
+        decimal_separator=_character(members, "decimalSeparator", (".", ","), default.decimal_separator),
+        thousands_separator=_character(members, "thousandsSeparator", THOUSANDS, default.thousands_separator),
+        date_format=_pattern(members, "dateFormat"),
+        timestamp_format=_pattern(members, "timestampFormat"),
     )
+    if found.decimal_separator == found.thousands_separator:
+        raise members.wrong("thousandsSeparator", found.thousands_separator, "must differ from decimalSeparator")
     members.warn_of_rest()
     return found
+
+
+def _pattern(members: _Members, name: str) -> str:
+    value = members.text(name) or ""
+    try:
+        if value:
+            date_pattern(value)
+    except ValueError as error:
+        raise members.wrong(name, value, f"must be a pattern such as dd.MM.yyyy ({error})") from error
+    return value
 
 
 def _character(members: _Members, name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -78,6 +78,8 @@ def pending(
     """
     if metadata.file_format == "Parquet":
         steady_at = None
+    elif metadata.renames:
+        steady_at = _at_once
     elif steady_at is None:
         steady_at = partial(_settled, settle)
     found = Pending(warnings=_already_applied(folder, metadata, applied, retired, etags or {}))
@@ -178,6 +180,10 @@ def _quarantined(folder: TableFolder, partition: str) -> set[int]:
         if inside == partition and (match := _NUMBERED.fullmatch(name)):
             numbers.add(int(match[1]))
     return numbers
+
+
+def _at_once(entry: Entry) -> float:
+    return 0.0
 
 
 def _settled(settle: float, entry: Entry) -> float:

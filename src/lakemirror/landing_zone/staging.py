@@ -9,6 +9,7 @@ name of the same file, delimited text as Parquet with its rows in their order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -77,12 +78,13 @@ class Staging:
         target = self._target(file)
         try:
             with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
-                convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+                warned = convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
         except BaseException:
             self._storage.delete(target)
             raise
         with self._storage.open(target) as converted:
-            return replace(file, read_from=target, footer=pq.read_metadata(pa.PythonFile(converted, mode="r")))
+            footer = pq.read_metadata(pa.PythonFile(converted, mode="r"))
+        return replace(file, read_from=target, footer=footer, warnings=warned)
 
     def clear(self, files: Iterable[ChangeFile]) -> None:
         """Removes the staged files among these."""
@@ -110,7 +112,8 @@ def sweep(storage: Storage, older_than: float = 86_400.0, now: float | None = No
     young = {entry.path.rpartition("/")[0] for entry in listing.files if entry.modified >= before}
     for folder in listing.folders:
         if folder not in young:
-            storage.delete(folder)
+            with contextlib.suppress(LakemirrorError):
+                storage.delete(folder)
 
 
 __all__ = ["STAGED", "Staging", "needs_staging", "sweep"]

@@ -41,7 +41,7 @@ class ColumnTypes:
                 continue
             target, convert, reason = self._place(field.type, field.name)
             if reason:
-                self._warn(f"{self.table}: column {field.name} of type {field.type} is published as {reason}")
+                self.warn(f"{self.table}: column {field.name} of type {field.type} is published as {reason}")
             kept.append((position, pa.field(field.name, target), convert))
         schema = pa.schema([field for _, field, _ in kept])
         if schema.equals(reader.schema, check_metadata=True):
@@ -70,7 +70,8 @@ class ColumnTypes:
             )
         return placed
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """Warns of it, once."""
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(message, TypeWarning, stacklevel=_frames_to_user())
@@ -248,7 +249,7 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
 
 
 def _frames_to_user() -> int:
-    """How many calls lie between `_warn` and the code that uses the publisher."""
+    """How many calls lie between `warn` and the code that uses the publisher."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lakemirror.publisher"):
         frame, level = frame.f_back, level + 1

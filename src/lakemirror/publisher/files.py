@@ -1,4 +1,4 @@
-"""Files of other programs as rows to publish: Parquet, CSV, JSON lines, Arrow IPC.
+"""Files of other programs as rows to publish: Parquet, CSV, spreadsheets, JSON lines, Arrow IPC.
 
 Text is read cautiously: an empty field is NULL and a quoted empty one is not, columns that were published before keep
 their types, and JSON strings stay strings whatever they look like.
@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.arrow_input import Types, cast_column, from_mappings
+from lakemirror.publisher.arrow_input import Types, from_mappings
+from lakemirror.publisher.text_rows import TextForm, read_csv
+from lakemirror.publisher.workbook import read_workbook
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable, Published
 
 MODES = ("load", "insert", "update", "upsert", "delete", "snapshot")
-FORMATS = ("parquet", "csv", "jsonl", "arrow")
+FORMATS = ("parquet", "csv", "xlsx", "jsonl", "arrow")
 STDIN = "-"
 LINES = 20_000
 
@@ -37,6 +38,7 @@ _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
     ".txt": "csv",
+    ".xlsx": "xlsx",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -55,18 +57,17 @@ def publish_files(
     *,
     format: str | None = None,
     marker: str | None = None,
-    delimiter: str | None = None,
+    text: TextForm | None = None,
 ) -> list[Published]:
     """Publishes each file as one change file, in order; returns those that were written.
 
     `sources`: paths, or `-` for standard input. `mode`: one of `MODES`; None upserts where there are keys, else
     inserts. A snapshot of several files is one content. `format`: one of `FORMATS`; None goes by the name, then by the
-    first bytes. `marker`: the column that holds each row's marker, instead of a mode. `delimiter`: of CSV; a tab for
-    `.tsv`. Errors beside those of `LandingTable`: `input-invalid` for a file that cannot be read.
+    first bytes. `marker`: the column that holds each row's marker, instead of a mode. `text`: how CSV is
+    written. Errors beside those of `LandingTable`: `input-invalid` for a file that cannot be read.
     """
     readers = (
-        read_file(source, format, columns=table.columns, before=table.types_before(), delimiter=delimiter)
-        for source in sources
+        read_file(source, format, columns=table.columns, before=table.types_before(), text=text) for source in sources
     )
     if mode == "snapshot" and marker is None:
         tables = [reader.read_all() for reader in readers]
@@ -104,7 +105,7 @@ def read_file(
     *,
     columns: Types | None = None,
     before: Types | None = None,
-    delimiter: str | None = None,
+    text: TextForm | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of a file, or of standard input for `-`.
 
@@ -112,7 +113,7 @@ def read_file(
     `input-invalid` for what cannot be read, `value-invalid` and `type-changed` for values that do not fit.
     """
     name = str(source)
-    columns, before = columns or {}, before or {}
+    columns, before, text = columns or {}, before or {}, text or TextForm()
     if format is not None and format not in FORMATS:
         raise LakemirrorError("input-invalid", f"{format!r} is no format", hint=f"Formats are {', '.join(FORMATS)}.")
     with _named(name):
@@ -123,7 +124,12 @@ def read_file(
         elif known == "arrow":
             reader = _read_arrow(stream)
         elif known == "csv":
-            reader = _read_csv(stream, {**before, **columns}, delimiter or ("\t" if _is_tsv(name) else ","))
+            delimiter = text.delimiter or ("\t" if _is_tsv(name) else ",")
+            with _closed_after(stream, name):
+                reader = read_csv(stream, name, {**before, **columns}, text, delimiter)
+        elif known == "xlsx":
+            with _closed_after(stream, name):
+                reader = read_workbook(_seekable(stream), name, {**before, **columns}, text.sheet)
         else:
             kept = {column: kind for column, kind in before.items() if column not in columns}
             reader = _read_json_lines(stream, kept, name)
@@ -156,6 +162,16 @@ def _open(name: str) -> IO[bytes]:
     return path.open("rb")
 
 
+@contextlib.contextmanager
+def _closed_after(stream: IO[bytes], name: str) -> Iterator[None]:
+    """Closes the file behind what is done with it, but not standard input."""
+    try:
+        yield
+    finally:
+        if name != STDIN:
+            stream.close()
+
+
 def _format_of(name: str) -> str | None:
     path = Path(name)
     suffix = Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
@@ -172,6 +188,8 @@ def _sniff(stream: Any) -> str:
     first = stream.peek(8)[:8] if hasattr(stream, "peek") else b""
     if first.startswith(b"PAR1"):
         return "parquet"
+    if first.startswith(b"PK\x03\x04"):
+        return "xlsx"
     if first.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
     return "jsonl" if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")) else "csv"
@@ -192,29 +210,6 @@ def _read_arrow(stream: IO[bytes]) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(
         file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
     )
-
-
-def _read_csv(stream: IO[bytes], types: Types, delimiter: str) -> pa.RecordBatchReader:
-    """Read whole, because only then the types of its columns are known."""
-    # times come with and without a zone; Arrow's reader takes only one of the two
-    times = {name: kind for name, kind in types.items() if pa.types.is_timestamp(kind)}
-    table = pyarrow.csv.read_csv(
-        stream,
-        parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={**types, **dict.fromkeys(times, pa.string())},
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    for position, name in enumerate(table.column_names):
-        if pa.types.is_binary(table.schema.field(name).type) and name not in types:
-            raise pa.ArrowInvalid(f"column {name} is not UTF-8")
-        if name in times:
-            column = cast_column(table[position].combine_chunks(), pa.timestamp("us", times[name].tz), name)
-            table = table.set_column(position, name, column)
-    return table.to_reader()
 
 
 def _read_json_lines(stream: IO[bytes], types: Types, name: str) -> pa.RecordBatchReader:

@@ -237,6 +237,10 @@ class LandingTable:
         """The rows in types that the contract knows (section 6)."""
         return self._types.conform(reader)
 
+    def warn(self, message: str) -> None:
+        """Warns (TypeWarning) of something about this table, once."""
+        self._types.warn(f"{self.name}: {message}")
+
     @contextmanager
     def _storage(self) -> Iterator[None]:
         """What the file system says, as errors of ours."""

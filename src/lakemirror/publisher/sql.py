@@ -1,4 +1,4 @@
-"""Rows of a database as rows to publish: a query through ADBC, as a snapshot or by a watermark.
+"""Rows of a database as rows to publish: a query, as a snapshot or by a watermark.
 
 A watermark is a column that only grows, such as a modification time or a number from a sequence. Each time the query
 is asked for rows at or above the last value that was seen; those that were seen with that very value already are left
@@ -10,50 +10,54 @@ What a watermark cannot see: deleted rows, and rows whose transaction ends after
 from __future__ import annotations
 
 import hashlib
-import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher.change_writer import UPSERT, with_marker
 from lakemirror.publisher.files import publish_rows
 from lakemirror.publisher.row_keys import positions
 from lakemirror.publisher.sequence import write_whole
 from lakemirror.publisher.snapshot import in_types_of, same_rows
+from lakemirror.publisher.sql_databases import SourceDatabase, connected
+from lakemirror.publisher.sql_types import INFINITE, ReadAs, quoted
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable, Published
 
 WATERMARK = "_watermark.arrow"
-GUESS_ROWS = "65536"  # SQLite columns have no types: the driver goes by so many rows
-DRIVERS = {"sqlite": "adbc_driver_sqlite", "postgresql": "adbc_driver_postgresql", "postgres": "adbc_driver_postgresql"}
 
 
 def publish_sql(
-    table: LandingTable, url: str, query: str, mode: str | None = None, *, watermark: str | None = None
-) -> Published | None:
+    table: LandingTable, url: str, query: str, mode: str | None = None, *, watermark: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Published | None:  # fmt: skip
     """Publishes what a query finds; None where that is nothing new.
 
-    `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`. `mode`: as in
-    `files.publish_files`; None takes a snapshot where there are keys, else inserts. `watermark`: a column of the
-    query; rows at or above the last value are upserted, the first time all. Errors beside those of `LandingTable`:
-    `sql-driver-missing`, `sql-failed`.
+    `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`, `duckdb:///file`.
+    `mode`: as in `files.publish_files`; None takes a snapshot where there are keys, else inserts. `watermark`: a column
+    of the query; rows at or above the last value are upserted, the first time all. `progress` is called with the
+    number of rows that were read so far. Rows are streamed, but for a snapshot, which is compared as one content.
+    Errors beside those of `LandingTable`: `sql-driver-missing`, `sql-failed`.
     """
     query = query.strip().rstrip(";")
     table.flush()
-    with _connected(url) as database:
+    with connected(url) as database:
+        columns = database.columns(query, {**table.types_before(), **table.columns})
+        for column in columns:
+            if column.warning:
+                table.warn(column.warning)
         if watermark is not None:
-            return _publish_above(table, database, query, watermark)
-        with database.rows(query) as rows:
-            return publish_rows(table, rows, mode or ("snapshot" if table.keys else "insert"))
+            return _publish_above(table, database, query, columns, watermark, progress)
+        with database.rows(query, columns) as rows:
+            watched = _watched(rows, table, progress)
+            return publish_rows(table, watched, mode or ("snapshot" if table.keys else "insert"))
 
 
 @contextmanager
@@ -89,47 +93,104 @@ def read_watermark(folder: Path, column: str, query: str) -> Watermark | None:
     return Watermark(rows.replace_schema_metadata(None), column)
 
 
-def _publish_above(table: LandingTable, database: _Database, query: str, column: str) -> Published | None:
+def _publish_above(
+    table: LandingTable, database: SourceDatabase, query: str, columns: Sequence[ReadAs], column: str,
+    progress: Callable[[int], None] | None,
+) -> Published | None:  # fmt: skip
     numbers, keys = table.opened()
     if not keys:
         table.require_keys()
-    last = read_watermark(table.folder, column, query)
-    if last is None:
-        with database.rows(query) as reader:
-            rows = table.take(reader).read_all()
-    else:
-        quoted = '"' + column.replace('"', '""') + '"'
-        bounded = f"select * from ({query}) as q where q.{quoted} >= {database.placeholder}"
-        with database.rows(bounded, pa.record_batch([last.value], names=["0"])) as reader:
-            rows = in_types_of(last.rows.schema, table.take(reader).read_all(), table.folder.name)
-        rows = _unseen(rows, last.rows, keys)
-    if column not in rows.column_names:
+    if column not in {each.column for each in columns}:
         raise LakemirrorError(
             "input-invalid", f"{table.name}: the query has no column {column}", hint="Name a column of the query."
         )
-    if numbers.newest() == 0:
-        published: Published | None = table.load(rows)
-    else:
-        published = table.publish(with_marker(rows.to_reader(), UPSERT))
+    last = read_watermark(table.folder, column, query)
+    top = _Highest(last, keys, column)
+    bounded, parameters = query, None
+    if last is not None:
+        bounded = f"select * from ({query}) as q where q.{quoted(column)} >= {database.placeholder}"
+        parameters = pa.record_batch([last.value], names=["0"])
+    with database.rows(bounded, columns, parameters) as reader:
+        rows = table.take(_watched(reader, table, progress))
+        schema = rows.schema if last is None else _schema_of(last.rows.schema, rows.schema)
+        new = pa.RecordBatchReader.from_batches(schema, top.seen(rows, table.folder.name))
+        if numbers.newest() == 0:
+            published: Published | None = table.load(new)
+        else:
+            published = table.publish(with_marker(new, UPSERT))
     reach("watermark.before-state")
     if published is not None:
-        _write_watermark(table.folder, _highest(rows, last, keys, column), column, query)
+        _write_watermark(table.folder, top.rows(), column, query)
     return published
+
+
+def _schema_of(before: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """The given columns in the types they were published in."""
+    return pa.schema([before.field(field.name) if field.name in before.names else field for field in given])
+
+
+class _Highest:
+    """Passes on rows that were not published yet, batch by batch, and keeps those with the highest value."""
+
+    def __init__(self, last: Watermark | None, keys: tuple[str, ...], column: str) -> None:
+        self._last = last
+        self._keys = keys
+        self._column = column
+        self._top: pa.Table | None = None
+
+    def seen(self, rows: pa.RecordBatchReader, table: str) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            part = pa.Table.from_batches([batch])
+            if self._last is not None:
+                part = in_types_of(self._last.rows.schema, part, table)
+                part = _unseen(part, self._last.rows, self._keys)
+            self._top = _top_rows(part if self._top is None else pa.concat_tables([self._top, part]), self._column)
+            yield from part.to_batches()
+        if self._top is None:
+            self._top = rows.schema.empty_table()
+
+    def rows(self) -> pa.Table:
+        """The rows with the highest value, among them those of before where it is still the same."""
+        assert self._top is not None
+        if self._last is None:
+            return self._top
+        before = self._last.rows
+        before = before.filter(pc.is_null(positions(before, self._top, self._keys)))
+        return _top_rows(pa.concat_tables([before, self._top], promote_options="default"), self._column)
+
+
+def _top_rows(rows: pa.Table, column: str) -> pa.Table:
+    return rows.filter(pc.fill_null(pc.equal(rows[column], pc.max(rows[column])), False))
+
+
+def _watched(
+    reader: pa.RecordBatchReader, table: LandingTable, progress: Callable[[int], None] | None
+) -> pa.RecordBatchReader:
+    """The same rows; counts them, and takes out the helper column that tells of infinite dates and times."""
+    place = reader.schema.get_field_index(INFINITE)
+    schema = reader.schema if place < 0 else reader.schema.remove(place)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        rows = 0
+        for batch in reader:
+            rows += batch.num_rows
+            if progress is not None:
+                progress(rows)
+            if place >= 0:
+                if pc.any(batch.column(place)).as_py():
+                    table.warn(
+                        "infinite dates and times are published as the last, or first, day of the years 1 to 9999"
+                    )
+                batch = batch.remove_column(place)
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _unseen(rows: pa.Table, seen: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     at = positions(rows, seen, keys)
     known = pc.and_(pc.is_valid(at), same_rows(rows, seen, at, keys))
     return rows.filter(pc.invert(known))
-
-
-def _highest(rows: pa.Table, last: Watermark | None, keys: tuple[str, ...], column: str) -> pa.Table:
-    """The rows with the highest value, among them those of before where it is still the same."""
-    if last is not None:
-        before = last.rows.filter(pc.is_null(positions(last.rows, rows, keys)))
-        rows = pa.concat_tables([before, rows], promote_options="default")
-    top = pc.max(rows[column])
-    return rows.filter(pc.fill_null(pc.equal(rows[column], top), False))
 
 
 def _write_watermark(folder: Path, rows: pa.Table, column: str, query: str) -> None:
@@ -142,70 +203,3 @@ def _write_watermark(folder: Path, rows: pa.Table, column: str, query: str) -> N
 
 def _digest(query: str) -> bytes:
     return hashlib.sha256(query.encode()).hexdigest()[:16].encode()
-
-
-@dataclass(frozen=True)
-class _Database:
-    """An open connection. Whatever the database says is `sql-failed`."""
-
-    connection: Any
-    driver: Any
-    sqlite: bool
-
-    @property
-    def placeholder(self) -> str:
-        return "?" if self.sqlite else "$1"
-
-    @contextmanager
-    def rows(self, query: str, parameters: pa.RecordBatch | None = None) -> Iterator[pa.RecordBatchReader]:
-        cursor = self.connection.cursor()
-        try:
-            with _failing(self.driver):
-                if self.sqlite:
-                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": GUESS_ROWS})
-                cursor.execute(query, parameters)
-                reader = cursor.fetch_record_batch()
-            yield pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
-        finally:
-            cursor.close()
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with _failing(self.driver):
-            yield from reader
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[_Database]:
-    scheme = urlsplit(url).scheme
-    if scheme not in DRIVERS:
-        raise LakemirrorError(
-            "input-invalid", f"{scheme or url!r} is no known kind of database", hint="Use sqlite:// or postgresql://."
-        )
-    sqlite = scheme == "sqlite"
-    target = _sqlite_file(url) if sqlite else url
-    try:
-        driver = importlib.import_module(f"{DRIVERS[scheme]}.dbapi")
-    except ImportError as error:
-        raise SetupError("sql-driver-missing", f"the driver {DRIVERS[scheme]} is not installed") from error
-    with _failing(driver):
-        connection = driver.connect(target)
-    try:
-        yield _Database(connection, driver, sqlite)
-    finally:
-        connection.close()
-
-
-def _sqlite_file(url: str) -> str:
-    """The path behind `sqlite:///…`. A file that is not there is an error, and is not made."""
-    path = url.removeprefix("sqlite:").removeprefix("///").removeprefix("//")
-    if not Path(path).is_file():
-        raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
-    return path
-
-
-@contextmanager
-def _failing(driver: Any) -> Iterator[None]:
-    try:
-        yield
-    except (driver.Error, OSError, pa.ArrowException) as error:
-        raise LakemirrorError("sql-failed", str(error).strip()) from error

@@ -127,6 +127,8 @@ def next_batch(
         after = grown
         append_only = append_only and inserts
         size += file.entry.size
+        for warned in file.warnings:
+            warnings.setdefault((warned.code, warned.message), warned)
         for column in item.columns:
             if column.note and column.name != ROW_MARKER:
                 warnings.setdefault(

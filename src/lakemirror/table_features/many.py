@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 from lakemirror.table_features.compatibility import Client, blocking
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.plan import Wish
@@ -27,24 +28,30 @@ Result = TypeVar("Result")
 def tables_of(path: str | Path) -> list[Path]:
     """The Delta tables that a path stands for: itself, or all below a mirrored database, in order of name.
 
-    Raises `table-unreadable` where there is none.
+    A folder below that cannot be listed is among them, so that it is reported like a table that cannot be read.
+    Raises `table-unreadable` where there is none, `storage-unavailable` where the path itself cannot be listed.
     """
-    folder = table_folder(path).absolute()
-    if (folder / "_delta_log").is_dir():
-        return [folder]
-    top = folder / "Tables" if (folder / "Tables").is_dir() else folder
-    found = sorted(_below(top)) if top.is_dir() else []
+    try:
+        folder = table_folder(path).absolute()
+        if (folder / "_delta_log").is_dir():
+            return [folder]
+        top = folder / "Tables" if (folder / "Tables").is_dir() else folder
+        found = sorted(_below(top)) if top.is_dir() else []
+    except OSError as failure:
+        raise coded(failure) from failure
     if not found:
         raise LakemirrorError("table-unreadable", f"there is no Delta table in {folder}", table=str(folder))
     return found
 
 
 def _below(top: Path) -> Iterator[Path]:
-    for folder, names, _ in os.walk(top):
+    unlisted: list[str] = []
+    for folder, names, _ in os.walk(top, onerror=lambda error: unlisted.append(str(error.filename))):
         if "_delta_log" in names:
             names.clear()
             yield Path(folder)
         names[:] = [name for name in names if not name.startswith(("_", "."))]
+    yield from map(Path, unlisted)
 
 
 def each(
@@ -55,8 +62,8 @@ def each(
     def one(table: Path) -> Result | LakemirrorError:
         try:
             return act(table)
-        except LakemirrorError as error:
-            return error
+        except Exception as failure:  # the boundary around one table
+            return coded(failure, table=str(table))
 
     paths = list(tables)
     with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:

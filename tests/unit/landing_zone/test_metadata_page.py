@@ -16,7 +16,7 @@ from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, par
 PAGE = (Path(__file__).parents[3] / "docs/reference/metadata.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-    for line in PAGE.splitlines()
+    for line in PAGE.partition("\n## ")[0].splitlines()
     if line.startswith("| `")
 ]
 PROPERTIES = {row[0].strip("`"): row[1:] for row in ROWS if len(row) == 4}
@@ -42,6 +42,8 @@ def document(path: str, value: Any) -> bytes:
     outer, _, inner = path.partition(".")
     content: dict[str, Any] = {"fileFormat": "CSV"} if path != "fileFormat" else {}
     content[outer] = {inner: value} if inner else value
+    if path.endswith("thousandsSeparator") and value == ".":
+        content[outer]["decimalSeparator"] = ","
     if value == "DelimitedText":
         content["fileExtension"] = "txt"
     return json.dumps(content).encode()

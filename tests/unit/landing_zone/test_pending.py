@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import sequence
 from lakemirror.landing_zone.change_file import Waiting, footer_reader, ignored
-from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
 from lakemirror.landing_zone.pending import Pending, pending
 from lakemirror.landing_zone.zone import TableFolder, scan
 from lakemirror.storage import Entry, LocalStorage
@@ -441,3 +442,17 @@ def test_delimited_files_behind_one_that_waits_are_seen_too(tmp_path: Path) -> N
     )
     assert not found.files and found.waiting is not None
     assert sorted(set(seen)) == [f"{number:020}.csv" for number in (1, 2, 3)]
+
+
+def test_a_publisher_that_renames_is_not_waited_for(tmp_path: Path) -> None:
+    place = tmp_path / "Files/LandingZone/orders"
+    place.mkdir(parents=True)
+    (place / f"{1:020}.csv").write_text("id\n1\n")
+    (tables,) = scan(LocalStorage(tmp_path)).tables.values()
+    for text, complete in (("{}", 0), ('{"lakemirror": {"complete": "rename"}}', 1)):
+        metadata = parse_metadata(f'{{"fileFormat": "CSV", {text[1:]}'.replace(", }", "}").encode(), "m")
+        found = pending(
+            tables, metadata, sequence(0), now=time.time(), settle=60.0, read_footer=pq.read_metadata,
+            steady_at=lambda file: time.time() + 1,
+        )  # fmt: skip
+        assert len(found.files) == complete

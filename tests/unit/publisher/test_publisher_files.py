@@ -21,6 +21,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.publisher.column_types import named_type
 from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.text_rows import TextForm
 
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, "ü"]})
 ROWS = TABLE.to_pylist()
@@ -110,7 +111,7 @@ def test_line_breaks_and_quotes_in_a_field(tmp_path: Path) -> None:
 
 def test_another_delimiter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1;x,y\n")
-    assert read_file(tmp_path / "t.csv", delimiter=";").read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
+    assert read_file(tmp_path / "t.csv", text=TextForm(";")).read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
 
 
 def test_a_type_that_is_named_keeps_zeros(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_later_files_are_read_in_the_types_of_before(tmp_path: Path, orders: Lan
     ]
     assert kinds == [["int64", "double", "string", "timestamp[ms, tz=UTC]", "int32"]] * 3
     (tmp_path / "o.csv").write_text("id,price\n4,dear\n")
-    assert code_of(publish_files, orders, [tmp_path / "o.csv"]) == "input-invalid"
+    assert code_of(publish_files, orders, [tmp_path / "o.csv"]) == "value-invalid"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import multiprocessing
 import os
-import pwd
-import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,49 +205,11 @@ def test_urls_that_lead_nowhere(tmp_path: Path, url: str) -> None:
 
 
 def test_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    for module in ("adbc_driver_postgresql", "adbc_driver_postgresql.dbapi"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(LakemirrorError) as caught:
         publish_sql(Landing(tmp_path).table("t", ["id"]), "postgresql://localhost/db", "select 1")
     assert caught.value.code == "sql-driver-missing"
-
-
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").is_dir() else []
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL of its own on loopback; it does not run as root."""
-    if not BINARIES or not shutil.which(str(BINARIES[-1] / "initdb")):
-        pytest.skip("PostgreSQL is not installed")
-    pytest.importorskip("adbc_driver_postgresql")
-    folder = tmp_path_factory.mktemp("postgres")
-    user = getpass.getuser()
-    as_user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        user = "postgres"
-        try:
-            pwd.getpwnam(user)
-        except KeyError:
-            pytest.skip("no user postgres to run it")
-        shutil.chown(folder, user)
-        for parent in folder.parents[:2]:
-            parent.chmod(0o755)
-        as_user = {"user": user}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    data, binaries = folder / "data", BINARIES[-1]
-    subprocess.run(
-        [binaries / "initdb", "-D", data, "-A", "trust", "-U", "shop", "--no-sync"],
-        check=True, capture_output=True, cwd=folder, **as_user,
-    )  # fmt: skip
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-    control = [binaries / "pg_ctl", "-D", data, "-w", "-l", folder / "log"]
-    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, cwd=folder, **as_user)
-    try:
-        yield f"postgresql://shop@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=folder, **as_user)
 
 
 @pytest.mark.full

@@ -7,6 +7,6 @@ A Spark scan of text has no row order across its splits. A Parquet file has one,
 nothing else (`docs/decisions/003-delimited-text.md`).
 """
 
-from lakemirror.landing_zone.delimited.convert import convert, line_of, read_columns
+from lakemirror.landing_zone.delimited.convert import TextDoubts, convert, line_of, read_columns
 
-__all__ = ["convert", "line_of", "read_columns"]
+__all__ = ["TextDoubts", "convert", "line_of", "read_columns"]

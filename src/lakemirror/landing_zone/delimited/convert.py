@@ -13,10 +13,17 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.delimited.fast_reader import Inexact, parsed, whole_rows
+from lakemirror.landing_zone.delimited.hints import (
+    hint_for_encoding,
+    hint_for_separator,
+    hint_for_value,
+    separator_line,
+)
+from lakemirror.landing_zone.delimited.plain_values import converted_as_written, looks_like
 from lakemirror.landing_zone.delimited.records import Record, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
-from lakemirror.landing_zone.delimited.values import BadValue, arrow_type, converted
-from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata
+from lakemirror.landing_zone.delimited.values import BadValue, arrow_type
+from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 
 _ROWS = 20_000  # that the exact reader gathers
 _THREADS = 2
@@ -25,8 +32,10 @@ _GROUP_BYTES = 64 * 1024 * 1024
 
 def convert(
     source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error"
-) -> None:
-    """Writes the rows of a delimited file as Parquet, in their order. The source is read more than once: it can seek.
+) -> tuple[Warned, ...]:
+    """Writes the rows of a delimited file as Parquet, in their order; returns what there is to warn of.
+
+    The source is read more than once: it can seek.
 
     `file` names it in errors, and by its suffix how it is compressed. `undeclared`: a column that SchemaDefinition
     does not name is an `error` or a column of `string`s. TableError `file-unreadable`, `value-invalid`,
@@ -36,9 +45,11 @@ def convert(
     writer: pq.ParquetWriter | None = None
     gathered: list[pa.RecordBatch] = []
     size = 0
+    doubts = TextDoubts(metadata)
     try:
         for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared):
             writer = writer or pq.ParquetWriter(target, batch.schema)
+            doubts.look_at(batch)
             gathered.append(batch)
             size += batch.nbytes
             if size >= _GROUP_BYTES:
@@ -49,6 +60,39 @@ def convert(
     finally:
         if writer is not None:
             writer.close()
+    return doubts.warnings(file)
+
+
+class TextDoubts:
+    """Columns that nobody declared, so that they are strings, although all their text looks like numbers or dates."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._declared = {column.name.lower() for column in metadata.columns}
+        self._looks: dict[str, str] | None = None
+        self._names: list[str] = []
+
+    def look_at(self, batch: pa.RecordBatch) -> None:
+        """Takes the first batch that has rows."""
+        self._names = batch.schema.names
+        if self._looks is None and batch.num_rows:
+            self._looks = {
+                name: looks_like(batch.column(place))
+                for place, name in enumerate(batch.schema.names)
+                if name.lower() not in self._declared and name != ROW_MARKER
+            }
+
+    def warnings(self, file: str) -> tuple[Warned, ...]:
+        """`text-looks-typed` for each such column, `separator-doubtful` for a header of one column with a separator."""
+        found = [
+            Warned("text-looks-typed", f"column {name} is a string, and its text looks like {what}", file)
+            for name, what in (self._looks or {}).items()
+            if what
+        ]
+        if len(self._names) == 1 and (hint := hint_for_separator(self._names[0])):
+            found.append(
+                Warned("separator-doubtful", f"the header is one column named {self._names[0]!r}: {hint}", file)
+            )
+        return tuple(found)
 
 
 def read_columns(
@@ -71,7 +115,7 @@ def read_columns(
     seen = 0
     for texts, lines in _Exact(source, file, form).columns():
         if seen + texts.num_rows > done:
-            yield _exactly_typed(texts, lines, max(0, done - seen), types, schema, file)
+            yield _exactly_typed(texts, lines, max(0, done - seen), types, schema, file, form)
         seen += texts.num_rows
 
 
@@ -88,7 +132,8 @@ class _Exact:
         source.seek(0)
         self._file = file
         self._form = form
-        self._reader = RecordReader(utf8_blocks(source, file, form.encoding), form, file)
+        blocks, line = separator_line(utf8_blocks(source, file, form.encoding), form, file)
+        self._reader = RecordReader(blocks, form, file, line)
         self._records = iter(self._reader)
         self.names = self._header()
 
@@ -107,9 +152,9 @@ class _Exact:
         lines: list[int] = []
         for record in self.rows():
             if len(record.fields) != len(self.names):
-                raise self._error(
-                    "value-invalid", f"{len(record.fields)} fields where the header has {len(self.names)}", record
-                )
+                what = f"{len(record.fields)} fields where the header has {len(self.names)}"
+                hint = hint_for_separator(self.names[0]) if len(self.names) == 1 else ""
+                raise self._error("value-invalid", what, record, hint=hint)
             rows.append(self._texts(record))
             lines.append(record.line)
             if len(rows) >= _ROWS:
@@ -152,15 +197,16 @@ class _Exact:
             return text.decode("utf-8")
         except UnicodeDecodeError as error:
             shown = text[:100].decode("utf-8", "backslashreplace")
-            raise self._error("value-invalid", f"column {name}: {shown!r} is not UTF-8", record, name) from error
+            what = f"column {name}: {shown!r} is not UTF-8"
+            raise self._error("value-invalid", what, record, name, hint_for_encoding(text)) from error
 
     def _batch(self, rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
         columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
         return pa.RecordBatch.from_arrays(columns, names=self.names)
 
-    def _error(self, code: str, what: str, record: Record, column: str | None = None) -> TableError:
+    def _error(self, code: str, what: str, record: Record, column: str | None = None, hint: str = "") -> TableError:
         message = f"{self._file}, line {record.line}: {what}"
-        return TableError(code, message, file=self._file, row=record.line, column=column)
+        return TableError(code, message, file=self._file, row=record.line, column=column, hint=hint or None)
 
 
 def _fast(
@@ -169,7 +215,7 @@ def _fast(
     """The rows by the fast reader, several pieces at once. Raises `Inexact` and `BadValue`."""
 
     def batch(piece: bytes) -> pa.RecordBatch:
-        return _typed(parsed(piece, list(types), form), types, schema)
+        return _typed(parsed(piece, list(types), form), types, schema, form)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
         at_work: deque[Future[pa.RecordBatch]] = deque()
@@ -196,27 +242,33 @@ def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared:
                 f"{file}: SchemaDefinition does not name the column {name!r}",
                 file=file,
                 column=name,
+                hint=(hint_for_separator(name) if len(names) == 1 else "") or None,
             )
         else:
             types[name] = "string"
     return types
 
 
-def _typed(texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [converted(texts.column(place), kind) for place, kind in enumerate(types.values())], schema=schema
-    )
+def _typed(texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat) -> pa.RecordBatch:
+    arrays = [_column(texts.column(place), *each, form) for place, each in enumerate(types.items())]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(texts: pa.Array, name: str, kind: str, form: DelimitedFormat) -> pa.Array:
+    """One column's values; row markers are plain numbers however the others are written."""
+    return converted_as_written(texts, kind, DelimitedFormat() if name == ROW_MARKER else form)
 
 
 def _exactly_typed(
-    texts: pa.RecordBatch, lines: Sequence[int], skip: int, types: Mapping[str, str], schema: pa.Schema, file: str
-) -> pa.RecordBatch:
+    texts: pa.RecordBatch, lines: Sequence[int], skip: int, types: Mapping[str, str], schema: pa.Schema, file: str,
+    form: DelimitedFormat,
+) -> pa.RecordBatch:  # fmt: skip
     """The rows behind the first `skip`; TableError for the first value that does not convert, by line, then column."""
     texts, lines = texts.slice(skip), lines[skip:]
     found, bad = [], []
     for place, (name, kind) in enumerate(types.items()):
         try:
-            found.append(converted(texts.column(place), kind))
+            found.append(_column(texts.column(place), name, kind, form))
         except BadValue as value:
             bad.append((value.place, name, kind, value.text))
     if bad:
@@ -226,6 +278,6 @@ def _exactly_typed(
         what = "an integer" if name == ROW_MARKER else kind
         raise TableError(
             code, f"{file}, line {lines[place]}, column {name}: {shown!r} is not {what}", file=file, row=lines[place],
-            column=name,
+            column=name, hint=hint_for_value(text, kind, form) or None,
         )  # fmt: skip
     return pa.RecordBatch.from_arrays(found, schema=schema)

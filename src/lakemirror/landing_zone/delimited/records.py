@@ -42,15 +42,18 @@ class _More(Exception):
 
 
 class RecordReader:
-    """Reads records one after another; iterate. `rest` gives what was not read, as blocks."""
+    """Reads records one after another; iterate. `rest` gives what was not read, as blocks.
 
-    def __init__(self, blocks: Iterator[bytes], form: DelimitedFormat, file: str) -> None:
+    `line`: the number of the first line of the text.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], form: DelimitedFormat, file: str, line: int = 1) -> None:
         self._blocks = blocks
         self._file = file
         self._buffer = b""
         self._at = 0
         self._ended = False
-        self._line = 1
+        self._line = line
         self._separator = form.column_separator.encode()
         self._quote = form.quote.encode()
         self._escape = form.escape.encode() if form.escape != form.quote else b""

@@ -55,6 +55,7 @@ def utf8_blocks(source: IO[bytes], file: str, encoding: str) -> Iterator[bytes]:
             f"{file}: the text is not {encoding}, at line {line} or shortly after",
             file=file,
             row=line,
+            hint="Declare the encoding that the file has, such as windows-1252 or utf-16, in fileFormatTypeProperties.",
         ) from error
 
 

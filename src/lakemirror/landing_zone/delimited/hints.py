@@ -1,0 +1,83 @@
+"""What a publisher should declare, seen from the text that does not fit; and the line that Excel puts in front."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.date_pattern import date_pattern
+from lakemirror.landing_zone.metadata import DelimitedFormat
+
+_SEPARATORS = (";", "\t", "|", ",")
+_DECLARE = 'Declare "{}": "{}" in fileFormatTypeProperties of _metadata.json, then rewrite the file.'
+_SEPARATOR_LINE = re.compile(rb"(?:\"sep=(.)\"|sep=(.))\r?[\n\r]", re.IGNORECASE)
+_DATES = ("d.M.yyyy", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyyMMdd")
+
+
+def separator_line(blocks: Iterator[bytes], form: DelimitedFormat, file: str) -> tuple[Iterator[bytes], int]:
+    """The text behind Excel's first line `sep=;`, and the number of the line on which it begins.
+
+    TableError `file-unreadable` where that line names another separator than the one that is declared.
+    """
+    first = next(blocks, b"")
+    while len(first) < 16 and (more := next(blocks, b"")):
+        first += more
+    found = _SEPARATOR_LINE.match(first)
+    if found is None:
+        return itertools.chain([first], blocks), 1
+    named = (found[1] or found[2]).decode("utf-8", "replace")
+    if named != form.column_separator:
+        raise TableError(
+            "file-unreadable",
+            f"{file}, line 1: the file says sep={named}, and columnSeparator is {form.column_separator!r}",
+            file=file,
+            row=1,
+            hint=_DECLARE.format("columnSeparator", named),
+        )
+    return itertools.chain([first[found.end() :]], blocks), 2
+
+
+def hint_for_separator(header: str) -> str:
+    """The hint for a header that is one column although it holds a separator; empty where it holds none."""
+    return next((_DECLARE.format("columnSeparator", _shown(each)) for each in _SEPARATORS if each in header), "")
+
+
+def hint_for_encoding(text: bytes) -> str:
+    """The hint for bytes that are not UTF-8."""
+    name = "utf-16" if b"\0" in text else "windows-1252"
+    return f"If the file is in another encoding: {_DECLARE.format('encoding', name)}"
+
+
+def hint_for_value(text: str, table_type: str, form: DelimitedFormat) -> str:
+    """The hint for a value that is written in another way than is declared; empty where none is known."""
+    text = text.strip()
+    if table_type in ("date", "timestamp"):
+        format_ = "dateFormat" if table_type == "date" else "timestampFormat"
+        pattern = _pattern_of(text, table_type == "timestamp")
+        return _DECLARE.format(format_, pattern) if pattern else ""
+    if not re.fullmatch(r"[+-]?[\d.,'’ \u00a0\u202f]*\d", text):
+        return ""
+    if form.decimal_separator == "." and re.fullmatch(r"[+-]?[\d. '’\u00a0\u202f]*,\d+", text):
+        return _DECLARE.format("decimalSeparator", ",")
+    marks = {each for each in text if not each.isdigit() and each not in f"+-{form.decimal_separator}"}
+    if len(marks) == 1 and not form.thousands_separator:
+        return _DECLARE.format("thousandsSeparator", marks.pop())
+    return ""
+
+
+def _pattern_of(text: str, with_time: bool) -> str:
+    """The first of some usual patterns that the text follows."""
+    times = ("", " H:mm", " H:mm:ss", " h:mm a", " h:mm:ss a") if with_time else ("",)
+    for date, time in itertools.product(_DATES, times):
+        if re.match(date_pattern(date + time).expression, text):
+            return date + time
+    return ""
+
+
+def _shown(separator: str) -> str:
+    return "\\t" if separator == "\t" else separator
+
+
+__all__ = ["hint_for_encoding", "hint_for_separator", "hint_for_value", "separator_line"]

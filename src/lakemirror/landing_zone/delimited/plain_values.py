@@ -1,0 +1,119 @@
+"""Numbers and dates as people write them, in the plain form that `values` converts; and how to tell such text.
+
+"1.234,50" with decimalSeparator "," and thousandsSeparator "."   ─▶  1234.50
+"01.03.2026" with dateFormat "dd.MM.yyyy"                         ─▶  2026-03-01
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.landing_zone.date_pattern import date_pattern
+from lakemirror.landing_zone.delimited.values import BadValue, converted
+from lakemirror.landing_zone.metadata import DelimitedFormat
+
+_NUMBERS = ("smallint", "int", "bigint", "float", "double")
+_SPACES = "[ \u00a0\u202f]"  # spreadsheets write any of the three between thousands
+_LOOKED_AT = 1000  # values of a column that decide what it looks like
+
+
+def converted_as_written(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
+    """The column's values, read as `form` says numbers and dates are written. `BadValue` with the text as it is."""
+    if not _reads_otherwise(table_type, form):
+        return converted(texts, table_type)
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    plain = _plain(texts, table_type, form)
+    lost = pc.and_(pc.is_valid(texts), pc.is_null(plain))
+    refused = pc.index(lost, True).as_py()
+    if refused >= 0:
+        _converted(plain.slice(0, refused), texts, table_type)  # a value before may be bad, too: the first is reported
+        raise BadValue(refused, texts[refused].as_py())
+    return _converted(plain, texts, table_type)
+
+
+def looks_like(texts: pa.Array) -> str:
+    """What a column of strings looks like that is a number or a date written in another way; empty for nothing.
+
+    All values that are no NULL must look the same, and at least one must be there.
+    """
+    values = texts.drop_null()[:_LOOKED_AT]
+    if not len(values):
+        return ""
+    for expression, what in _LOOKS:
+        if pc.all(pc.match_substring_regex(values, expression)).as_py():
+            return what
+    return ""
+
+
+def _converted(plain: pa.Array, texts: pa.Array, table_type: str) -> pa.Array:
+    try:
+        return converted(plain, table_type)
+    except BadValue as bad:
+        raise BadValue(bad.place, texts[bad.place].as_py()) from bad
+
+
+def _reads_otherwise(table_type: str, form: DelimitedFormat) -> bool:
+    """True where the column's text is not what `converted` reads already."""
+    if _is_number(table_type):
+        return form.decimal_separator != "." or bool(form.thousands_separator)
+    return bool({"date": form.date_format, "timestamp": form.timestamp_format}.get(table_type))
+
+
+def _plain(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
+    """The texts in the form that `converted` reads; NULL where they are not as declared."""
+    if _is_number(table_type):
+        return _numbers(texts, form)
+    if table_type == "date":
+        return date_pattern(form.date_format).iso(texts, with_time=False)
+    return date_pattern(form.timestamp_format).iso(texts, with_time=True)
+
+
+def _is_number(table_type: str) -> bool:
+    return table_type in _NUMBERS or table_type.startswith("decimal(")
+
+
+def _numbers(texts: pa.Array, form: DelimitedFormat) -> pa.Array:
+    point = re.escape(form.decimal_separator)
+    whole = r"\d*"
+    if form.thousands_separator:
+        between = _SPACES if re.fullmatch(_SPACES, form.thousands_separator) else re.escape(form.thousands_separator)
+        whole = rf"(?:\d{{1,3}}(?:{between}\d{{3}})+|\d*)"
+    expression = rf"(?i)^\s*[+-]?(?:{whole}(?:{point}\d*)?(?:e[+-]?\d+)?|nan|inf|infinity)\s*$"
+    plain = pc.if_else(pc.match_substring_regex(texts, expression), texts, pa.scalar(None, pa.string()))
+    if form.thousands_separator:
+        plain = pc.replace_substring_regex(plain, rf"(\d){between}", r"\1")
+    if form.decimal_separator != ".":
+        plain = pc.replace_substring(plain, form.decimal_separator, ".")
+    return plain
+
+
+_MARK = r"[ \x{a0}\x{202f}'’]"
+_LOOKS = (
+    (
+        rf"^\s*[+-]?(\d{{1,3}}(\.\d{{3}})+|\d{{1,3}}({_MARK}\d{{3}})+|\d+),\d+\s*$",
+        'numbers with a decimal comma: decimalSeparator ","',
+    ),
+    (
+        r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$",
+        'numbers with a comma between thousands: thousandsSeparator ","',
+    ),
+    (
+        rf"^\s*[+-]?\d{{1,3}}({_MARK}\d{{3}})+(\.\d+)?\s*$",
+        "numbers with a mark between thousands: thousandsSeparator",
+    ),
+    (r"^\s*\d{1,2}\.\d{1,2}\.\d{4}\s*$", 'dates: dateFormat "d.M.yyyy"'),
+    (
+        r"^\s*\d{1,2}\.\d{1,2}\.\d{4}[ T]\d{1,2}:\d{2}(:\d{2})?\s*$",
+        'times: timestampFormat "d.M.yyyy H:mm[:ss]"',
+    ),
+    (r"^\s*\d{1,2}/\d{1,2}/\d{4}\s*$", 'dates: dateFormat "d/M/yyyy" or "M/d/yyyy"'),
+    (
+        r"^\s*\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?\s*$",
+        'times: timestampFormat "d/M/yyyy H:mm[:ss]" or "M/d/yyyy h:mm[:ss] a"',
+    ),
+)
+
+__all__ = ["converted_as_written", "looks_like"]

@@ -1,0 +1,174 @@
+"""Every type of PostgreSQL, SQLite and DuckDB arrives as docs/how-to/publish-from-sql.md says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+import warnings
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher.sql import publish_sql
+from lakemirror.publisher.sql_types import Digits, ReadAs, decided
+
+UTC = dt.timezone.utc
+POSTGRES: dict[str, tuple[str, pa.DataType, Any, str]] = {
+    # column: SQL, type in the change file, value, what the warning says
+    "price": ("'12.50'::numeric(30,10)", pa.decimal128(30, 10), Decimal("12.5000000000"), ""),
+    "free": ("'-1234.5678'::numeric", pa.decimal128(38, 4), Decimal("-1234.5678"), ""),
+    "wide": ("('1' || repeat('0', 40))::numeric(50,0)", pa.string(), "1" + "0" * 40, "--column wide=TYPE"),
+    "odd": ("'NaN'::numeric", pa.string(), "NaN", "NaN"),
+    "nothing": ("null::numeric", None, None, ""),
+    "cash": ("'12.30'::money", pa.decimal128(19, 2), Decimal("12.30"), ""),
+    "pause": ("'1 year 2 days 03:00'::interval", pa.string(), "P1Y2DT3H", "ISO 8601 duration"),
+    "zoned": ("'12:30:00+02'::timetz", pa.string(), "12:30:00+02", "HH:MM:SS with its offset"),
+    "hour": ("'12:30'::time", pa.string(), "12:30:00", "HH:MM:SS"),
+    "span": ("int4range(1, 5)", pa.string(), "[1,5)", "int4range"),
+    "mood": ("'fine'::mood", pa.string(), "fine", ""),
+    "vat": ("'19.5'::rate", pa.decimal128(5, 2), Decimal("19.50"), ""),
+    "place": ("row(1, 'a')::place", pa.string(), '{"x": 1, "name": "a"}', "JSON string"),
+    "tags": ("array['a', null]", pa.string(), '["a", null]', "JSON string"),
+    "prices": ("array[1.50, 2]", pa.string(), "[1.50, 2]", "JSON string"),
+    "ever": ("'infinity'::date", pa.date32(), dt.date(9999, 12, 31), "infinite"),
+    "since": ("'-infinity'::timestamptz", pa.timestamp("us", "UTC"), dt.datetime(1, 1, 1, tzinfo=UTC), ""),
+    "at": ("'2026-03-01 07:08'::timestamp", pa.timestamp("us"), dt.datetime(2026, 3, 1, 7, 8), ""),
+    "doc": ("'{\"a\": 1}'::jsonb", pa.string(), '{"a": 1}', ""),
+    "key": ("'00000000-0000-0000-0000-000000000001'::uuid", pa.string(), "00000000-0000-0000-0000-000000000001", ""),
+    "host": ("'10.0.0.1'::inet", pa.string(), "10.0.0.1/32", "inet"),
+    "raw": ("'\\x01'::bytea", pa.binary(), b"\x01", ""),
+    "flags": ("b'101'", pa.string(), "101", "bit"),
+    "small": ("1::int2", pa.int16(), 1, ""),
+    "real": ("1.5::float4", pa.float32(), 1.5, ""),
+}  # fmt: skip
+
+
+def published(table: LandingTable, url: str, query: str, **given: Any) -> tuple[pa.Table, list[str]]:
+    """The newest change file, and what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        publish_sql(table, url, query, **given)
+    return pq.read_table(max(table.folder.glob("0*.parquet"))), [str(each.message) for each in caught]
+
+
+@pytest.fixture(scope="module")
+def database(postgres: str) -> str:
+    import adbc_driver_postgresql.dbapi
+
+    with adbc_driver_postgresql.dbapi.connect(postgres, autocommit=True) as connection, connection.cursor() as cursor:
+        for statement in ("create type mood as enum ('fine', 'bad')", "create domain rate as numeric(5,2)",
+                          "create type place as (x int, name text)",
+                          "create table growing (id int, amount numeric, changed numeric)"):  # fmt: skip
+            cursor.execute(statement)
+    return postgres
+
+
+def test_postgresql_types(database: str, tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("types")
+    query = "select " + ", ".join(f"{sql} as {name}" for name, (sql, *_) in POSTGRES.items())
+    found, warned = published(table, database, query)
+    (row,) = found.to_pylist()
+    for name, (_, kind, value, warning) in POSTGRES.items():
+        if kind is None:
+            assert name not in found.column_names
+            continue
+        assert (found.schema.field(name).type, row[name]) == (kind, value), name
+        said = [each for each in warned if f"column {name} " in each or (warning == "infinite" and "infinite" in each)]
+        assert len(said) == bool(warning) and all(warning in each for each in said), (name, said)
+    _, again = published(table, database, query)
+    assert again == []
+
+
+def test_a_number_without_precision_keeps_its_first_type(database: str, tmp_path: Path) -> None:
+    import adbc_driver_postgresql.dbapi
+
+    table = Landing(tmp_path).table("growing", ["id"])
+    query = "select * from growing"
+
+    def put(*values: str) -> tuple[pa.Table, list[str]]:
+        with adbc_driver_postgresql.dbapi.connect(database, autocommit=True) as made, made.cursor() as cursor:
+            cursor.execute(f"insert into growing values {', '.join(values)}")
+        return published(table, database, query, watermark="changed")
+
+    assert put("(1, 1.25, 1)", "(2, null, 1)")[0]["amount"].to_pylist() == [Decimal("1.25"), None]
+    found, warned = put("(3, 2.5, 2)")
+    assert (found["amount"].to_pylist(), found["id"].to_pylist(), warned) == ([Decimal("2.50")], [3], [])
+    with pytest.raises(LakemirrorError) as caught:
+        put("(4, 2.555, 3)")
+    assert (caught.value.code, caught.value.column) == ("value-invalid", "amount")
+    assert "--column amount=" in caught.value.hint
+    chosen = Landing(tmp_path).table("chosen", ["id"], columns=pa.schema([("amount", pa.float64())]))
+    assert published(chosen, database, query)[0]["amount"].type == pa.float64()
+
+
+def test_sqlite_decimals(tmp_path: Path) -> None:
+    pytest.importorskip("adbc_driver_sqlite")
+    connection = sqlite3.connect(tmp_path / "a.db")
+    connection.execute("create table t (id integer primary key, price decimal(10,2), note text, rate real)")
+    connection.execute("insert into t values (1, 0.1, 'a', 0.5), (2, 12345678.9, null, 1)")
+    connection.commit()
+    table = Landing(tmp_path).table("t", ["id"])
+    found, warned = published(table, f"sqlite:///{tmp_path}/a.db", "select * from t order by id")
+    assert found["price"].to_pylist() == [Decimal("0.10"), Decimal("12345678.90")]
+    assert (found.schema.field("rate").type, warned) == (pa.float64(), [])
+    connection.execute("insert into t values (3, 0.125, 'c', 1)")
+    connection.commit()
+    with pytest.raises(LakemirrorError) as caught:
+        publish_sql(table, f"sqlite:///{tmp_path}/a.db", "select * from t")
+    assert caught.value.code == "value-invalid"
+
+
+DUCKDB: dict[str, tuple[str, pa.DataType, Any, str]] = {
+    "price": ("12.5::decimal(30,10)", pa.decimal128(30, 10), Decimal("12.5000000000"), ""),
+    "huge": ("170141183460469231731687303715884105727::hugeint", pa.string(), "170141183460469231731687303715884105727",
+             "--column huge=TYPE"),
+    "big": ("5::hugeint", pa.decimal128(38, 0), Decimal(5), ""),
+    "pause": ("interval 1 day", pa.string(), "1 day", "DuckDB"),
+    "tags": ("['a', 'b']", pa.string(), '["a","b"]', "JSON string"),
+    "place": ("{'x': 1}", pa.string(), '{"x":1}', "JSON string"),
+    "mood": ("'fine'::enum('fine', 'bad')", pa.string(), "fine", ""),
+    "ever": ("'infinity'::date", pa.date32(), dt.date(9999, 12, 31), "infinite"),
+    "at": ("timestamptz '2026-03-01 07:08:00+00'", pa.timestamp("us", "UTC"),
+           dt.datetime(2026, 3, 1, 7, 8, tzinfo=UTC), ""),
+    "key": ("'00000000-0000-0000-0000-000000000001'::uuid", pa.string(), "00000000-0000-0000-0000-000000000001", ""),
+}  # fmt: skip
+
+
+def test_duckdb_types(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    duckdb.connect(str(tmp_path / "a.duckdb")).close()
+    query = "select " + ", ".join(f"{sql} as {name}" for name, (sql, *_) in DUCKDB.items())
+    table = Landing(tmp_path).table("types")
+    found, warned = published(table, f"duckdb:///{tmp_path}/a.duckdb", query)
+    (row,) = found.to_pylist()
+    for name, (_, kind, value, warning) in DUCKDB.items():
+        assert (found.schema.field(name).type, row[name]) == (kind, value), name
+        said = [each for each in warned if f"column {name} " in each or (warning == "infinite" and "infinite" in each)]
+        assert len(said) == bool(warning) and all(warning in each for each in said), (name, said)
+
+
+def test_a_watermark_streams_from_duckdb(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect(str(tmp_path / "a.duckdb"))
+    connection.execute("create table t as select range as id, range // 100 as changed from range(200000)")
+    connection.close()
+    table, counts = Landing(tmp_path).table("t", ["id"]), []
+    given: dict[str, Any] = {"watermark": "changed", "progress": counts.append}
+    url = f"duckdb:///{tmp_path}/a.duckdb"
+    assert published(table, url, "select * from t", **given)[0].num_rows == 200_000
+    assert counts[-1] == 200_000 and len(counts) > 1
+    assert publish_sql(table, url, "select * from t", watermark="changed") is None
+
+
+def test_decisions_about_numbers() -> None:
+    column = ReadAs("a", "text", undecided=True)
+    assert decided(column, Digits(30, 8)).kind == pa.decimal128(38, 8)
+    assert decided(column, Digits(1, 38)).kind is None
+    assert decided(column, Digits(31, 8)).kind is None
+    assert decided(column, Digits(None, None)).kind == pa.null()

@@ -1,0 +1,190 @@
+"""CSV as spreadsheets write it, and spreadsheets themselves, published with the types that their cells mean."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import sys
+import warnings
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from published_contents import changes, fold
+from typer.testing import CliRunner
+
+from lakemirror.cli import app
+from lakemirror.errors import LakemirrorError
+from lakemirror.publisher import Landing
+from lakemirror.publisher.column_types import TypeWarning
+from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.text_rows import TextForm
+
+GERMAN = TextForm(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm", "windows-1252")
+EXPORT = 'sep=;\r\nid;amount;day;at;name\r\n1;1.234,50;01.03.2026;01.03.2026 07:08;Größe\r\n2;2;;;"a;b"\r\n'
+ROWS = [
+    {"id": 1, "amount": 1234.5, "day": dt.date(2026, 3, 1),
+     "at": dt.datetime(2026, 3, 1, 7, 8, tzinfo=dt.timezone.utc), "name": "Größe"},
+    {"id": 2, "amount": 2.0, "day": None, "at": None, "name": "a;b"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["export.csv", "export.csv.gz"])
+def test_a_german_export(name: str, tmp_path: Path) -> None:
+    data = EXPORT.encode("windows-1252")
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert read_file(tmp_path / name, text=GERMAN).read_all().to_pylist() == ROWS
+
+
+def test_the_command_takes_the_same(tmp_path: Path) -> None:
+    (tmp_path / "export.csv").write_bytes(EXPORT.encode("windows-1252"))
+    given = ["--delimiter", ";", "--decimal", ",", "--thousands", ".", "--date-format", "dd.MM.yyyy",
+             "--timestamp-format", "dd.MM.yyyy HH:mm", "--encoding", "windows-1252", "--keys", "id",
+             "--column", "amount=decimal(10,2)"]  # fmt: skip
+    source = ["--from", str(tmp_path / "export.csv")]
+    done = CliRunner().invoke(app, ["publish", str(tmp_path / "shop"), "orders", *source, *given])
+    assert done.exit_code == 0, done.output
+    rows = fold(changes(tmp_path / "shop/Files/LandingZone/orders"), ["id"])
+    assert rows[0]["amount"] == Decimal("1234.50")
+    assert rows[0]["day"] == dt.date(2026, 3, 1)
+
+
+def test_a_second_file_keeps_the_types_of_the_first(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("orders", ["id"])
+    for number, amount in ((1, "1,5"), (2, "2")):
+        (tmp_path / "t.csv").write_text(f"id;amount\n{number};{amount}\n")
+        publish_files(table, [tmp_path / "t.csv"], text=TextForm(";", ","))
+    assert [row["amount"] for row in fold(changes(table.folder), ["id"])] == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "columns", "hint"),
+    [
+        ('id,v\n1,2\n2,"2,5"\n', TextForm(), {"v": pa.float64()}, '--decimal ","'),
+        ("id,v\n1,2026-01-01\n2,31.1.2026\n", TextForm(), {"v": pa.date32()}, '--date-format "d.M.yyyy"'),
+        ("id,v\n1,2\n2,2,5\n", TextForm(), {}, ""),
+        ("id;v\n1;2,5\n2;2.5\n", TextForm(";", ","), {"v": pa.float64()}, ""),
+    ],
+)
+def test_what_does_not_fit_is_said_with_its_line(
+    text: str, form: TextForm, columns: dict[str, Any], hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "t.csv", columns=columns, text=form).read_all()
+    assert (caught.value.code, caught.value.row) == ("value-invalid", 3)
+    assert "t.csv, line 3" in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_another_encoding_is_hinted_at(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("id,name\n1,Größe\n".encode("windows-1252"))
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "t.csv")
+    assert "--encoding" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "form", [TextForm(decimal=";"), TextForm(thousands="x"), TextForm(decimal=",", thousands=","),
+             TextForm(date_format="x"), TextForm(encoding="none-such")],
+)  # fmt: skip
+def test_forms_that_are_none(form: TextForm, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "t.csv", text=form)
+    assert caught.value.code == "input-invalid"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("id;v\n1;2,5\n", "--decimal"),
+        ("id;v\n1;1.3.2026\n", "--date-format"),
+        ("id;v\n1;3/1/2026 7:05\n", "--timestamp"),
+    ],
+)
+def test_strings_that_look_like_more_are_warned_of(text: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.warns(TypeWarning, match=what):
+        read_file(tmp_path / "t.csv", text=TextForm(";"))
+
+
+def test_another_separator_is_hinted_at(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id;v\n1;2.5\n")
+    with pytest.warns(TypeWarning, match='--delimiter ";"'):
+        read_file(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("id;v\n1;2,5\n")
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "t.csv")
+    assert '--delimiter ";"' in caught.value.hint
+
+
+def test_plain_text_is_warned_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,v,w\n1,2.5,a\n2,,2026-01-01\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_file(tmp_path / "t.csv")
+
+
+def workbook(path: Path, rows: list[list[Any]], title: str = "Sheet1") -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="the publish extra is not installed")
+    book = openpyxl.Workbook()
+    book.active.title = title
+    for row in rows:
+        book.active.append(row)
+    book.create_sheet("Other").append(["only"])
+    book.save(path)
+
+
+def test_a_workbook(tmp_path: Path) -> None:
+    moment = dt.datetime(2026, 3, 1, 7, 8)
+    header = ["id", "price", "day", "at", "name", "paid", "none"]
+    workbook(tmp_path / "b.xlsx", [
+        header, [1, 2.5, dt.date(2026, 3, 1), moment, "tea", True, None],
+        [2, 3, None, dt.datetime(2026, 3, 1), "cup", False, None], [None] * 7,
+    ])  # fmt: skip
+    table = read_file(tmp_path / "b.xlsx").read_all()
+    assert table.schema.types == [
+        pa.int64(),
+        pa.float64(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.string(),
+        pa.bool_(),
+        pa.null(),
+    ]
+    assert table.to_pylist() == [
+        dict(zip(header, (1, 2.5, dt.date(2026, 3, 1), moment, "tea", True, None), strict=True)),
+        dict(zip(header, (2, 3.0, None, dt.datetime(2026, 3, 1), "cup", False, None), strict=True)),
+    ]
+    assert read_file(tmp_path / "b.xlsx", text=TextForm(sheet="Other")).schema.names == ["only"]
+    with pytest.raises(LakemirrorError, match="has no sheet"):
+        read_file(tmp_path / "b.xlsx", text=TextForm(sheet="Missing"))
+
+
+def test_cells_of_several_kinds(tmp_path: Path) -> None:
+    workbook(tmp_path / "b.xlsx", [["id", "code"], [1, "A1"], [2, 7]])
+    with pytest.warns(TypeWarning, match="several kinds"):
+        assert [row["code"] for row in read_file(tmp_path / "b.xlsx").read_all().to_pylist()] == ["A1", "7"]
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "b.xlsx", columns={"code": pa.int64()})
+    assert (caught.value.code, caught.value.row, caught.value.column) == ("value-invalid", 2, "code")
+
+
+def test_a_workbook_without_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(LakemirrorError) as caught:
+        read_file(tmp_path / "b.xlsx")
+    assert caught.value.code == "excel-reader-missing"
+    assert caught.value.code == "excel-reader-missing"
+
+
+def test_a_workbook_that_is_none(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl", reason="the publish extra is not installed")
+    (tmp_path / "b.xlsx").write_bytes(io.BytesIO(b"PK\x03\x04 and no more").getvalue())
+    with pytest.raises(LakemirrorError, match=r"no readable \.xlsx"):
+        read_file(tmp_path / "b.xlsx")
