@@ -164,7 +164,8 @@ PREPARED: dict[str, tuple[Callable[[Mirror], None], dict[str, Any]]] = {
 def test_at_a_failpoint(mirror: Mirror, name: str, mode: str) -> None:
     prepare, settings = PREPARED.get(name, (_some, {}))
     prepare(mirror)
-    start(mirror.database, "sync", name, mode, **settings)
+    said = start(mirror.database, "sync", name, mode, **settings)
+    assert mode == "kill" or isinstance(said["outcome"], list), said  # of codes: the pass went to its end
     mirror.sync(**settings)
     if prepare is _vanish:
         mirror.sync()

@@ -60,13 +60,6 @@ def publish_sql(
             return publish_rows(table, watched, mode or ("snapshot" if table.keys else "insert"))
 
 
-@contextmanager
-def query_rows(url: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """The rows of a query, read as they come. Errors: `input-invalid`, `sql-driver-missing`, `sql-failed`."""
-    with _connected(url) as database, database.rows(query.strip().rstrip(";")) as reader:
-        yield reader
-
-
 @dataclass(frozen=True)
 class Watermark:
     """The rows with the highest value that was published, as the query gave them; none before the first."""

@@ -23,7 +23,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
-from lakemirror.landing_zone.zone import TableFolder, TableName, scan
+from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
 from lakemirror.replication.position import Position, sequences
 from lakemirror.storage import Storage
@@ -51,13 +51,14 @@ class Options:
     """What is verified. `rows`: data files are decoded; without it only presence, size, footer and vector are read.
 
     `against_files`: rows are compared with the archived files. `source`: rows are compared with these. `threads`: 0 for
-    one each core.
+    one each core. `cancelled`: the rest is left out once it says True; then the report means nothing.
     """
 
     rows: bool = True
     against_files: bool = False
     source: Source | None = None
     threads: int = 0
+    cancelled: Callable[[], bool] = lambda: False
 
 
 def verify_database(
@@ -157,6 +158,9 @@ class _TableProof:
         restored = any(str(commit.info.get("operation")) == "RESTORE" for commit in self._state.commits)
 
         def check(add: Action) -> FileReport:
+            if self._options.cancelled():
+                return FileReport()
+
             def sink(batch: pa.RecordBatch) -> None:
                 for side, store in stores:
                     side.compared.take(store, batch)
@@ -263,7 +267,8 @@ class _TableProof:
         if source is None:
             return None
         try:
-            with source.rows() as (names, _):
+            types = {column.name: column.type for column in self._columns if column.type is not None}
+            with source.rows(types) as (names, _):
                 pass
         except _READING as error:
             self._found("verify-impossible", f"rows are not compared with the source: {error}")
@@ -278,7 +283,7 @@ class _TableProof:
             return None
 
         def read() -> Iterator[pa.RecordBatch]:
-            with source.rows() as (_, batches):
+            with source.rows(types) as (_, batches):
                 for batch in batches:
                     yield compared.cast(batch)
 
@@ -331,7 +336,7 @@ def _records(add: Action) -> int:
 
 def _folder(storage: Storage, name: TableName) -> TableFolder | None:
     try:
-        return scan(storage).tables.get(name)
+        return scan_table(storage, name)
     except (OSError, LakemirrorError):
         return None
 

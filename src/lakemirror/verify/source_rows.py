@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.sql import query_rows
+from lakemirror.publisher.sql_databases import connected
 from lakemirror.verify.columns import table_columns
 from lakemirror.verify.data_files import check_file
 
@@ -33,13 +33,16 @@ class Source:
     query: str = ""
 
     @contextmanager
-    def rows(self) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
-        """Column names, and the rows as they come. LakemirrorError `input-invalid`, `sql-failed`, `sql-driver-missing`,
-        `table-unreadable`."""
+    def rows(self, types: Mapping[str, pa.DataType]) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+        """Column names, and the rows as they come. `types`: what a database is asked for, by column.
+
+        LakemirrorError `input-invalid`, `sql-failed`, `sql-driver-missing`, `table-unreadable`.
+        """
         if "://" in self.place and not self.place.startswith("file:"):
             if not self.query:
                 raise LakemirrorError("input-invalid", f"{self.place}: give the query as well", hint="--query SQL")
-            with query_rows(self.place, self.query) as reader:
+            query = self.query.strip().rstrip(";")
+            with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:
                 yield list(reader.schema.names), iter(reader)
             return
         path = Path(self.place.removeprefix("file://"))
