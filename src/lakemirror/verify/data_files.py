@@ -97,6 +97,25 @@ def check_file(
     return report
 
 
+def living_rows(folder: Path, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
+    """The living rows of one `add` action, in the table's columns and types, a batch at a time; nothing is checked.
+
+    ArrowException, OSError or ValueError where the file or its vector cannot be read.
+    """
+    path = table_folder(add["path"]) if add["path"].startswith("file:") else folder / real_path(add["path"])
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        gone = np.empty(0, np.uint64)
+        if add.get("deletionVector"):
+            bitmap, code, message = vectors.read(folder, add["deletionVector"])
+            if code:
+                raise ValueError(f"{path}: its deletion vector: {message}")
+            gone = np.array(bitmap.to_array(), np.uint64)
+        for batch, first in _decoded(file, columns, Tally(), lambda *_: None):
+            living = _living(batch, first, gone)
+            if living.num_rows:
+                yield _in_columns(living, columns, file.schema_arrow, add)
+
+
 def _decoded(
     file: pq.ParquetFile, columns: tuple[TableColumn, ...], tally: Tally, found: Callable[[str, str], None]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -132,7 +151,8 @@ def _vector(
         if not wrong and old - bitmap:
             message = f"its deletion vector lacks {len(old - bitmap)} rows that an earlier vector of the file deletes"
             found("verify-vector-foreign", message)
-    return np.array([number for number in bitmap.to_array() if number < rows], np.uint64)
+    numbers = np.array(bitmap.to_array(), np.uint64)
+    return numbers[numbers < np.uint64(rows)]
 
 
 def _living(batch: pa.RecordBatch, first: int, gone: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.RecordBatch:

@@ -30,7 +30,7 @@ from lakemirror.storage import Storage
 from lakemirror.verify import archived_files
 from lakemirror.verify.columns import TableColumn, table_columns
 from lakemirror.verify.comparison import Compared, choose, compare
-from lakemirror.verify.data_files import FileReport, check_file
+from lakemirror.verify.data_files import FileReport, check_file, living_rows
 from lakemirror.verify.finding import Finding, Report, TableReport, capped
 from lakemirror.verify.log_replay import Replay, real_path, replay
 from lakemirror.verify.positions import Folder, check_positions, position_of
@@ -207,9 +207,7 @@ class _TableProof:
 
     def _living(self) -> Iterator[pa.RecordBatch]:
         for add in self._state.files.values():
-            batches: list[pa.RecordBatch] = []
-            check_file(self._place, self._table, add, self._columns, sink=batches.append)
-            yield from batches
+            yield from living_rows(self._place, add, self._columns)
 
     def _archived(self) -> _Side | None:
         """The archived files as the other side; None where that is not asked for, or not possible."""

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.sql_databases import connected
 from lakemirror.verify.columns import table_columns
-from lakemirror.verify.data_files import check_file
+from lakemirror.verify.data_files import living_rows
 
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -41,6 +40,8 @@ class Source:
         if "://" in self.place and not self.place.startswith("file:"):
             if not self.query:
                 raise LakemirrorError("input-invalid", f"{self.place}: give the query as well", hint="--query SQL")
+            from lakemirror.publisher.sql_databases import connected  # drivers: only for a query
+
             query = self.query.strip().rstrip(";")
             with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:
                 yield list(reader.schema.names), iter(reader)
@@ -76,11 +77,6 @@ def _delta(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
 
     def rows() -> Iterator[pa.RecordBatch]:
         for add in snapshot.files.values():
-            batches: list[pa.RecordBatch] = []
-            report = check_file(path, str(path), add, columns, sink=batches.append)
-            broken = [f for f in report.findings if f.code.startswith(("verify-file-", "verify-vector-"))]
-            if broken:
-                raise LakemirrorError("table-unreadable", f"{path}: {broken[0].message}")
-            yield from batches
+            yield from living_rows(path, add, columns)
 
     return [column.name for column in columns if column.type is not None], rows()
