@@ -30,8 +30,6 @@ from lakemirror.verify.proof import Options
 from lakemirror.verify.source_rows import Source
 
 _DAY = 86_400.0
-_CAN_RECREATE = False
-"""Whether an engine without Spark replaces the table of a folder that was made again."""
 _NOT_IN_A_SOAK = {"move.before-move", "drop.before-move", "drop.after-move", "quarantine.after-move"}
 
 
@@ -53,11 +51,16 @@ class Outcome:
         return "\n".join([head, *(f"FINDING {finding}" for finding in self.findings)])
 
 
-def soak(place: Path, seed: int, seconds: float, *, spark: bool = False, most_steps: int = 0) -> Outcome:
-    """Runs one soak in a new folder, and says what it found."""
+def soak(
+    place: Path, seed: int, seconds: float, *, spark: bool = False, everything: bool = False, most_steps: int = 0
+) -> Outcome:
+    """Runs one soak in a new folder, and says what it found.
+
+    `spark`: engines may start Spark. `everything`: without Spark, too, all kinds of tables and steps take part.
+    """
     place.mkdir(parents=True, exist_ok=True)
     with disk(place / "disk") as own, (place / "steps.jsonl").open("w") as log:
-        run = _Soak(place, own, seed, log, spark=spark)
+        run = _Soak(place, own, seed, log, spark=spark, everything=everything)
         try:
             run.go(seconds, most_steps)
             run.settle()
@@ -68,14 +71,14 @@ def soak(place: Path, seed: int, seconds: float, *, spark: bool = False, most_st
 
 
 class _Soak:
-    def __init__(self, place: Path, own: Disk, seed: int, log: Any, *, spark: bool) -> None:
+    def __init__(self, place: Path, own: Disk, seed: int, log: Any, *, spark: bool, everything: bool) -> None:
         self.outcome = Outcome(seed)
         self._place, self._disk, self._log = place, own, log
         self._chance = random.Random(seed)
         self._database = own.place / "db"
-        self._world = World(self._database, kinds(spark=spark), self._chance)
+        self._world = World(self._database, kinds(spark=spark or everything), self._chance)
         self._names = list(self._world.tables)
-        self._recreates = spark or _CAN_RECREATE
+        self._recreates = spark or everything
         self.engines = Engines(self._database, place, spark=spark)
         self._full_until = 0
         self._number = 0

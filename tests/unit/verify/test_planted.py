@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -330,6 +331,36 @@ def _row_extra(p: Planter) -> None:
     p.rewrite(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]))
 
 
+def _statistics_unreadable(p: Planter) -> None:
+    p.change_add(p.plain[0]["path"], lambda add: add.update(stats=add["stats"][:-7]))
+
+
+def _truncated_file(p: Planter) -> None:
+    path = p.table / p.plain[0]["path"]
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _footer_untrue(p: Planter) -> None:
+    """One value beyond the bounds of the footer; size and bounds in the log are true."""
+    add = p.plain[0]
+    path = p.table / add["path"]
+    rows = pq.read_table(path)
+    pq.write_table(rows, path, compression="none", use_dictionary=False)
+    value = struct.pack("<q", rows["id"][0].as_py())
+    path.write_bytes(path.read_bytes().replace(value, struct.pack("<q", 77_000), 1))
+    counted = pq.read_table(path)["id"].to_pylist()
+
+    def change(stats: dict[str, Any]) -> None:
+        stats["minValues"]["id"], stats["maxValues"]["id"] = min(counted), max(counted)
+
+    p.change_stats(add["path"], change)
+    p.change_add(add["path"], lambda action: action.update(size=path.stat().st_size))
+
+
+def _position_differs(p: Planter) -> None:
+    p.change_position(p.version - 3, 99)
+
+
 def _foreign_identity(p: Planter) -> None:
     marker = folder(p.database, "orders") / "_mirror.json"
     content = json.loads(marker.read_text())
@@ -377,6 +408,10 @@ PLANTED: dict[str, tuple[Callable[[Planter], None], str]] = {
     "damaged checkpoint": (_checkpoint_damaged, "verify-checkpoint-damaged"),
     "_last_checkpoint beyond": (_pointer_beyond, "verify-last-checkpoint"),
     "wrong checksum": (_checksum_differs, "verify-checksum-differs"),
+    "statistics that are no JSON": (_statistics_unreadable, "verify-statistics-unreadable"),
+    "truncated data file": (_truncated_file, "verify-file-unreadable"),
+    "footer with wrong bounds": (_footer_untrue, "verify-footer-untrue"),
+    "position unlike the manifest": (_position_differs, "verify-position-differs"),
     "foreign identity": (_foreign_identity, "verify-identity-foreign"),
     "restored version": (_restored, "verify-restored"),
 }
@@ -424,6 +459,19 @@ def test_a_flipped_byte_of_a_data_file_is_found_wherever_it_is(planter: Planter)
             assert pq.read_table(path).equals(rows), at
         path.write_bytes(whole)
     assert found > 30
+
+
+def test_what_others_have_changed_is_a_warning(planter: Planter) -> None:
+    """And the rows differ from the files: that is an error, where it is asked for."""
+    actions = [
+        {"commitInfo": {"operation": "DELETE", "engineInfo": "another"}},
+        {"remove": {"path": planter.plain[0]["path"], "dataChange": True}},
+    ]
+    planter.write(planter.version + 1, actions)
+    report = verify(planter.database)
+    assert [finding.code for finding in report.findings] == ["verify-changed-by-others"]
+    assert "DELETE by another" in report.findings[0].message and report.exit_code == 0
+    assert codes(verify(planter.database, FILES)) == {"verify-row-missing"}
 
 
 def test_files_that_are_gone_make_it_impossible_not_wrong(planter: Planter) -> None:
