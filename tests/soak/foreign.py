@@ -8,7 +8,6 @@ import time
 import uuid
 from pathlib import Path
 
-from lakemirror.delta.commit_file import put_whole
 from lakemirror.delta.log import read_snapshot
 from lakemirror.maintenance.compaction import merge_at_rest, merge_small_files
 
@@ -48,4 +47,10 @@ def _set_property(table: Path, value: int) -> str:
     }  # fmt: skip
     lines = [json.dumps(action, separators=(",", ":")) for action in ({"commitInfo": info}, {"metaData": metadata})]
     path = table / "_delta_log" / f"{snapshot.version + 1:020}.json"
-    return "set" if put_whole(path, ("\n".join(lines) + "\n").encode()) is not None else "beaten"
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    temporary.write_text("\n".join(lines) + "\n")
+    try:
+        path.hardlink_to(temporary)  # fails where another commit is there
+    finally:
+        temporary.unlink()
+    return "set"

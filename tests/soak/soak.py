@@ -30,6 +30,7 @@ from lakemirror.verify.proof import Options
 from lakemirror.verify.source_rows import Source
 
 _DAY = 86_400.0
+_BY_DELTA_RS = ".zstd."  # in the name of a data file
 _NOT_IN_A_SOAK = {"move.before-move", "drop.before-move", "drop.after-move", "quarantine.after-move"}
 
 
@@ -134,6 +135,8 @@ class _Soak:
         report = verify_database(storage, (), Options(against_files=True))
         kinds_found = Counter((finding.table, finding.code) for finding in report.findings)
         for finding in report.findings:
+            if finding.code == "verify-bounds-untrue" and _BY_DELTA_RS in finding.file and "NaN" in finding.message:
+                continue  # delta-rs leaves NaN out of its bounds
             count = kinds_found.pop((finding.table, finding.code), 0)
             if count and finding.code != "verify-not-compared":
                 self._find(f"{finding.table}: {finding.code}, {count} times: {finding.message} {finding.file}")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import change_files, partition_of, partition_values, path_below
-from lakemirror.landing_zone.column_types import FileColumn, file_columns
+from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
@@ -132,7 +132,6 @@ def _check_sequences(found: Sequence[tuple[str, int, str]], applied: AppliedFile
 def _of_file(
     opened: pq.ParquetFile, file: AppliedFile, index: int, metadata: TableMetadata, columns: Sequence[TableColumn]
 ) -> Iterator[Changes]:
-    described = {column.name: column for column in file_columns(opened.metadata)}
     constants = (
         {name.lower(): value for name, value in partition_values(file.partition)} if metadata.partitioned else {}
     )
@@ -144,7 +143,7 @@ def _of_file(
         for column in columns:
             position = held.get(column.name.lower())
             if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
-                arrays.append(_value(batch.column(position), described[batch.schema.names[position]], column.type))
+                arrays.append(_value(batch.column(position), column.type))
             elif column.name.lower() in constants:
                 arrays.append(pa.repeat(pa.scalar(constants[column.name.lower()], column.type), batch.num_rows))
             else:
@@ -164,14 +163,9 @@ def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), default)).astype(np.uint64)
 
 
-def _value(values: pa.Array, described: FileColumn, type_: pa.DataType) -> pa.Array:
+def _value(values: pa.Array, type_: pa.DataType) -> pa.Array:
     """A column of a change file as the table holds it (contract section 6)."""
     values = plain(values)
-    if described.encoding == "uuid" or (
-        pa.types.is_fixed_size_binary(values.type) and values.type.byte_width == 16 and pa.types.is_string(type_)
-    ):
-        texts = [None if each is None else each.hex() for each in values.to_pylist()]
-        return pa.array([t and f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts], pa.string())
     if pa.types.is_time(values.type):
         return pa.array([_time_text(each) for each in _microseconds(values)], pa.string())
     if pa.types.is_duration(values.type):

@@ -104,6 +104,8 @@ def footer_problems(
             yield f"column {name!r}: it says {promised.null_count} NULLs and has {counted.nulls}"
         if promised.has_min_max and counted.lowest is not None and _is_signed(counted.type):
             low, high = (_raw(value, counted.type) for value in (promised.min_raw, promised.max_raw))
+            if _is_nan(low) or _is_nan(high):
+                continue  # readers ignore such bounds (Parquet format, `ColumnOrder`)
             if type(low) is type(counted.lowest) and not (low <= counted.lowest and counted.highest <= high):
                 yield f"column {name!r}: its bounds leave out values between {counted.lowest!r} and {counted.highest!r}"
 

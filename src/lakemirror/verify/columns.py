@@ -89,9 +89,16 @@ def in_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
     column = plain(column)
     if column.type == type_:
         return column
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width == 16 and pa.types.is_string(type_):
+        return _uuid_texts(column)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
     return column.cast(type_)
+
+
+def _uuid_texts(column: pa.Array) -> pa.Array:
+    texts = [None if value is None else value.hex() for value in column.to_pylist()]
+    return pa.array([t and f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts], pa.string())
 
 
 def _arrow_type(type_: Any) -> pa.DataType | None:
