@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakemirror.settings import Settings
+from tests.raised_codes import pytest_configure, pytest_sessionfinish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 SMALL = Settings(
     master="local[2]",

@@ -163,7 +163,10 @@ class MirroredDatabase:
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*zone_warnings(zone), *([warned] if warned else ()), *setting_warnings(self.storage))
-        kept = tuple(warned for warned in stored.warnings if warned.code in (UNMET, "drop-postponed"))
+        of_the_last_pass = (UNMET, "drop-postponed")
+        kept = tuple(
+            each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")
+        )
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
 
     def _resolve(self) -> Settings:

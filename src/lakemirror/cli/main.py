@@ -22,6 +22,7 @@ from lakemirror.cli.check import check
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
 from lakemirror.cli.supervised import leave, supervised
+from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 
@@ -229,6 +230,7 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(verify)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
