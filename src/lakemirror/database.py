@@ -208,6 +208,16 @@ class MirroredDatabase:
         unmet = tuple(warned for warned in stored.warnings if warned.code == UNMET)
         return replace(stored, tables=tuple(tables), warnings=warnings + unmet, partner=partner)
 
+    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
+        """Makes the tables known to a session's catalog, and returns its name for each; see `reading.register`.
+
+        `schema`: the catalog's; empty: the name of the database's folder. LakemirrorError `database-missing`.
+        """
+        from lakemirror import reading
+
+        folder = self.storage.uri()
+        return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
+
     def _tick(self, scheduler: Scheduler) -> int:
         if scheduler.broken:
             raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")

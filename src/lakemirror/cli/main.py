@@ -18,6 +18,7 @@ import typer
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.check import check
 from lakemirror.cli.publish import publish
+from lakemirror.cli.tables import tables
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -31,6 +32,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lakemirror import __version__
+
+        print(f"lakemirror {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
 
 Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
 Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
@@ -182,6 +201,7 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(tables)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
