@@ -11,7 +11,8 @@ def test_the_status_names_columns_that_look_like_more(tmp_path: Path) -> None:
     folder = tmp_path / "Files/LandingZone/orders"
     folder.mkdir(parents=True)
     (folder / "_metadata.json").write_text(
-        '{"fileFormat": "CSV", "fileFormatTypeProperties": {"columnSeparator": ";"}, "lakemirror": {"complete": "rename"}}'
+        '{"fileFormat": "CSV", "fileFormatTypeProperties": {"columnSeparator": ";"},'
+        ' "lakemirror": {"complete": "rename"}}'
     )
     (folder / "00000000000000000001.csv").write_text("id;amount\n1;2,50\n2;3,75\n")
     database = MirroredDatabase(tmp_path)
