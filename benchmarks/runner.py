@@ -34,7 +34,7 @@ Python = tuple[Path, Mapping[str, str]]
 
 
 _WITHOUT_JVM = ("lakemirror", "lakemirror-trusting", "delta-rs", "ducklake", "duckdb", "copy")
-_AT_HAND = ("plain-delta", "expert-delta")
+_AT_HAND = ("lakemirror-spark", "plain-delta", "expert-delta")
 _MOST_TELLING = ("S3", "S1", "S2", "S9")
 
 

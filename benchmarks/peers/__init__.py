@@ -30,6 +30,11 @@ PEERS = {
             "lakemirror with `trust_footers`: files that are taken as they are stay unread",
             "lakemirror:Trusting",
         ),
+        Entry(
+            "lakemirror-spark",
+            "lakemirror with `engine = spark`: the row work as Spark tasks, the start of Spark included",
+            "lakemirror:OnSpark",
+        ),
         Entry("plain-delta", "Delta Lake on Spark, one MERGE or append per file, default settings", "delta:Plain"),
         Entry(
             "expert-delta",

@@ -117,6 +117,16 @@ class Trusting(Lakemirror):
         self._settings = {"trust_footers": True}
 
 
+class OnSpark(Lakemirror):
+    """The same with the row work of changes on Spark, whose start is part of the time; the first load is local."""
+
+    def upsert(self, work: Work) -> None:
+        self._settings = {"engine": "spark"}
+        self.load(work)
+
+    append = upsert
+
+
 class _Told:
     """Passes on the number of the last file of every commit; an error that does not pass by itself ends the run."""
 

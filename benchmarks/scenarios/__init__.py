@@ -1,4 +1,4 @@
-"""S1 to S10, the most telling first: a run whose time is over has left out the last ones."""
+"""S1 to S10 and V1 to VP, the most telling first: a run whose time is over has left out the last ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ from benchmarks.scenarios.restart import Restart
 from benchmarks.scenarios.scenario import Data, Scenario, Size
 from benchmarks.scenarios.steady import Steady
 from benchmarks.scenarios.swarm import Swarm
+from benchmarks.scenarios.vendor import VENDOR
 from benchmarks.scenarios.warm import Warm
 
-_ORDER = ("S3", "S3w", "S1", "S2", "S9", "S6", "S8", "S5", "S4", "S3t", "S3z", "S7", "S10", "S1c")
-_ALL = {s.name: s for s in (*BACKLOGS, Cold(), Initial(), InitialText(), Restart(), Steady(), Swarm(), Warm())}
+_ORDER = (
+    "S3",
+    "S3w",
+    "S1",
+    "S2",
+    "S9",
+    "S6",
+    "S8",
+    "S5",
+    "S4",
+    "S3t",
+    "S3z",
+    "S7",
+    "S10",
+    "S1c",
+    *(s.name for s in VENDOR),
+)
+_ALL = {s.name: s for s in (*BACKLOGS, Cold(), Initial(), InitialText(), Restart(), Steady(), Swarm(), Warm(), *VENDOR)}
 
 SCENARIOS: dict[str, Scenario] = {name: _ALL[name] for name in _ORDER}
 

@@ -15,6 +15,7 @@ from benchmarks.scenarios.scenario import TABLE, Data, Scenario, Size, costs
 
 EVERYONE = (
     "lakemirror",
+    "lakemirror-spark",
     "plain-delta",
     "expert-delta",
     "delta-rs",
@@ -81,6 +82,10 @@ BACKLOGS = (
     Backlog(
         "S3", "backlog of changes, any key", EVERYONE,
         Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.uniform),
+    ),
+    Backlog(
+        "S3L", "large backlog of changes, any key", ("lakemirror", "lakemirror-spark", "expert-delta"),
+        Size(500_000, 20, 15_000), Size(5_000_000, 20, 150_000), _upserts(make.uniform),
     ),
     Backlog(
         "S3z", "backlog of changes, few keys often", BEST,

@@ -44,7 +44,7 @@ class Steady(Scenario):
         peer.offer({TABLE: data.load})
         peer.load({TABLE: data.load})
         with Meter() as meter:
-            lags = _follow(peer, data)
+            lags, _ = follow(peer, data, rest=_REST)
         counted = lags[len(lags) // 5 :]
         fifth = max(1, len(counted) // 5)
         result = costs(peer, meter, data.change_bytes, data)
@@ -56,8 +56,12 @@ class Steady(Scenario):
         return {"seconds": percentile(counted, 0.95), "extra": extra, **result}
 
 
-def _follow(peer: Peer, data: Data) -> list[float]:
-    """Seconds from rename to commit, file by file. RuntimeError where the engine fails or falls behind."""
+def follow(peer: Peer, data: Data, *, rest: float) -> tuple[list[float], float]:
+    """Seconds from rename to commit, file by file, and from the last rename until all are applied.
+
+    `rest`: how long the engine is left alone after that, as a share of the time so far. RuntimeError where it fails or
+    falls behind.
+    """
     inbox, first = peer.inbox(TABLE), peer.next_number(TABLE)
     renamed: dict[int, float] = {}
     lags: dict[int, float] = {}
@@ -88,7 +92,8 @@ def _follow(peer: Peer, data: Data) -> list[float]:
     deadline = time.monotonic() + _FALLEN_BEHIND
     while len(lags) < len(data.changes) and not failures and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(_REST * (time.monotonic() - begun))
+    behind = time.monotonic() - renamed[max(renamed)]
+    time.sleep(rest * (time.monotonic() - begun))
     stop.set()
     thread.join(_FALLEN_BEHIND)
     if failures:
@@ -97,4 +102,4 @@ def _follow(peer: Peer, data: Data) -> list[float]:
         raise RuntimeError(
             f"fell behind: {len(lags)} of {len(data.changes)} files {_FALLEN_BEHIND:.0f} s after the last"
         )
-    return [lags[number] for number in sorted(lags)]
+    return [lags[number] for number in sorted(lags)], behind

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
@@ -91,7 +91,8 @@ class DeclaredReaders:
                 self.warnings.pop(target, None)
                 return False
             dropped = drop(table, wish, session=session, confirmed=True)
-        except LakemirrorError as error:
+        except Exception as failure:  # the boundary around one table
+            error = coded(failure, table=target)
             message = f"{target} cannot be opened by every declared reader: {error.message}"
             self.warnings[target] = Warned(UNMET, message, target)
             return False

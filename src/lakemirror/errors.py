@@ -47,6 +47,15 @@ CODES: dict[str, Kind] = {
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
     ),
+    "table-name-invalid": Kind(False, 3, 422, "Rename the table folder to a name in UTF-8."),
+    "path-refused": Kind(
+        False,
+        3,
+        409,
+        "Put a regular file or a real folder in its place: links, FIFOs, sockets, devices are not opened.",
+    ),
+    "listing-too-large": Kind(False, 3, 507, "Delete files that nobody needs, or make the folders less deep."),
+    "content-too-large": Kind(False, 3, 413, "Make the file smaller."),
     # rows and columns
     "row-marker-invalid": Kind(
         False, 3, 422, "Row markers are 0 insert, 1 update, 2 delete, 4 upsert: replace the file under the same name."
@@ -84,6 +93,9 @@ CODES: dict[str, Kind] = {
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
     "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
     "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
+    "memory-exhausted": Kind(
+        True, 1, 507, "Lower parallel_tables or batch_bytes, or give the process more memory; it is tried again."
+    ),
     "internal": Kind(True, 1, 500, "Report it with the log; nothing of the failing batch was applied."),
     # publishing
     "input-invalid": Kind(

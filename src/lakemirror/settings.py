@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage import Storage
+
+DEFINITION = "mirroring.json"
+MOST_BYTES = 1024 * 1024  # of the definition, which people write
 
 
 def _setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -118,11 +122,26 @@ def parse_definition(data: bytes) -> Mapping[str, Any]:
     """The contents of `mirroring.json`; LakemirrorError `definition-invalid`."""
     try:
         parsed = json.loads(data.decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LakemirrorError("definition-invalid", f"mirroring.json is not valid JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise LakemirrorError("definition-invalid", "mirroring.json must hold a JSON object")
     return parsed
+
+
+def read_definition(storage: Storage) -> Mapping[str, Any]:
+    """The contents of the database's `mirroring.json`, empty where there is none.
+
+    LakemirrorError `definition-invalid`, also for what is no regular file or has more than 1 MiB.
+    """
+    try:
+        return parse_definition(storage.read(DEFINITION, MOST_BYTES))
+    except FileNotFoundError:
+        return {}
+    except LakemirrorError as error:
+        if error.code in ("path-refused", "content-too-large"):
+            raise LakemirrorError("definition-invalid", error.message) from error
+        raise
 
 
 def _inner(value: Any, *path: str) -> Mapping[str, Any]:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import Partner
@@ -22,6 +26,10 @@ from lakemirror.storage import Storage
 
 REPLICATOR = "Files/Monitoring/replicator.json"
 TABLES = "Files/Monitoring/tables.json"
+
+MOST_BYTES = 256 * 1024**2  # of a status file
+HEARTBEAT = 10.0  # seconds between two signs of life of a running engine, at most
+STALE = 60.0  # seconds without one after which an engine counts as not running
 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
 DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
@@ -32,7 +40,8 @@ class TableStatus:
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
-    that arrived and are not applied. `error_file` and `error_hint` go with `error_code`.
+    that arrived and are not applied; `oldest_pending`: when the oldest of them was written. `engine` made the last
+    apply, for `engine_reason`; empty where that is not known. `error_file` and `error_hint` go with `error_code`.
     """
 
     id: str
@@ -51,10 +60,49 @@ class TableStatus:
     pending_files: int = 0
     waiting_for: Waiting | None = None
     warnings: tuple[Warned, ...] = ()
+    oldest_pending: float | None = None
+    engine: str = ""
+    engine_reason: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
+
+    def lag(self, now: float) -> float:
+        """Seconds since the oldest change file that is not applied was written; 0 where all are applied."""
+        return max(0.0, now - self.oldest_pending) if self.pending_files and self.oldest_pending else 0.0
+
+
+@dataclass(frozen=True)
+class EngineProcess:
+    """The process that wrote the status last. Times in seconds since the epoch.
+
+    It writes at least every HEARTBEAT seconds while it runs. `heartbeat`: when it wrote last.
+    """
+
+    pid: int
+    host: str
+    started: float
+    heartbeat: float
+
+    @classmethod
+    def this(cls) -> EngineProcess:
+        """This process, started now."""
+        return cls(os.getpid(), socket.gethostname(), time.time(), time.time())
+
+    def is_alive(self, now: float) -> bool:
+        """False where the heartbeat is older than STALE seconds, or the process is of this machine and gone."""
+        if now - self.heartbeat > STALE:
+            return False
+        if self.host != socket.gethostname():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except OSError:
+            pass  # another user's
+        return True
 
 
 @dataclass(frozen=True)
@@ -70,6 +118,13 @@ class DatabaseStatus:
     tables: tuple[TableStatus, ...] = field(default=())
     warnings: tuple[Warned, ...] = ()
     partner: Partner | None = None
+    process: EngineProcess | None = None
+
+    def not_running_since(self, now: float) -> float | None:
+        """When the engine was last known to run, if it does not run any more and did not say so; else None."""
+        if self.status in ("", "Stopped") or self.process is None or self.process.is_alive(now):
+            return None
+        return self.process.heartbeat
 
 
 def write_status(storage: Storage, status: DatabaseStatus) -> bool:
@@ -94,6 +149,7 @@ def read_status(storage: Storage) -> DatabaseStatus | None:
         error_message=_text(replicator, "errorMessage"),
         tables=tuple(_table(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else (),
         warnings=_warnings(replicator),
+        process=_process(replicator.get("process")),
     )
 
 
@@ -113,6 +169,13 @@ def render(status: DatabaseStatus) -> dict[str, bytes]:
         }
     if status.warnings:
         replicator["warnings"] = [_warning_row(each) for each in status.warnings]
+    if status.process is not None:
+        replicator["process"] = {
+            "pid": status.process.pid,
+            "host": status.process.host,
+            "startedTimeUtc": format_time(status.process.started),
+            "heartbeatTimeUtc": format_time(status.process.heartbeat),
+        }
     rows = [_row(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
     return {TABLES: _dump({"tables": rows}), REPLICATOR: _dump(replicator)}
 
@@ -149,7 +212,13 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:0
 
 def _row(table: TableStatus) -> dict[str, Any]:
     waiting = table.waiting_for
+    optional = {
+        "oldestPendingTimeUtc": format_time(table.oldest_pending) if table.oldest_pending else "",
+        "engine": table.engine,
+        "engineReason": table.engine_reason,
+    }
     return {
+        **{name: value for name, value in optional.items() if value},
         "id": table.id,
         "status": table.status,
         "errorCode": table.error_code,
@@ -200,7 +269,19 @@ def _table(row: Mapping[str, Any]) -> TableStatus:
         if isinstance(waiting, dict)
         else None,
         warnings=_warnings(row),
+        oldest_pending=parse_time(row.get("oldestPendingTimeUtc")),
+        engine=_text(row, "engine"),
+        engine_reason=_text(row, "engineReason"),
     )
+
+
+def _process(found: Any) -> EngineProcess | None:
+    if not isinstance(found, dict):
+        return None
+    started, heartbeat = parse_time(found.get("startedTimeUtc")), parse_time(found.get("heartbeatTimeUtc"))
+    if started is None or heartbeat is None or _whole(found, "pid") <= 0:
+        return None
+    return EngineProcess(_whole(found, "pid"), _text(found, "host"), started, heartbeat)
 
 
 def _warnings(row: Mapping[str, Any]) -> tuple[Warned, ...]:
@@ -231,9 +312,13 @@ def _dump(content: Mapping[str, Any]) -> bytes:
 
 def _read(storage: Storage, path: str) -> bytes | None:
     try:
-        return storage.read(path)
+        return storage.read(path, MOST_BYTES)
     except FileNotFoundError:
         return None
+    except LakemirrorError as error:
+        if error.code in ("path-refused", "content-too-large"):
+            return None  # nothing of ours: it is written over where that is possible
+        raise
 
 
 def _parse(data: bytes | None) -> Mapping[str, Any]:
@@ -246,10 +331,13 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
 
 __all__ = [
     "DATABASE_STATES",
+    "HEARTBEAT",
     "REPLICATOR",
+    "STALE",
     "TABLES",
     "TABLE_STATES",
     "DatabaseStatus",
+    "EngineProcess",
     "TableStatus",
     "format_time",
     "parse_time",

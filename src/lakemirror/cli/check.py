@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def _text(finding: Finding) -> str:
     """Two lines: what and where; what helps."""
     place = finding.file or finding.table
     row = f", row {finding.row}" if finding.row is not None else ""
-    text = f"{finding.severity}: {place}{row}: {finding.message} [{finding.code}]\n    {finding.advice}"
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    what = printable(f"{finding.severity}: {place}{row}: {finding.message} [{finding.code}]")
+    return f"{what}\n    {finding.advice}"
 
 
 def _summary(findings: list[Finding]) -> str:

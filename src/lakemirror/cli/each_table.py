@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def each_table(
     summed = summed and len(tables) > 1
     for outcome in [] if summed else found:
         if outcome.result is None:
-            print(f"{outcome.table}: {outcome.code}: {outcome.message}\n  {outcome.hint}", file=sys.stderr)
+            said = printable(f"{outcome.table}: {outcome.code}: {outcome.message}")
+            print(f"{said}\n  {outcome.hint}", file=sys.stderr)
         elif not as_json:
             if len(found) > 1 and not isinstance(outcome.result, Plan):
                 print(f"{outcome.table}:")
@@ -65,7 +67,7 @@ def each_table(
         print(json.dumps([{"table": each.table, "state": each.state, **_json(each)} for each in found], indent=1))
     if summed:
         for line in summary(found):
-            print(line, file=sys.stderr if as_json else sys.stdout)
+            print(printable(line), file=sys.stderr if as_json else sys.stdout)
     good = [each.result for each in found if each.result is not None]
     codes = [each.exit_code for each in found if each.exit_code]
     codes += [3 for result in good if isinstance(result, Plan) and result.obstacles]

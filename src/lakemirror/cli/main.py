@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +18,20 @@ import typer
 
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.check import check
+from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
+from lakemirror.cli.supervised import leave, supervised
 from lakemirror.cli.tables import tables
 from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 
 if TYPE_CHECKING:
+    from lakemirror.landing_zone.metadata import Warned
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.replication.apply_work import Applied
-    from lakemirror.status import TableStatus
+    from lakemirror.status import DatabaseStatus, TableStatus
+
+_MOST_ALIKE = 3  # warnings of one code that are printed one by one
 
 app = typer.Typer(
     help="Open Mirroring: change files in a folder become live Delta tables, exactly once.",
@@ -79,9 +86,14 @@ def sync(
     from lakemirror.database import MirroredDatabase
 
     _log(verbose)
+    _require(database)
     opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
     with _Progress(opened.storage) as progress:
-        result = opened.sync(progress)
+        result, number = supervised(lambda stop: opened.sync(progress, stop))
+    if result is None:
+        raise typer.Exit(1)
+    for warned in result.warnings:
+        say(f"warning {warned.code}: {printable(warned.message)}")
     if as_json:
         tables = {
             name: {
@@ -94,11 +106,14 @@ def sync(
     else:
         for name, t in sorted(result.tables.items()):
             if t.commits:
-                print(f"{name}: {_count(t.files, 'file')}, {_count(t.rows, 'change')}, {_count(t.commits, 'commit')}")
+                done = f"{_count(t.files, 'file')}, {_count(t.rows, 'change')}, {_count(t.commits, 'commit')}"
+                print(f"{printable(name)}: {done}")
             if t.error is not None:
-                print(f"{name}: {t.error}\n  {t.error.hint}")
+                print(f"{printable(name)}: {printable(str(t.error))}\n  {t.error.hint}")
         for target in result.dropped:
-            print(f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+            print(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+    if number:
+        leave(128 + number)
     if result.failed:
         raise typer.Exit(max(1, *(e.exit_code for e in result.failed.values())))
 
@@ -113,18 +128,20 @@ def run(
     parallel: Parallel = None,
     verbose: Verbose = False,
 ) -> None:
-    """Apply what arrives, until Ctrl-C or SIGTERM; then finish the commits at work.
+    """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then let the commits at work end, for a few seconds.
+
+    A second signal ends it at once. Either is safe: nothing is half done.
 
     Example: lakemirror run shop
     """
     from lakemirror.database import MirroredDatabase
 
     _log(verbose)
+    _require(database)
     opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    opened.run(stop, _Narrator())
+    _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
+    if number:
+        leave(0)  # not a word to threads that are still at work
 
 
 @app.command()
@@ -134,24 +151,38 @@ def status(database: Database, as_json: Json = False) -> None:
     Example: lakemirror status shop --json
     """
     from lakemirror import status as monitoring
-    from lakemirror.database import MirroredDatabase
+    from lakemirror.database import MirroredDatabase, read_stored
+    from lakemirror.storage import LocalStorage
 
-    found = MirroredDatabase(database).status()
-    failed = any(t.error_code for t in found.tables)
+    _require(database)
+    try:
+        found = MirroredDatabase(database).status()
+    except LakemirrorError as error:
+        if error.code not in ("definition-invalid", "setting-invalid", "client-unknown"):
+            raise
+        found = replace(read_stored(LocalStorage(database)), error_code=error.code, error_message=error.message)
+    now = time.time()
+    failed = any(t.error_code for t in found.tables) or bool(found.error_code)
+    since = found.not_running_since(now)
+    if since is not None:
+        found = replace(found, status="Stopped")
     if as_json:
         rendered = monitoring.render(found)
-        print(
-            json.dumps(
-                {**json.loads(rendered[monitoring.REPLICATOR]), **json.loads(rendered[monitoring.TABLES])}, indent=1
-            )
-        )
+        shown = {**json.loads(rendered[monitoring.REPLICATOR]), **json.loads(rendered[monitoring.TABLES])}
+        lags = {t.name: t.lag(now) for t in found.tables}
+        for row in shown["tables"]:
+            row["lagSeconds"] = round(lags[row["normalizedTableName"]], 1)
+        if since is not None:
+            shown["notRunningSince"] = monitoring.format_time(since)
+        print(json.dumps(shown, indent=1))
     else:
-        _print_status(found.tables)
+        _print_engine(found, since)
+        _print_status(found.tables, now)
         if found.partner is not None:
             source = f"{found.partner.source_type} {found.partner.source_version}".strip()
-            print(f"published by {found.partner.name or 'an unnamed partner'}" + (f" from {source}" if source else ""))
-        for warned in found.warnings:
-            print(f"warning {warned.code}: {warned.message}")
+            by = found.partner.name or "an unnamed partner"
+            print(printable(f"published by {by}" + (f" from {source}" if source else "")))
+        _print_warnings("", found.warnings)
     if failed:
         raise typer.Exit(3)
 
@@ -186,7 +217,12 @@ def doctor(
     """
     from lakemirror import doctor as checks
     from lakemirror.settings import Settings
+    from lakemirror.settings_spelling import unknown_settings
 
+    if database is not None:
+        _require(database)
+    for warned in unknown_settings({}):
+        say(f"warning {warned.code}: {printable(warned.message)}")
     found = checks.examine(Settings().with_environment(), database, spark=start_spark)
     if as_json:
         print(json.dumps([c.__dict__ for c in found], indent=1))
@@ -220,13 +256,33 @@ def main() -> None:
     """The `lakemirror` command."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
+    make_streams_safe()
     try:
         app()
     except LakemirrorError as error:
-        _say(f"{error}\n  {error.hint}")
-        sys.exit(error.exit_code)
+        _end(error)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read our output has enough
+        leave(1)
+    except Exception as failure:  # the boundary around a command
+        _end(coded(failure))
+
+
+def _end(error: LakemirrorError) -> None:
+    """Says the error and ends with its exit code, without waiting for threads that the failure left behind."""
+    say(f"{printable(str(error))}\n  {error.hint}")
+    leave(error.exit_code)
+
+
+def _require(database: Path) -> None:
+    """LakemirrorError `database-missing` for a folder that is not there: a misspelt path is never made."""
+    try:
+        there = database.is_dir()
+    except OSError as failure:
+        raise coded(failure) from failure
+    if not there:
+        raise LakemirrorError("database-missing", f"there is no folder {database}")
 
 
 def _flags(
@@ -247,13 +303,13 @@ class _Narrator:
     def applied(self, name: TableName, applied: Applied) -> None:
         batch = applied.batch
         files, rows = _count(len(batch.files), "file"), _count(batch.rows, "change")
-        _say(f"{name}: {files}, {rows}, now at {applied.position.number}")
+        say(f"{printable(str(name))}: {files}, {rows}, now at {applied.position.number}")
 
     def failed(self, name: TableName, error: LakemirrorError) -> None:
-        _say(f"{name}: {error}\n  {error.hint}")
+        say(f"{printable(str(name))}: {printable(str(error))}\n  {error.hint}")
 
     def dropped(self, target: str) -> None:
-        _say(f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+        say(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
 
 
 class _Progress:
@@ -289,7 +345,7 @@ class _Progress:
     def applied(self, name: TableName, applied: Applied) -> None:
         if self._bar is not None:
             with self._lock:
-                self._bar.update(self._task, advance=len(applied.batch.files), description=str(name))
+                self._bar.update(self._task, advance=len(applied.batch.files), description=printable(str(name)))
 
     def failed(self, name: TableName, error: LakemirrorError) -> None:
         pass
@@ -298,25 +354,63 @@ class _Progress:
         pass
 
 
-def _print_status(tables: tuple[TableStatus, ...]) -> None:
+def _print_engine(found: DatabaseStatus, since: float | None) -> None:
+    """One line: whether the engine runs, since when, and what stands in its way."""
+    from lakemirror.status import format_time
+
+    if since is not None:
+        print(f"engine: not running since {format_time(since)[:19]}Z")
+    elif found.process is not None and found.status != "Stopped":
+        started = format_time(found.process.started)[:19]
+        print(
+            f"engine: {found.status} since {started}Z (process {found.process.pid} on {printable(found.process.host)})"
+        )
+    else:
+        print("engine: not running")
+    if found.error_code:
+        print(f"{found.error_code}: {printable(found.error_message)}")
+
+
+def _print_warnings(table: str, warnings: tuple[Warned, ...]) -> None:
+    """One line for each warning; one line with a count for many of one code."""
+    for code in dict.fromkeys(warned.code for warned in warnings):
+        same = [warned for warned in warnings if warned.code == code]
+        for warned in same if len(same) <= _MOST_ALIKE else same[:1]:
+            more = f" (and {len(same) - 1} more like it)" if len(same) > _MOST_ALIKE else ""
+            print(f"{printable(table) + ': ' if table else ''}warning {code}: {printable(warned.message)}{more}")
+
+
+def _ago(seconds: float) -> str:
+    """A duration for people: 12 s, 5 min, 3 h, 2 d."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _print_status(tables: tuple[TableStatus, ...], now: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from lakemirror.status import format_time
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("table", "state", "position", "pending", "changes", "waits for"):
-        table.add_column(heading, justify="right" if heading in ("position", "pending", "changes") else "left")
+    for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):
+        is_text = heading in ("table", "state", "engine", "waits for")
+        table.add_column(heading, justify="left" if is_text else "right")
     for t in tables:
         waiting = f"{t.waiting_for.what} since {format_time(t.waiting_for.since)[:19]}Z" if t.waiting_for else ""
-        table.add_row(t.name, t.status, str(t.position), str(t.pending_files), str(t.processed_rows), waiting)
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+        applied = _ago(max(0.0, now - t.last_sync)) + " ago" if t.last_sync else ""
+        behind = _ago(t.lag(now)) if t.lag(now) else ""
+        counts = (str(t.position), str(t.pending_files), str(t.processed_rows))
+        engine = f"{t.engine}: {t.engine_reason}" if t.engine_reason else t.engine
+        table.add_row(printable(t.name), t.status, *counts, applied, behind, printable(engine), printable(waiting))
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False, markup=False)
     console.print(table)
     for t in tables:
         if t.error_code:
-            print(f"\n{t.name}: {t.error_code}: {t.error_message}\n  {t.error_hint}")
-        for warned in t.warnings:
-            print(f"{t.name}: warning {warned.code}: {warned.message}")
+            print(f"\n{printable(t.name)}: {t.error_code}: {printable(t.error_message)}\n  {t.error_hint}")
+        _print_warnings(t.name, t.warnings)
 
 
 def _error_json(error: LakemirrorError) -> dict[str, Any]:
@@ -331,10 +425,6 @@ def _log(verbose: bool) -> None:
         level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
     )
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _count(number: int, word: str) -> str:

@@ -71,7 +71,10 @@ def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: Lakem
     Beside it lies `<name>.error.json` with code, message and hint. Both are made where the folder is still there: one
     that its publisher deletes at this moment must not come back.
     """
-    target = _free_place(storage, folder, entry, QUARANTINED)
+    try:
+        target = _free_place(storage, folder, entry, QUARANTINED)
+    except LakemirrorError:  # a link in the place of `_QuarantinedFiles`
+        return None
     if not _move(storage, entry, target):
         return None
     failpoints.reach("quarantine.after-move")
@@ -85,9 +88,9 @@ def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: Lakem
 def quarantine_reason(storage: Storage, path: str) -> str:
     """Why the file that rests at `path` in `_QuarantinedFiles` was set aside: code and message, as far as known."""
     try:
-        content = json.loads(storage.read(path + REASON_SUFFIX))
+        content = json.loads(storage.read(path + REASON_SUFFIX, 1024 * 1024))
         return f"{content['code']}: {content['message']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, LakemirrorError, ValueError, RecursionError, KeyError, TypeError):
         return "why is not recorded"
 
 
@@ -130,7 +133,7 @@ def _move(storage: Storage, entry: Entry, target: str) -> bool:
         if moved is not None and moved.etag != entry.etag:
             storage.move(target, entry.path)
             return False
-        with contextlib.suppress(PermissionError):  # a file of another owner keeps its own time
+        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
             storage.touch(target)
     except (OSError, LakemirrorError):
         return False

@@ -17,6 +17,10 @@ Severity = Literal["error", "warning", "advice"]
 REPORTED: dict[str, tuple[Severity, str]] = {
     # the landing zone
     "folder-skipped": ("warning", "Nothing to do if it is the publisher's own; else rename it without the leading _."),
+    "not-a-file": (
+        "warning",
+        "Put a regular file or a real folder in its place: links, FIFOs, sockets and devices are never opened.",
+    ),
     "file-stray": ("warning", "Move it into a table folder: Files/LandingZone/<table>/."),
     "table-empty": ("advice", "The table is made when its first change file arrives."),
     "partner-events-invalid": ("advice", 'Write {"partnerName": "…", "sourceInfo": {"sourceType": "…"}}.'),

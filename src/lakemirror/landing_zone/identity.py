@@ -23,6 +23,8 @@ from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName
 from lakemirror.storage import Entry, Storage
 
+MOST_BYTES = 64 * 1024  # of a marker; the engine writes about 100
+
 Kind = Literal["known", "new", "recreated", "renamed", "marker-lost"]
 
 
@@ -214,19 +216,24 @@ def _seen_now(
     if applied is None or (content is not None and parse_marker(content) is not None):
         return folder
     try:
-        files: Sequence[Entry] = storage.list(
-            folder.name.folder, lambda path: "/_" not in path[len(LANDING_ZONE) :]
-        ).files
+        listing = storage.list(folder.name.folder, lambda path: "/_" not in path[len(LANDING_ZONE) :])
     except FileNotFoundError:
-        files = ()
+        return TableFolder(folder.name)
+    for error in listing.errors.values():
+        raise error
+    files: Sequence[Entry] = listing.files
     return TableFolder(folder.name, [entry for entry in files if not entry.name.startswith("_")])
 
 
 def _read(storage: Storage, path: str) -> bytes | None:
     try:
-        return storage.read(path)
+        return storage.read(path, MOST_BYTES)
     except FileNotFoundError:
         return None
+    except LakemirrorError as error:
+        if error.code == "content-too-large":
+            return b""  # no marker of ours: it is replaced, like one that does not parse
+        raise
 
 
 def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker) -> bool:

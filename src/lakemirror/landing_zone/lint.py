@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError, SetupError, TableError
+from lakemirror.failures import coded
 from lakemirror.landing_zone.change_file import (
     ChangeFile,
     Waiting,
@@ -28,7 +29,8 @@ from lakemirror.landing_zone.change_file import (
 )
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.lint_content import Expected, SeenColumns, check_content, check_delimited
-from lakemirror.landing_zone.metadata import MAX_SIZE, SEQUENTIAL, TableMetadata, parse_metadata
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import (
     LANDING_ZONE,
@@ -40,7 +42,7 @@ from lakemirror.landing_zone.zone import (
     collisions,
     scan,
 )
-from lakemirror.settings import Settings, parse_definition
+from lakemirror.settings import DEFINITION, MOST_BYTES, Settings, parse_definition
 from lakemirror.storage import Entry, Listing, LocalStorage, Storage
 
 MANY_FILES = 1000  # that wait in one folder
@@ -65,18 +67,35 @@ def check(
     """
     storage, place = _open(Path(path))
     now = time.time() if now is None else now
-    zone = scan(storage)
+    try:
+        zone = scan(storage)
+    except FileNotFoundError as error:
+        raise SetupError("database-missing", f"{path} is gone") from error
     findings = list(_check_zone(storage, zone))
     for done, folder in enumerate(zone.tables.values()):
         if progress:
             progress(done, len(zone.tables))
-        findings += check_table(storage, folder, settle=settle, now=now)
+        try:
+            for finding in check_table(storage, folder, settle=settle, now=now):
+                findings.append(finding)
+        except Exception as failure:  # the boundary around one table
+            found = coded(failure, table=str(folder.name))
+            findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
     return [replace(finding, file=_relative(finding.file, place)) for finding in findings]
 
 
 def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: float) -> Iterator[Finding]:
     """The findings in one table folder."""
     table = str(folder.name)
+    yield from (from_warning(each, table) for each in not_files(folder.others))
+    if folder.error is not None:
+        yield replace(from_error(folder.error, table), file=folder.error.file or folder.name.folder)
+        return
+    try:
+        check_name(folder.name)
+    except TableError as error:
+        yield from_error(error, table)
+        return
     metadata, findings = _check_metadata(storage, folder)
     yield from findings
     yield from (from_warning(each, table) for each in ignored(folder, metadata or TableMetadata()))
@@ -141,7 +160,9 @@ class _Mounted(LocalStorage):
         inner = super().list("", lambda below: enter(f"{self._place}/{below}"))
         files = [replace(entry, path=f"{self._place}/{entry.path}") for entry in inner.files]
         folders = [f"{self._place}/{folder}" for folder in inner.folders]
-        return Listing(files, folders if self._place == LANDING_ZONE else [self._place, *folders])
+        others = {f"{self._place}/{path}": kind for path, kind in inner.others.items()}
+        errors = {f"{self._place}/{path}" if path else self._place: error for path, error in inner.errors.items()}
+        return Listing(files, folders if self._place == LANDING_ZONE else [self._place, *folders], others, errors)
 
     def open(self, path: str) -> BinaryIO:
         return super().open(_relative(path, self._place))
@@ -186,12 +207,16 @@ def _looks_like_a_table(path: Path) -> bool:
 def _check_zone(storage: Storage, zone: Zone) -> Iterator[Finding]:
     default_schema = ""
     try:
-        definition = parse_definition(storage.read("mirroring.json")) if type(storage) is LocalStorage else {}
+        definition = parse_definition(storage.read(DEFINITION, MOST_BYTES)) if type(storage) is LocalStorage else {}
         default_schema = Settings().with_definition(definition).default_schema
     except FileNotFoundError:
         pass
     except LakemirrorError as error:
         yield replace(from_error(error), file="mirroring.json")
+    for warned in not_files(zone.others):
+        yield from_warning(warned)
+    for path, failed in zone.errors.items():
+        yield replace(from_error(failed), file=path)
     for path in zone.skipped:
         message = f"the folder {path.rpartition('/')[2]} is no table: its name begins with _"
         yield reported("folder-skipped", message, file=path)
@@ -208,18 +233,12 @@ def _check_zone(storage: Storage, zone: Zone) -> Iterator[Finding]:
 def _check_metadata(storage: Storage, folder: TableFolder) -> tuple[TableMetadata | None, list[Finding]]:
     """The metadata, None where it does not parse, and what there is to say about it."""
     table, entry = str(folder.name), folder.metadata
-    if entry is None:
-        return TableMetadata(), []
     try:
-        if entry.size > MAX_SIZE:
-            raise TableError(
-                "metadata-invalid", f"{METADATA} is larger than {MAX_SIZE // 1024**2} MiB", file=entry.path
-            )
-        metadata = parse_metadata(storage.read(entry.path), entry.path)
-    except FileNotFoundError:
-        return TableMetadata(), []
+        metadata = read_metadata(storage, folder)
     except LakemirrorError as error:
-        return None, [replace(from_error(error, table), file=entry.path)]
+        return None, [replace(from_error(error, table), file=error.file or f"{folder.name.folder}/{METADATA}")]
+    if entry is None:
+        return metadata, []
     findings = [from_warning(each, table) for each in metadata.warnings]
     if len(metadata.key_columns) >= MANY_KEYS:
         message = f"{len(metadata.key_columns)} key columns are declared"

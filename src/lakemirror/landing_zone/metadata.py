@@ -271,14 +271,18 @@ def _key_columns(members: _Members) -> tuple[str, ...]:
         raise members.wrong("keyColumns", value, "must be a list of column names")
     seen: dict[str, str] = {}
     for name in value:
-        if not _is_text(name) or not name.strip():
+        if not _is_text(name) or (name and not name.strip()):
             raise members.wrong("keyColumns", name, "must name columns")
+        if not name:
+            message = f"{_name(members.file)}: keyColumns holds an empty name, which was left out"
+            members.warnings.append(Warned("key-name-empty", message, members.file))
+            continue
         if name == ROW_MARKER:
             raise members.wrong("keyColumns", name, "must name columns of the table")
         if name.lower() in seen:
             raise _invalid(members.file, f"keyColumns names {_shown(name)} twice")
         seen[name.lower()] = name
-    return tuple(value)
+    return tuple(seen.values())
 
 
 def _extension(members: _Members) -> str | None:

@@ -31,7 +31,7 @@ def read_partner(storage: Storage, zone: Zone) -> tuple[Partner | None, Warned |
     if entry is None:
         return None, None
     try:
-        partner = parse_partner(storage.read(entry.path)) if entry.size <= MAX_SIZE else None
+        partner = parse_partner(storage.read(entry.path, MAX_SIZE))
     except FileNotFoundError:
         return None, None
     except LakemirrorError:

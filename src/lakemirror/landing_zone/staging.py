@@ -9,6 +9,7 @@ name of the same file, delimited text as Parquet with its rows in their order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
@@ -111,7 +112,8 @@ def sweep(storage: Storage, older_than: float = 86_400.0, now: float | None = No
     young = {entry.path.rpartition("/")[0] for entry in listing.files if entry.modified >= before}
     for folder in listing.folders:
         if folder not in young:
-            storage.delete(folder)
+            with contextlib.suppress(LakemirrorError):
+                storage.delete(folder)
 
 
 __all__ = ["STAGED", "Staging", "needs_staging", "sweep"]

@@ -1,10 +1,15 @@
-"""The landing zone as one listing shows it: which table folders there are and what lies in each."""
+"""The landing zone as one listing shows it: which table folders there are and what is in each.
+
+What cannot be listed, and what is neither a regular file nor a folder, is recorded with the table it belongs to. Only
+where the landing zone itself cannot be listed is there no zone.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakemirror.storage import Entry, Storage
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"
 PROCESSED = "_ProcessedFiles"
@@ -40,8 +45,9 @@ class TableFolder:
     """One table folder at one instant. Files of the publisher's or the service's own (`_…`) are kept apart.
 
     `files`: everything that could be a change file, with its full path, also below sub-folders (partitions).
-    `processed`: what rests in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
-    out because their name begins with `_`, but the service's own.
+    `processed`: what is in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
+    out because their name begins with `_`, but the service's own. `others`: what is neither a regular file nor a
+    folder, by its path, with what it is. `error`: why the folder could not be listed completely.
     """
 
     name: TableName
@@ -51,19 +57,36 @@ class TableFolder:
     processed: list[Entry] = field(default_factory=list)
     quarantined: list[Entry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    error: LakemirrorError | None = None
 
 
 @dataclass
 class Zone:
     """One listing of the landing zone.
 
-    `skipped`: folders that are no table because of their name (`_…`). `strays`: files that lie in no table folder.
+    `skipped`: folders that are no table because of their name (`_…`). `strays`: files in no table folder. `others`:
+    what is neither a regular file nor a folder, outside of table folders. `errors`: schema folders that could not be
+    listed; nothing is known of their tables.
     """
 
     tables: dict[TableName, TableFolder]
     skipped: list[str]
     partner_events: Entry | None = None
     strays: list[Entry] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, LakemirrorError] = field(default_factory=dict)
+
+    def is_unknown(self, target: str, default_schema: str) -> bool:
+        """True where the listing does not tell whether the Delta table's folder is still in the landing zone.
+
+        Its folder, or the folder of its schema, was not listed, or something else is in its place.
+        """
+        places = [*self.errors, *self.others]
+        if target in {_name(_parts(place)).target(default_schema) for place in places if _is_table(_parts(place))}:
+            return True
+        schemas = [_schema(_parts(place)[0]) for place in places if len(_parts(place)) == 1]
+        return any(target.startswith(f"Tables/{schema}/") for schema in schemas)
 
 
 def scan(storage: Storage) -> Zone:
@@ -71,14 +94,29 @@ def scan(storage: Storage) -> Zone:
 
     Every folder that may be a table is there, also one without any file.
     """
-    listing = storage.list(LANDING_ZONE, _enter)
+    return _zone(storage.list(LANDING_ZONE, _enter))
+
+
+def scan_table(storage: Storage, name: TableName) -> TableFolder | None:
+    """One table folder, listed alone; None where it is gone."""
+    try:
+        listing = storage.list(name.folder, _enter)
+    except FileNotFoundError:
+        return None
+    except LakemirrorError as error:
+        return TableFolder(name, error=error)
+    listing.folders.append(name.folder)
+    return _zone(listing).tables.get(name)
+
+
+def _zone(listing: Listing) -> Zone:
     zone = Zone(tables={}, skipped=[])
     for path in sorted(listing.folders):
         parts = _parts(path)
         depth = len(parts) - _table_depth(parts)
         if depth == 0:
             if _is_table_name(parts[-1]):
-                name = TableName("", parts[0]) if len(parts) == 1 else TableName(_schema(parts[0]), parts[1])
+                name = _name(parts)
                 zone.tables[name] = TableFolder(name)
             else:
                 zone.skipped.append(path)
@@ -90,6 +128,16 @@ def scan(storage: Storage) -> Zone:
             if folder is not None and not _set_aside(parts):
                 folder.skipped.append(path)
     _place_files(zone, listing.files)
+    for path, kind in listing.others.items():
+        folder = _folder(zone, _parts(path))
+        (zone.others if folder is None else folder.others)[path] = kind
+    for path, error in listing.errors.items():
+        parts = _parts(path)
+        folder = _folder(zone, parts)
+        if folder is None:
+            zone.errors[path] = error
+        elif not _set_aside(parts):  # what cannot be seen of applied files is not needed to apply others
+            folder.error = folder.error or error
     return zone
 
 
@@ -131,6 +179,15 @@ def _schema(folder: str) -> str:
     return folder.removesuffix(_SCHEMA_SUFFIX)
 
 
+def _name(parts: list[str]) -> TableName:
+    """The table whose folder has these parts below the landing zone."""
+    return TableName("", parts[0]) if len(parts) == 1 else TableName(_schema(parts[0]), parts[1])
+
+
+def _is_table(parts: list[str]) -> bool:
+    return len(parts) == _table_depth(parts) and _is_table_name(parts[-1])
+
+
 def _is_table_name(name: str) -> bool:
     return not name.startswith("_")
 
@@ -154,7 +211,7 @@ def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
     depth = _table_depth(parts)
     if len(parts) < depth:
         return None
-    return zone.tables.get(TableName(_schema(parts[0]), parts[1]) if depth == 2 else TableName("", parts[0]))
+    return zone.tables.get(_name(parts[:depth]))
 
 
 def _place_files(zone: Zone, files: list[Entry]) -> None:

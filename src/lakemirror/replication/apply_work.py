@@ -48,9 +48,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Applied:
-    """What one apply did: the batch, the position after it, the table's new version."""
+    """What one apply did: the batch, the position after it, the table's new version.
+
+    `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if not told.
+    """
 
     batch: Batch
     position: Position
     manifest: Manifest
     version: int
+    engine: str = ""
+    engine_reason: str = ""

@@ -14,33 +14,38 @@ from dataclasses import dataclass, field
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.zone import Zone
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage, seconds_since
 
 NOTE = "Files/Monitoring/missing.json"
 DROPPED = "Files/_DroppedTables"
 _RESTING = re.compile(r"-\d{8}T\d{15}$")
+_MOST_BYTES = 16 * 1024**2  # of the note
 _FOREIGN_AGAIN = 60.0  # seconds until a table that is not ours is looked at again
 
 
 @dataclass
 class DroppedTables:
-    """Finds mirrored tables without a folder and drops them. Keeps nothing but what saves time."""
+    """Finds mirrored tables without a folder and drops them.
+
+    Keeps what saves time, and what was missed where `Files/Monitoring` cannot be written.
+    """
 
     storage: Storage
     _foreign: dict[str, float] = field(default_factory=dict)
+    _missed: dict[str, float] = field(default_factory=dict)
 
-    def look(self, zone: Zone, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
-        """Drops the tables missed for the second time; returns the targets that left. `zone` was listed without error.
+    def look(self, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
+        """Drops the tables missed for the second time; returns the targets that left.
 
-        `targets`: the Delta folders that a table folder stands for. `busy` tells that an apply is at work there.
+        Call it only after the landing zone was listed without error. `targets`: the Delta folders that a table folder
+        stands for. `busy(target)`: an apply is at work there, or the listing does not tell whether its folder is gone.
         """
         missing = [t for t in self._tables_but(targets) if not busy(t)]
-        noted = self._noted()
+        noted = {**self._missed, **self._noted()}
         if not missing:
             if noted:
-                self.storage.delete(NOTE)
+                self._note({})
             return []
         gone = [t for t in missing if t in noted]
         for target in gone:
@@ -54,10 +59,8 @@ class DroppedTables:
                 continue  # another engine was faster
             failpoints.reach("drop.after-move")
         rest = [t for t in missing if t not in gone]
-        if rest:
-            self.storage.write(NOTE, json.dumps({t: noted.get(t, time.time()) for t in rest}).encode())
-        elif noted:
-            self.storage.delete(NOTE)
+        if rest or noted:
+            self._note({t: noted.get(t, time.time()) for t in rest})
         return gone
 
     def purge(self, days: float) -> None:
@@ -92,10 +95,21 @@ class DroppedTables:
 
     def _noted(self) -> dict[str, float]:
         try:
-            noted = json.loads(self.storage.read(NOTE))
-        except (FileNotFoundError, ValueError):
+            noted = json.loads(self.storage.read(NOTE, _MOST_BYTES))
+        except (FileNotFoundError, LakemirrorError, ValueError, RecursionError):
             return {}
         return noted if isinstance(noted, dict) else {}
+
+    def _note(self, missed: dict[str, float]) -> None:
+        """Notes what is missing; in this process alone where the note cannot be written."""
+        self._missed = {}
+        try:
+            if missed:
+                self.storage.write(NOTE, json.dumps(missed).encode())
+            else:
+                self.storage.delete(NOTE)
+        except LakemirrorError:
+            self._missed = missed
 
 
 def _folders(storage: Storage, path: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.identity import marker_place, parse_marker
+from lakemirror.landing_zone.identity import MOST_BYTES, marker_place, parse_marker
 from lakemirror.landing_zone.zone import MARKER, TableName
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage
@@ -28,7 +28,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
     if name.schema:
         return False
     try:
-        marker = parse_marker(storage.read(f"{name.folder}/{MARKER}"))
+        marker = parse_marker(storage.read(f"{name.folder}/{MARKER}", MOST_BYTES))
     except FileNotFoundError:
         return False
     if marker is None or marker.folder != marker_place(name):
@@ -42,7 +42,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
             failpoints.reach("move.before-move")
             try:
                 storage.move(place, target)
-            except OSError as error:
+            except (OSError, LakemirrorError) as error:
                 raise LakemirrorError("concurrent-commit", f"{place} is being moved to {target}: {error}") from error
             log.info("%s is now %s, by the default schema", place, target)
             return True

@@ -22,11 +22,13 @@ import pyarrow.parquet as pq
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
-from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped, parse_metadata
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
+from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
@@ -75,15 +77,21 @@ class Replicator:
         found = TablePlan(folder, TableMetadata())
         try:
             self._inspect(found, time.time() if now is None else now, mark)
-        except LakemirrorError as error:
-            found.error = error
+        except Exception as failure:  # the boundary around one table: whatever goes wrong concerns it alone
+            found.work = None
+            found.error = coded(failure, table=str(self.name))
+        found.warnings += not_files(folder.others)
         return found
 
     def _inspect(self, found: TablePlan, now: float, mark: bool) -> None:
         folder = found.folder
+        check_name(self.name)
+        self._storage.stat(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
         found.table_log = read_table_log(self._storage.uri(self.target))
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = read_table_log(self._storage.uri(self.target))
+        if folder.error is not None:
+            raise folder.error
         found.metadata = self._read_metadata(folder)
         found.warnings += found.metadata.warnings
         at = found.table_log.position if found.table_log else None
@@ -223,15 +231,9 @@ class Replicator:
             return 0
 
     def _read_metadata(self, folder: TableFolder) -> TableMetadata:
-        entry = folder.metadata
-        if entry is None:
-            return TableMetadata()
-        if self._metadata is None or self._metadata[0] != entry.etag:
-            try:
-                data = self._storage.read(entry.path)
-            except FileNotFoundError:
-                return TableMetadata()
-            self._metadata = (entry.etag, parse_metadata(data, entry.path))
+        etag = folder.metadata.etag if folder.metadata else ""
+        if self._metadata is None or self._metadata[0] != etag or not etag:
+            self._metadata = (etag, read_metadata(self._storage, folder))
         return self._metadata[1]
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:

@@ -1,6 +1,8 @@
 """Many tables: one look at all of them per tick, fair turns, bounded parallelism, back-off, a clean stop.
 
 tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
+
+Whatever goes wrong in a look or a turn becomes the error of that table: `_look_at` and `_turn` are the only boundaries.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
-from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.zone import TableName, Zone, collisions, scan
+from lakemirror.landing_zone.metadata import TableMetadata, Warned, capped
+from lakemirror.landing_zone.metadata_file import not_files
+from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.replication import table_state
 from lakemirror.replication.apply_work import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
+from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
+LONGEST_LOOK = 60.0  # seconds that a pass waits for the look at one table
 _RACES = 5  # lost races in a row after which a table takes its turn behind the others
 
 
@@ -63,6 +70,7 @@ class Scheduler:
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
+        self.warnings: dict[str, Warned] = {}  # what went wrong and concerns no single table
         self.broken = False  # the JVM has died: this process can apply nothing any more
         self._storage = storage
         self._settings = settings
@@ -75,6 +83,9 @@ class Scheduler:
         self._pending_bytes = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
+        self._looking: set[TableName] = set()
+        self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not begun yet
+        self._lookers = Lookers()
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
         self._sessions = threading.local()
@@ -91,44 +102,41 @@ class Scheduler:
         now = time.time() if now is None else now
         self.zone = zone = scan(self._storage)
         ambiguous = collisions(zone, self._settings.default_schema)
-        looks: list[tuple[TableName, TablePlan]] = []
+        jobs = []
         for name, folder in zone.tables.items():
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
                 continue
-            replicator = self._replicators.get(name)
-            if replicator is None:
-                replicator = self._replicators[name] = Replicator(self._storage, name, self._settings)
-            look = replicator.inspect(folder, now=now)
-            while name not in ambiguous and replicator.quarantine(look, look.error):
-                look = replicator.inspect(scan(self._storage).tables.get(name, folder), now=now)
-            if name in ambiguous:
-                look.work = None
-                look.error = TableError("table-name-ambiguous", f"{name.folder} and another folder share one table")
-            self._note(name, look)
-            if look.work is not None and self._due(name, look, now):
-                looks.append((name, look))
-            else:
-                self._tidy(replicator, look, now)
-        self._forget(set(zone.tables))
+            if name not in self._replicators:
+                self._replicators[name] = Replicator(self._storage, name, self._settings)
+            jobs.append(partial(self._look_at, name, folder, ambiguous.get(name), now))
+        self._lookers.each(jobs)
+        self._forget(zone)
         self._drop(zone)
-        if looks:
-            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
-            for name, look in looks:
-                self._submit(name, look)
-        return len(looks)
+        return self._submit_looked()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no table is at work; False when the time was too short."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """Waits until no table is at work or looked at; False when the time was too short.
+
+        A look that takes longer than LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        patience = time.monotonic() + LONGEST_LOOK
         while True:
+            self._submit_looked()
             with self._lock:
-                running = list(self._running.values())
-            if not running:
+                running = [each for each in self._running.values() if not each.cancelled()]
+                looking = list(self._looking)
+            if not running and (not looking or time.monotonic() >= patience):
+                for name in looking:
+                    self._no_answer(name)
                 return True
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if left == 0.0:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return False
-            wait(running, timeout=left)
+            if looking:
+                time.sleep(min(left, 0.02))
+            else:
+                wait(running, timeout=None if math.isinf(left) else left)
 
     @property
     def at_work(self) -> int:
@@ -145,7 +153,7 @@ class Scheduler:
         """No apply of the table begins within the block; False where one is at work, and nothing is held."""
         held: Future[None] = Future()
         with self._lock:
-            is_free = name not in self._running
+            is_free = name not in self._running and name not in self._looking
             if is_free:
                 self._running[name] = held
         try:
@@ -168,16 +176,77 @@ class Scheduler:
                 self._spark = self._start_spark(self._pending_bytes)
             return self._spark
 
-    def stop(self) -> None:
-        """Lets every table finish the commit it is at, and no more."""
+    def request_stop(self) -> None:
+        """No table begins another commit from now on. Does not wait."""
         self._stopping.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def stop(self, patience: float | None = None) -> bool:
+        """Lets every table finish the commit it is at, and no more; True once all have.
+
+        `patience`: seconds to wait for them; a commit that is left alone then ends, or dies with the process, and
+        either is safe.
+        """
+        self._stopping.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._running.clear()
+            running = [future for future in self._running.values() if not future.cancelled()]
+        ended = not wait(running, timeout=patience).not_done
+        if ended:
+            with self._lock:
+                self._running.clear()
+        return ended
 
     def _busy(self, name: TableName) -> bool:
         with self._lock:
-            return name in self._running
+            return name in self._running or name in self._looking
+
+    def _look_at(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> None:
+        """One table's look and what needs no commit; whatever goes wrong becomes the table's error."""
+        with self._lock:
+            if name in self._running or name in self._looking or self._stopping.is_set():
+                return
+            self._looking.add(name)
+        try:
+            look = self._look(name, folder, rival, now)
+        except Exception as failure:  # the boundary around one table
+            look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
+        due = False
+        try:
+            self._note(name, look)
+            due = look.work is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
+            if not due:
+                self._tidy(name, look, now)
+        finally:
+            with self._lock:
+                self._looking.discard(name)
+                if due:
+                    self._looked.append((name, look))
+
+    def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
+        replicator = self._replicators[name]
+        look = replicator.inspect(folder, now=now)
+        while rival is None and replicator.quarantine(look, look.error):
+            look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
+        if rival is not None:
+            look.work = None
+            look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
+        return look
+
+    def _submit_looked(self) -> int:
+        """Gives the tables that have something to apply their turns; how many."""
+        with self._lock:
+            looks, self._looked = self._looked, []
+        if looks:
+            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
+        for name, look in looks:
+            self._submit(name, look)
+        return len(looks)
+
+    def _no_answer(self, name: TableName) -> None:
+        message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
+        error = LakemirrorError("storage-unavailable", message, table=str(name))
+        self.states[name] = replace(self.states.get(name, TableState()), error=error)
+        self._report(name, error)
 
     def _note(self, name: TableName, look: TablePlan) -> None:
         state = self.states.get(name, TableState())
@@ -196,35 +265,33 @@ class Scheduler:
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
             work=look.work is not None,
+            oldest=look.oldest,
         )
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
 
-    def _due(self, name: TableName, look: TablePlan, now: float) -> bool:
-        state = self.states[name]
-        return state.due(_fingerprint(look, state.error), now)
-
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
-            if not self._stopping.is_set() and name not in self._running:  # it may be held back since the look
+            if (
+                not self._stopping.is_set() and name not in self._running and name not in self._looking
+            ):  # it may be held back since the look
                 self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
-        """One commit of one table, then the next turn if there is more."""
+        """One commit of one table, then the next turn if there is more. Whatever goes wrong is the table's error."""
         again: TablePlan | None = None
         try:
-            again = self._apply_once(name, look)
-        except LakemirrorError as error:
-            if error.code == "concurrent-commit" and races < _RACES and not self._stopping.is_set():
+            try:
+                again = self._apply_once(name, look)
+            except LakemirrorError as error:
+                if error.code != "concurrent-commit" or races >= _RACES or self._stopping.is_set():
+                    raise
                 again = self._look_again(name)
                 races += 1
-            else:
-                self._failed(name, look, error)
-        except Exception as error:
-            log.exception("%s: unexpected", name)
-            self.broken = self.broken or _jvm_is_gone(error)
-            self._failed(name, look, LakemirrorError("internal", f"{type(error).__name__}: {error}"))
+        except Exception as failure:  # the boundary around one table
+            self.broken = self.broken or _jvm_is_gone(failure)
+            self._failed(name, look, coded(failure, table=str(name)))
         finally:
             with self._lock:
                 if again is not None and again.work is not None and not self._stopping.is_set():
@@ -246,10 +313,11 @@ class Scheduler:
                 rows=applied.manifest.rows,
                 bytes=applied.manifest.bytes,
                 commit_time=applied.manifest.committed,
+                engine=applied.engine,
+                engine_reason=applied.engine_reason,
             )
             self._applied_at[name] = time.monotonic()
-            if self._observer is not None:
-                self._observer.applied(name, applied)
+            self._tell(lambda observer: observer.applied(name, applied))
             assert look.work is not None
             look = look.after(applied, look.work, self._storage.uri(replicator.target))
             replicator.retire(look)
@@ -265,7 +333,7 @@ class Scheduler:
         return self._look_again(name) if look.pending.behind and look.waiting is None else None
 
     def _look_again(self, name: TableName) -> TablePlan | None:
-        folder = scan(self._storage).tables.get(name)
+        folder = scan_table(self._storage, name)
         if folder is None:
             return None
         look = self._replicators[name].inspect(folder)
@@ -273,9 +341,10 @@ class Scheduler:
         return look
 
     def _failed(self, name: TableName, look: TablePlan, error: LakemirrorError) -> None:
-        before = self.states[name].error
+        state = self.states.get(name, TableState())
+        before = state.error
         self.states[name] = table_state.failed(
-            self.states[name],
+            state,
             error,
             _fingerprint(look, error),
             now=time.time(),
@@ -286,32 +355,57 @@ class Scheduler:
 
     def _report(self, name: TableName, error: LakemirrorError) -> None:
         log.debug("%s: %s", name, error)
+        self._tell(lambda observer: observer.failed(name, error))
+
+    def _tell(self, what: Callable[[Observer], None]) -> None:
+        """Tells the observer; what goes wrong there (a terminal that is gone) stops nothing here."""
         if self._observer is not None:
-            self._observer.failed(name, error)
+            try:
+                what(self._observer)
+            except Exception as failure:
+                log.debug("the observer failed: %s", failure)
 
-    def _tidy(self, replicator: Replicator, look: TablePlan, now: float) -> None:
-        """What needs no commit: moves that failed before, and files whose time is over."""
-        if look.leftovers:
-            replicator.retire(look)
-        if look.folder.processed:
-            cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
+    def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
+        """What needs no commit: moves that failed before, and files whose time is over. Never raises."""
+        try:
+            if look.leftovers:
+                self._replicators[name].retire(look)
+            if look.folder.processed:
+                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
+        except Exception as failure:
+            log.debug("%s: tidied in a later pass: %s", name, coded(failure))
 
-    def _forget(self, present: set[TableName]) -> None:
-        for name in set(self.states) - present:
-            if not self._busy(name):
+    def _forget(self, zone: Zone) -> None:
+        for name in set(self.states) - set(zone.tables):
+            schema = next((error for place, error in zone.errors.items() if name.folder.startswith(f"{place}/")), None)
+            if schema is not None:
+                self.states[name] = replace(self.states[name], error=schema)
+            elif not self._busy(name):
                 self.states.pop(name)
                 self._replicators.pop(name, None)
                 self._applied_at.pop(name, None)
 
     def _drop(self, zone: Zone) -> None:
-        targets = {name.target(self._settings.default_schema) for name in zone.tables}
+        """Drops the tables whose folder is gone. What fails there is tried again in the next pass, and said once."""
+        schema = self._settings.default_schema
+        targets = {name.target(schema) for name in zone.tables}
         with self._lock:
-            busy = {name.target(self._settings.default_schema) for name in self._running}
-        for target in self._dropped.look(zone, targets, busy.__contains__):
-            log.info("%s left Tables/: its folder is gone", target)
-            if self._observer is not None:
-                self._observer.dropped(target)
-        self._dropped.purge(self._settings.dropped_retention)
+            busy = {name.target(schema) for name in (*self._running, *self._looking)}
+        try:
+            for target in self._dropped.look(targets, lambda t: t in busy or zone.is_unknown(t, schema)):
+                log.info("%s left Tables/: its folder is gone", target)
+                self._tell(partial(_dropped, target))
+            self._dropped.purge(self._settings.dropped_retention)
+        except Exception as failure:
+            self.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
+        else:
+            self.warnings.pop("drop-postponed", None)
+
+    def warn(self, code: str, message: str) -> None:
+        """Says what concerns no single table: in the status as long as it is so, in the log once."""
+        if self.warnings.get(code, Warned(code, "")).message != message:
+            log.warning("%s", message)
+        self.warnings[code] = Warned(code, message)
 
     def _session(self) -> SparkSession:
         """This thread's own session: its settings are ours, a user's session is left alone."""
@@ -327,17 +421,22 @@ class Scheduler:
         return session
 
 
-def _jvm_is_gone(error: Exception) -> bool:
-    from py4j.protocol import Py4JNetworkError
-
-    return isinstance(error, Py4JNetworkError | ConnectionError)
-
-
-def skipped_warnings(zone: Zone) -> list[Warned]:
-    """One warning per folder that is no table because of its name (contract section 1)."""
-    return [
+def zone_warnings(zone: Zone) -> list[Warned]:
+    """What in a landing zone is no table and why, and what could not be listed (contract section 1)."""
+    skipped = [
         Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped
     ]
+    unlisted = [Warned(error.code, error.message, path) for path, error in sorted(zone.errors.items())]
+    return [*capped(skipped), *not_files(zone.others), *capped(unlisted)]
+
+
+def _dropped(target: str, observer: Observer) -> None:
+    observer.dropped(target)
+
+
+def _jvm_is_gone(failure: Exception) -> bool:
+    names = {kind.__name__ for kind in type(failure).__mro__}  # told without importing py4j
+    return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
 
 
 def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
+from lakemirror.errors import LakemirrorError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
 
@@ -35,7 +37,7 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
     Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
     in between are passed over.
     """
-    if not (Path(table) / "_delta_log").is_dir():
+    if not _has_log(Path(table) / "_delta_log"):
         return None
     found_any = False
     for number, actions in latest_commits(table):
@@ -63,6 +65,18 @@ def read_sequences(table: str, position: Position) -> dict[str, int]:
     if snapshot is None:
         return {}
     return sequences({app: t.version for app, t in snapshot.transactions.items()}, position)
+
+
+def _has_log(folder: Path) -> bool:
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise LakemirrorError("table-unreadable", f"{folder}: {error.strerror}", file=str(folder)) from error
+    if not stat.S_ISDIR(mode):
+        raise LakemirrorError("table-unreadable", f"{folder} is not a folder", file=str(folder))
+    return True
 
 
 def _manifest(actions: Sequence[Action]) -> Manifest | None:

@@ -46,6 +46,14 @@ class TablePlan:
         return self.table_log.position.number
 
     @property
+    def oldest(self) -> float | None:
+        """When the oldest change file that is not applied was last modified; None where none is."""
+        times = [file.entry.modified / 1e9 for file in self.pending.files]
+        if self.pending.count and not times:
+            return self.waiting.since if self.waiting is not None else None
+        return min(times, default=None)
+
+    @property
     def leftovers(self) -> bool:
         """True where applied files but the newest still lie in the table folder."""
         return bool(cleanup.leftovers(self.folder, self.metadata, self.applied))

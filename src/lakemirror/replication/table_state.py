@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
-from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.metadata import Warned, capped
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -30,7 +30,8 @@ class TableState:
 
     `position`: number of the last applied file. `pending`: change files not applied. `rows` and `bytes` count changes
     applied since the folder was made. `failures` counts tries in a row that failed; `next_try` is when the next one
-    is due (seconds since the epoch); `failed_on` tells what must change before a permanent failure is tried again.
+    is due (seconds since the epoch); `oldest`: when the oldest file that is not applied was written. `engine` made
+    the last apply, for `engine_reason`. `failed_on` tells what must change before a permanent failure is tried again.
     """
 
     identity: str = ""
@@ -40,6 +41,9 @@ class TableState:
     waiting: Waiting | None = None
     error: LakemirrorError | None = None
     warnings: tuple[Warned, ...] = ()
+    oldest: float | None = None
+    engine: str = ""
+    engine_reason: str = ""
     rows: int = 0
     bytes: int = 0
     last_commit: float = 0.0
@@ -69,11 +73,15 @@ def looked(
     error: LakemirrorError | None,
     fingerprint: str,
     work: bool,
+    oldest: float | None = None,
 ) -> TableState:
     """The state after a look at the folder; `work` tells that there is something to apply.
 
-    An error that an apply met stays until what it failed on changes, or is gone.
+    An error that an apply met stays until what it failed on changes, or is gone. What a table waits for keeps the
+    time since when it does.
     """
+    if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
+        waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
     unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
     if error is None and work and unchanged:
         error = state.error
@@ -92,19 +100,21 @@ def looked(
         status = INITIALIZED
     return replace(
         state, identity=identity, status=status, position=position, pending=pending, waiting=waiting,
-        warnings=tuple(dict.fromkeys(warnings)), error=error, failed_on=failed_on,
+        warnings=tuple(capped(dict.fromkeys(warnings))), error=error, failed_on=failed_on, oldest=oldest,
         failures=state.failures if error is not None else 0,
     )  # fmt: skip
 
 
 def applied(
-    state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float, now: float | None = None
-) -> TableState:
+    state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float,
+    now: float | None = None, engine: str = "", engine_reason: str = "",
+) -> TableState:  # fmt: skip
     """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made."""
     return replace(
         state, status=REPLICATING, position=position, pending=max(0, state.pending - files), rows=rows, bytes=bytes,
         last_commit=commit_time, last_sync=time.time() if now is None else now, error=None, failures=0, failed_on="",
-        next_try=0.0,
+        next_try=0.0, engine=engine, engine_reason=engine_reason,
+        oldest=state.oldest if state.pending > files else None,
     )  # fmt: skip
 
 

@@ -30,6 +30,9 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
         pending_files=state.pending,
         waiting_for=state.waiting,
         warnings=state.warnings,
+        oldest_pending=state.oldest,
+        engine=state.engine,
+        engine_reason=state.engine_reason,
     )
 
 
@@ -45,6 +48,9 @@ def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> Ta
             bytes=manifest.bytes if manifest else 0,
             last_commit=manifest.committed if manifest else 0.0,
             last_sync=(last.last_sync or 0.0) if last else 0.0,
+            waiting=last.waiting_for if last else None,
+            engine=last.engine if last else "",
+            engine_reason=last.engine_reason if last else "",
         ),
         identity=look.identity,
         position=look.position,
@@ -55,6 +61,7 @@ def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> Ta
         error=look.error or look.pending.error,
         fingerprint="",
         work=False,
+        oldest=look.oldest,
     )
     found = table_status(name, state)
     if found.error_code or last is None or not last.error_code or last.id != found.id:
@@ -62,7 +69,8 @@ def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> Ta
     still_there = any(f.path == last.error_file for f in look.folder.files)
     if not (look.pending.count and still_there and last.position == look.position):
         return found
-    failed = last.status == table_state.FAILED or not CODES[last.error_code].retry
+    kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes
+    failed = last.status == table_state.FAILED or kind is None or not kind.retry
     return TableStatus(**{
         **found.__dict__,
         "status": table_state.FAILED if failed else found.status,

@@ -1,265 +1,272 @@
-"""What the engine does to files outside Spark: list, read, write whole or not at all, move, delete.
-
-One small class per kind of store; `LocalStorage` is the only one so far. All paths are relative to the root of the
-mirrored database, with `/` between their parts, so that nothing above this module knows where a database lies.
-An object store can follow as a second class with the same methods (`etag`, `write_new` as a conditional put).
-"""
+"""A mirrored database in a local folder. Links inside it are never followed; only regular files are ever opened."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
-import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.inside import folder_of, kind_of, open_file, open_folder
+from lakemirror.storage.storage import Entry, Listing
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch."""
-
-    path: str
-    size: int
-    modified: int
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
-    def etag(self) -> str:
-        """Differs whenever the content may differ: size and modified time of a local file."""
-        return f"{self.size:x}-{self.modified:x}"
-
-
-@dataclass
-class Listing:
-    """A folder and all below it: files and folders, each as paths relative to the root."""
-
-    files: list[Entry] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
-
-
-class Storage(Protocol):
-    """The store that holds one mirrored database. Errors: `storage-unavailable`, or FileNotFoundError for one path."""
-
-    def uri(self, path: str = "") -> str:
-        """The path as Spark reads it."""
-
-    def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
-        """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
-
-        FileNotFoundError where the folder itself is missing.
-        """
-
-    def stat(self, path: str) -> Entry | None:
-        """The file, or None."""
-
-    def exists(self, path: str) -> bool:
-        """True for a file or a folder."""
-
-    def open(self, path: str) -> BinaryIO:
-        """The file, opened for reading bytes with seek; FileNotFoundError."""
-
-    def read(self, path: str) -> bytes:
-        """The whole file; FileNotFoundError."""
-
-    def write(self, path: str, data: bytes) -> None:
-        """Puts the file there whole or not at all, over an older one, with folders as needed."""
-
-    def write_new(self, path: str, data: bytes) -> bool:
-        """The same only where no file is; False where one is. The folder must exist: FileNotFoundError."""
-
-    def move(self, source: str, target: str) -> None:
-        """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
-
-    def create(self, path: str) -> BinaryIO:
-        """A new file, opened for writing, with folders as needed; over an older one."""
-
-    def link(self, source: str, target: str) -> None:
-        """The file under a second name, with folders as needed, without copying where the store can; FileNotFoundError.
-
-        Over an older file. What becomes of the first name does not touch the second.
-        """
-
-    def touch(self, path: str) -> None:
-        """Sets a file's modified time to now; FileNotFoundError."""
-
-    def delete(self, path: str) -> None:
-        """Deletes a file or a whole folder; nothing where none is."""
+MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
+MOST_LEVELS = 64  # of folders below the one that is listed
 
 
 class LocalStorage:
     """A mirrored database in a local folder."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, most_entries: int = MOST_ENTRIES, most_levels: int = MOST_LEVELS
+    ) -> None:
+        """`most_entries`: what one folder may hold. `most_levels`: how deep folders may be nested. A listing is cut
+        there, and says so in its `errors`."""
         self.root = Path(root).absolute()
+        self._most_entries = most_entries
+        self._most_levels = most_levels
 
     def uri(self, path: str = "") -> str:
         return str(self.root / path) if path else str(self.root)
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
         listing = Listing()
-        top = str(self.root / path)
-        prefix = f"{path}/" if path else ""
-        pending = [(top, prefix)]
+        pending = [(path, 0)]
         while pending:
-            folder, below = pending.pop()
+            folder, level = pending.pop()
             try:
-                scan = os.scandir(folder)
+                inner = self._list_folder(folder, listing)
             except FileNotFoundError:
-                if folder == top:
+                if folder == path:
                     raise
                 continue  # deleted by its publisher between two listings
-            except OSError as error:
-                raise _unavailable(folder, error) from error
-            with scan:
-                for item in scan:
-                    name = below + item.name
-                    try:
-                        if item.is_dir():
-                            listing.folders.append(name)
-                            if enter(name):
-                                pending.append((item.path, name + "/"))
-                        else:
-                            found = item.stat()
-                            listing.files.append(Entry(name, found.st_size, found.st_mtime_ns))
-                    except FileNotFoundError:
-                        continue
-                    except OSError as error:
-                        raise _unavailable(item.path, error) from error
+            except LakemirrorError as error:
+                if folder == path:
+                    raise
+                listing.errors[folder] = error
+                continue
+            for name in inner:
+                if not enter(name):
+                    continue
+                if level < self._most_levels:
+                    pending.append((name, level + 1))
+                else:
+                    listing.errors[name] = LakemirrorError(
+                        "listing-too-large", f"{name} is nested deeper than {self._most_levels} folders", file=name
+                    )
         return listing
 
     def stat(self, path: str) -> Entry | None:
         try:
-            found = (self.root / path).stat()
-        except (FileNotFoundError, NotADirectoryError):
+            with _coded(path), folder_of(self.root, path) as (folder, name):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
             return None
-        except OSError as error:
-            raise _unavailable(path, error) from error
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise LakemirrorError("path-refused", f"{path} is {kind_of(found.st_mode)}: it is not opened", file=path)
         return Entry(path, found.st_size, found.st_mtime_ns)
 
     def exists(self, path: str) -> bool:
-        return (self.root / path).exists()
-
-    def open(self, path: str) -> BinaryIO:
         try:
-            return (self.root / path).open("rb")
+            with _coded(path), folder_of(self.root, path) as (folder, name):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _unavailable(path, error) from error
-
-    def read(self, path: str) -> bytes:
-        with self.open(path) as file:
-            return file.read()
-
-    def write(self, path: str, data: bytes) -> None:
-        target = self.root / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = _write_temporary(target, data)
-            Path(temporary).replace(target)
-        except OSError as error:
-            raise _unavailable(path, error) from error
-
-    def write_new(self, path: str, data: bytes) -> bool:
-        target = self.root / path
-        temporary = _write_temporary(target, data)
-        try:
-            os.link(temporary, target)
-        except FileExistsError:
             return False
-        finally:
-            Path(temporary).unlink(missing_ok=True)
         return True
 
+    def open(self, path: str) -> BinaryIO:
+        with _coded(path), folder_of(self.root, path) as (folder, name):
+            return os.fdopen(open_file(folder, name, path), "rb")
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        with _coded(path), self.open(path) as file:
+            if most_bytes is None:
+                return file.read()
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(most_bytes + 1) if size <= most_bytes else b""
+            if max(size, len(data)) > most_bytes:
+                raise LakemirrorError(
+                    "content-too-large",
+                    f"{path} has {size:,} bytes, more than {most_bytes:,}: it is not read",
+                    file=path,
+                )
+            return data
+
+    def write(self, path: str, data: bytes) -> None:
+        with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
+            temporary = _write_temporary(folder, data)
+            try:
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                os.unlink(temporary, dir_fd=folder)
+                raise
+
+    def write_new(self, path: str, data: bytes) -> bool:
+        with _coded(path), folder_of(self.root, path) as (folder, name):
+            temporary = _write_temporary(folder, data)
+            try:
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+            return True
+
     def move(self, source: str, target: str) -> None:
-        origin, destination = self.root / source, self.root / target
-        try:
-            origin.replace(destination)
-        except FileNotFoundError:
-            # Folders are made one by one below what both paths share: a table folder that its publisher deletes at
-            # this moment must not come back as an empty one.
-            shared = Path(os.path.commonpath([origin.parent, destination.parent]))
-            missing = [destination.parent, *destination.parent.parents]
-            for folder in reversed(missing[: missing.index(shared)]):
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir()
-            origin.replace(destination)
+        # Folders are made below what both paths share: a table folder that its publisher deletes at this moment must
+        # not come back as an empty one.
+        shared = os.path.commonpath([source.rpartition("/")[0] or ".", target.rpartition("/")[0] or "."])
+        with _coded(source), folder_of(self.root, source) as (origin, name):
+            os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
+            with folder_of(self.root, target, make_below=shared) as (destination, new_name):
+                os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
     def create(self, path: str) -> BinaryIO:
-        target = self.root / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return target.open("wb")
-        except OSError as error:
-            raise _unavailable(path, error) from error
+        with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+            return os.fdopen(_create(folder, name), "wb")
 
     def link(self, source: str, target: str) -> None:
-        origin, destination = self.root / source, self.root / target
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        destination.unlink(missing_ok=True)
-        try:
-            os.link(origin, destination)
-        except FileNotFoundError:
-            raise
-        except OSError:  # another owner's file, or a file system without links
-            copy_file(origin, destination)
+        with (
+            _coded(source),
+            folder_of(self.root, source) as (origin, name),
+            folder_of(self.root, target, make_below="") as (destination, new_name),
+        ):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new_name, dir_fd=destination)
+            os.close(open_file(origin, name, source))
+            try:
+                os.link(name, new_name, src_dir_fd=origin, dst_dir_fd=destination, follow_symlinks=False)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another owner's file, or a file system without links
+                with self.open(source) as read, os.fdopen(_create(destination, new_name), "wb") as write:
+                    _copy(read, write)
 
     def touch(self, path: str) -> None:
-        os.utime(self.root / path)
+        with _coded(path), folder_of(self.root, path) as (folder, name):
+            os.utime(name, dir_fd=folder, follow_symlinks=False)
 
     def delete(self, path: str) -> None:
-        target = self.root / path
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target, ignore_errors=True)
-        else:
-            target.unlink(missing_ok=True)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _coded(path),
+            folder_of(self.root, path) as (folder, name),
+        ):
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                _remove_folder(folder, name)
+            else:
+                os.unlink(name, dir_fd=folder)
+
+    def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
+        """Adds what is directly in a folder to the listing; the folders there. FileNotFoundError."""
+        below = f"{path}/" if path else ""
+        folders = []
+        with _coded(path):
+            with folder_of(self.root, path) as (parent, name):
+                here = open_folder(parent, name, path)
+            try:
+                with os.scandir(here) as scan:
+                    for count, item in enumerate(scan):
+                        if count >= self._most_entries:
+                            message = f"{path} holds more than {self._most_entries:,} files"
+                            listing.errors[path] = LakemirrorError("listing-too-large", message, file=path)
+                            break
+                        name = below + item.name
+                        try:
+                            if item.is_dir(follow_symlinks=False):
+                                folders.append(name)
+                            elif item.is_file(follow_symlinks=False):
+                                found = item.stat(follow_symlinks=False)
+                                listing.files.append(Entry(name, found.st_size, found.st_mtime_ns))
+                            else:
+                                listing.others[name] = kind_of(item.stat(follow_symlinks=False).st_mode)
+                        except FileNotFoundError:
+                            continue
+                        except OSError as error:
+                            listing.errors[path] = _unavailable(name, error)
+            finally:
+                os.close(here)
+        listing.folders += folders
+        return folders
 
 
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
     """Copies the bytes of a local file within the kernel; where the file system can, both share their blocks."""
     with Path(source).open("rb") as read, target.open("wb") as write:
-        copied, size = 0, os.fstat(read.fileno()).st_size
-        with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
-            while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
-                copied += some
-        if copied == size:
-            return
-        read.seek(0)  # some file systems answer that there is nothing to copy
-        write.seek(0)
-        write.truncate()
-        shutil.copyfileobj(read, write, 1 << 20)
+        _copy(read, write)
 
 
-def _write_temporary(target: Path, data: bytes) -> str:
-    handle, temporary = tempfile.mkstemp(prefix="_lakemirror-", suffix=".tmp", dir=target.parent)
+def _copy(read: BinaryIO, write: BinaryIO) -> None:
+    copied, size = 0, os.fstat(read.fileno()).st_size
+    with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
+        while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+            copied += some
+    if copied == size:
+        return
+    read.seek(0)  # some file systems answer that there is nothing to copy
+    write.seek(0)
+    write.truncate()
+    shutil.copyfileobj(read, write, 1 << 20)
+
+
+def _create(folder: int, name: str) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
+
+
+def _write_temporary(folder: int, data: bytes) -> str:
+    name = f"_lakemirror-{secrets.token_hex(8)}.tmp"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(_create(folder, name), "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
         raise
-    return temporary
+    return name
 
 
-def _unavailable(path: object, error: OSError) -> LakemirrorError:
-    return LakemirrorError("storage-unavailable", f"{path}: {error.strerror or error}")
+def _remove_folder(folder: int, name: str) -> None:
+    """Removes a folder and everything in it; what cannot be removed stays. Links are removed, not followed."""
+    with contextlib.suppress(OSError, LakemirrorError):
+        inner = open_folder(folder, name, name)
+        try:
+            with os.scandir(inner) as scan:
+                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in scan]
+            for each, is_folder in items:
+                if is_folder:
+                    _remove_folder(inner, each)
+                else:
+                    with contextlib.suppress(OSError):
+                        os.unlink(each, dir_fd=inner)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)
 
 
-def seconds_since(modified: int, now: float | None = None) -> float:
-    """The age in seconds of a modified time in nanoseconds."""
-    return (time.time() if now is None else now) - modified / 1e9
+@contextlib.contextmanager
+def _coded(path: str) -> Iterator[None]:
+    """What the system refuses as `storage-unavailable`; a missing file stays FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unavailable(path, error) from error
 
 
-__all__ = ["Entry", "Listing", "LocalStorage", "Storage", "seconds_since"]
+def _unavailable(path: str, error: OSError) -> LakemirrorError:
+    return LakemirrorError("storage-unavailable", f"{path or '.'}: {error.strerror or error}", file=path)
+
+
+__all__ = ["MOST_ENTRIES", "MOST_LEVELS", "LocalStorage", "copy_file"]

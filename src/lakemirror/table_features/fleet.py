@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 
 State = Literal["changed", "would change", "nothing to do", "waiting", "refused", "failed"]
 STATES: tuple[State, ...] = ("changed", "would change", "nothing to do", "waiting", "refused", "failed")
@@ -66,15 +67,10 @@ def act_on_each(
     def one(table: Path) -> Outcome:
         try:
             result = act(table)
-        except LakemirrorError as error:
+        except Exception as failure:  # the boundary around one table
+            error = coded(failure, table=str(table))
             state: State = "failed" if error.retry or error.exit_code == 1 else "refused"
             return Outcome(str(table), state, error.code, error.message, error.hint, error.exit_code)
-        except OSError as error:
-            unreachable = LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}")
-            return Outcome(str(table), "failed", unreachable.code, unreachable.message, unreachable.hint, 3)
-        except Exception as error:  # a log that nobody foresaw: the other tables go on
-            message = f"{table}: {type(error).__name__}: {error}".splitlines()[0]
-            return Outcome(str(table), "failed", "table-unreadable", message, "Look at the table's log.", 3)
         obstacle = next(iter(getattr(result, "obstacles", ())), None)  # of a plan
         if obstacle is None:
             return Outcome(str(table), judge(result), result=result)

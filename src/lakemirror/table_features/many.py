@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
 from lakemirror.table_features.compatibility import Client, blocking
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.plan import Wish
@@ -21,46 +20,35 @@ _STATEMENT = re.compile(
     r"(?P<truncate>\s+TRUNCATE\s+HISTORY)?\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
 )
-Result = TypeVar("Result")
 
 
 def tables_of(path: str | Path) -> list[Path]:
     """The Delta tables that a path stands for: itself, or all below a mirrored database, in order of name.
 
-    Raises `table-unreadable` where there is none.
+    A folder below that cannot be listed is among them, so that it is reported like a table that cannot be read.
+    Raises `table-unreadable` where there is none, `storage-unavailable` where the path itself cannot be listed.
     """
-    folder = table_folder(path).absolute()
-    if (folder / "_delta_log").is_dir():
-        return [folder]
-    top = folder / "Tables" if (folder / "Tables").is_dir() else folder
-    found = sorted(_below(top)) if top.is_dir() else []
+    try:
+        folder = table_folder(path).absolute()
+        if (folder / "_delta_log").is_dir():
+            return [folder]
+        top = folder / "Tables" if (folder / "Tables").is_dir() else folder
+        found = sorted(_below(top)) if top.is_dir() else []
+    except OSError as failure:
+        raise coded(failure) from failure
     if not found:
         raise LakemirrorError("table-unreadable", f"there is no Delta table in {folder}", table=str(folder))
     return found
 
 
 def _below(top: Path) -> Iterator[Path]:
-    for folder, names, _ in os.walk(top):
+    unlisted: list[str] = []
+    for folder, names, _ in os.walk(top, onerror=lambda error: unlisted.append(str(error.filename))):
         if "_delta_log" in names:
             names.clear()
             yield Path(folder)
         names[:] = [name for name in names if not name.startswith(("_", "."))]
-
-
-def each(
-    tables: Iterable[Path], act: Callable[[Path], Result], parallel: int = 4
-) -> list[tuple[Path, Result | LakemirrorError]]:
-    """What an act gives back for every table, or its error; a table that fails does not stop the others."""
-
-    def one(table: Path) -> Result | LakemirrorError:
-        try:
-            return act(table)
-        except LakemirrorError as error:
-            return error
-
-    paths = list(tables)
-    with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
-        return list(zip(paths, pool.map(one, paths), strict=True))
+    yield from map(Path, unlisted)
 
 
 def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:

@@ -12,7 +12,6 @@ import pytest
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import Waiting
-from lakemirror.landing_zone.zone import Zone
 from lakemirror.replication import table_state
 from lakemirror.replication.dropped_tables import NOTE, DroppedTables
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest
@@ -137,7 +136,7 @@ def database(tmp_path: Path) -> LocalStorage:
 
 
 def pass_over(dropped: DroppedTables) -> list[str]:
-    return sorted(dropped.look(Zone({}, []), {"Tables/kept"}, lambda _: False))
+    return sorted(dropped.look({"Tables/kept"}, lambda _: False))
 
 
 def test_a_table_is_dropped_when_its_folder_was_missed_twice(database: LocalStorage, tmp_path: Path) -> None:
@@ -162,14 +161,14 @@ def test_losing_the_note_delays_the_drop_by_a_pass(database: LocalStorage) -> No
 def test_a_folder_that_came_back_is_not_counted_any_more(database: LocalStorage) -> None:
     dropped = DroppedTables(database)
     pass_over(dropped)
-    assert dropped.look(Zone({}, []), {"Tables/kept", "Tables/gone", "Tables/sales/gone"}, lambda _: False) == []
+    assert dropped.look({"Tables/kept", "Tables/gone", "Tables/sales/gone"}, lambda _: False) == []
     assert pass_over(dropped) == []
 
 
 def test_a_table_at_work_is_not_dropped(database: LocalStorage) -> None:
     dropped = DroppedTables(database)
     for _ in range(3):
-        assert dropped.look(Zone({}, []), {"Tables/kept", "Tables/sales/gone"}, lambda t: t == "Tables/gone") == []
+        assert dropped.look({"Tables/kept", "Tables/sales/gone"}, lambda t: t == "Tables/gone") == []
 
 
 def test_dropped_tables_rest_for_a_while(database: LocalStorage, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_an_act_that_fails_in_any_way_ends_no_other() -> None:
     seen: list[Outcome] = []
     found = act_on_each([Path(name) for name in "abcd"], act, lambda _: "changed", 2, seen.append)
     assert [(each.state, each.code) for each in found] == [
-        ("failed", "storage-unavailable"), ("failed", "table-unreadable"), ("failed", "concurrent-commit"),
+        ("failed", "storage-unavailable"), ("failed", "internal"), ("failed", "concurrent-commit"),
         ("changed", ""),
     ]  # fmt: skip
     assert sorted(each.table for each in seen) == list("abcd")

@@ -1,0 +1,29 @@
+"""Text for a terminal of any encoding: what it cannot show is escaped, and one line stays one line."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+
+def printable(text: str) -> str:
+    """The text with every control character, line break and undecodable byte escaped: `a\\nb`, `caf\\udce9`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def say(text: str) -> None:
+    """Says it on stderr; a terminal that is gone is no error."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def make_streams_safe() -> None:
+    """From now on stdout and stderr escape what their encoding does not have, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+__all__ = ["make_streams_safe", "printable", "say"]

@@ -1,0 +1,294 @@
+"""The loop of `run`: applies what arrives in one mirrored database until it is told to stop.
+
+    settings as `mirroring.json` has them ─▶ one tick ─▶ declared readers, maintenance ─▶ status ─▶ pause ─▶ …
+
+A `Runner` shares nothing with another one: several databases can be run in one process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakemirror import failpoints
+from lakemirror import status as monitoring
+from lakemirror.declared_readers import DeclaredReaders
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.failures import coded
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.partner_events import read_partner
+from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.maintenance.idle_work import Maintenance
+from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
+from lakemirror.replication.table_status import table_status
+from lakemirror.settings import DEFINITION, Settings, read_definition
+from lakemirror.settings_spelling import unknown_settings
+from lakemirror.status import HEARTBEAT, EngineProcess
+from lakemirror.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("lakemirror")
+
+PATIENCE = 8.0  # seconds that commits at work get to end after a stop
+_LOOK = 0.05  # seconds between two looks of `run` while files arrive
+_QUIET = 10.0  # seconds without work after which looks become rare
+
+StartSpark = Callable[[Settings, int], "SparkSession"]
+
+
+class Runner:
+    """Runs one mirrored database."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        resolve: Callable[[], Settings],
+        start_spark: StartSpark,
+        *,
+        observer: Observer | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        """`resolve` reads the settings, and is asked again when `mirroring.json` has changed; what it raises now is
+        raised. `start_spark(settings, pending_bytes)` gives a session when the first batch needs one. `spark`: one
+        that runs already.
+        """
+        self.settings = resolve()
+        self.definition_error: LakemirrorError | None = None
+        self._storage = storage
+        self._resolve = resolve
+        self._start_spark = start_spark
+        self._observer = observer
+        self._seen = _definition_etag(storage)
+        self._scheduler = self._new_scheduler(spark)
+        self._readers = DeclaredReaders(self.settings.readers, storage.uri)
+        self._maintenance = Maintenance(storage.uri, self.settings.retention_in_days)
+        self._bringing_down: Future[int] | None = None
+        self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
+        self._writer = StatusWriter(storage)
+        self._idle_since = time.monotonic()
+        self._trouble = 0
+        self._round_error: LakemirrorError | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Applies what arrives until `stop` is set; then lets the commits at work end, for at most PATIENCE seconds.
+
+        Reacts at once while files arrive, and within `settings.poll_idle` after a quiet time. A store that does not
+        answer is waited for. While `mirroring.json` is invalid its last valid settings stay, and status and log say
+        so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
+        """
+        require_zone(self._storage)
+        self._say_unknown_settings()
+        try:
+            while not stop.is_set():
+                begun = time.monotonic()
+                self._follow_definition()
+                worked = self._round()
+                self._write("Running")
+                stop.wait(self._pause(begun, worked))
+        finally:
+            self._end()
+
+    def abandon(self) -> None:
+        """Writes the status `Stopped` while threads are still at work: for a process that ends without them.
+
+        What they were at is as if the process had been killed, which is safe at any instant.
+        """
+        self._scheduler.request_stop()
+        self._write("Stopped")
+
+    def _round(self) -> int:
+        """One tick and what follows it; how many tables got work. Everything that may pass is waited for."""
+        try:
+            worked = tick(self._scheduler, self._storage)
+            if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
+                self._bringing_down = self._dropping.submit(self._bring_down)
+        except SetupError:
+            raise
+        except Exception as failure:
+            error = coded(failure)
+            if str(error) != str(self._round_error):
+                log.error("%s", error)
+            self._round_error = error
+            self._trouble += 1
+            return 0
+        self._trouble, self._round_error = 0, None
+        if worked or self._scheduler.at_work:
+            self._idle_since = time.monotonic()
+        elif self.settings.maintenance:
+            self._maintain()
+        return worked
+
+    def _bring_down(self) -> int:
+        """What the declared readers need. Never raises: nobody would see it."""
+        try:
+            return self._readers.step(self._scheduler, self._scheduler.need_spark)
+        except Exception as failure:
+            self._scheduler.warn("readers-unmet", f"the declared readers are looked after later: {coded(failure)}")
+            return 0
+
+    def _maintain(self) -> None:
+        names = {target: name for name, target in self._scheduler.targets().items()}
+        self._maintenance.step(
+            self._scheduler.need_spark, names, lambda target: self._scheduler.held_back(names[target])
+        )
+
+    def _pause(self, begun: float, worked: int) -> float:
+        """Seconds until the next tick: few while files arrive, more when it is quiet or something does not answer."""
+        now = time.monotonic()
+        took = now - begun
+        if now - self._idle_since > _QUIET and not worked:
+            pause = max(self.settings.poll_idle, 5 * took)
+        else:
+            pause = max(_LOOK, took)
+        return max(pause, min(30.0, 2.0**self._trouble) if self._trouble else 0.0)
+
+    def _follow_definition(self) -> None:
+        """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        try:
+            seen = _definition_etag(self._storage)
+            settings = self.settings if seen == self._seen else self._resolve()
+        except Exception as failure:
+            error = coded(failure)
+            if str(error) != str(self.definition_error):
+                log.error("%s; the last valid settings stay in force", error)
+            self.definition_error = error
+            return
+        self.definition_error = None
+        if seen == self._seen:
+            return
+        self._seen = seen
+        if settings != self.settings:
+            self._change(settings)
+        self._say_unknown_settings()
+
+    def _change(self, settings: Settings) -> None:
+        readers = DeclaredReaders(settings.readers, self._storage.uri)
+        if self._bringing_down is not None:
+            self._bringing_down.result()
+        self._scheduler.stop()
+        self.settings = settings
+        self._readers = readers
+        self._scheduler = self._new_scheduler(self._scheduler.spark)
+        self._maintenance.retain(settings.retention_in_days)
+        log.warning("%s has changed: its settings are in force from now on, but those of Spark", DEFINITION)
+
+    def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
+        start = partial(self._start_spark, self.settings)
+        return Scheduler(self._storage, self.settings, start, self._observer, spark, self.settings.poll)
+
+    def _say_unknown_settings(self) -> None:
+        found = setting_warnings(self._storage)
+        for warned in found:
+            if warned not in self._writer.setting_warnings:
+                log.warning("%s", warned.message)
+        self._writer.setting_warnings = found
+
+    def _write(self, status: str) -> None:
+        self._writer.write(status, self._scheduler, self._readers, self.definition_error or self._round_error)
+
+    def _end(self) -> None:
+        self._scheduler.request_stop()
+        self._maintenance.stop()
+        self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
+        self._write("Stopped")
+
+
+class StatusWriter:
+    """Writes the status files when something changed, and as a sign of life when nothing did."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.setting_warnings: list[Warned] = []
+        self._storage = storage
+        self._process = EngineProcess.this()
+        self._written: monitoring.DatabaseStatus | None = None
+        self._when = 0.0
+        self._said = ""
+
+    def write(
+        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
+    ) -> None:
+        """Never raises. A store that does not take it now gets it next time; that is in the log once."""
+        try:
+            self._write(status, scheduler, readers, error)
+        except Exception as failure:
+            why = str(coded(failure))
+            if why != self._said:
+                log.error("the status cannot be written: %s; tables go on", why)
+            self._said = why
+        else:
+            self._said = ""
+
+    def _write(
+        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
+    ) -> None:
+        partner, warned = read_partner(self._storage, scheduler.zone)
+        now = monitoring.DatabaseStatus(
+            status,
+            error.code if error else "",
+            error.message if error else "",
+            tuple(table_status(name, state) for name, state in list(scheduler.states.items())),
+            (
+                *zone_warnings(scheduler.zone),
+                *([warned] if warned else ()),
+                *list(scheduler.warnings.values()),
+                *self.setting_warnings,
+                *list(readers.warnings.values()),
+            ),
+            partner,
+        )
+        if now == self._written and time.monotonic() - self._when < HEARTBEAT:
+            return
+        failpoints.reach("status.before-write")
+        self._written, self._when = now, time.monotonic()
+        alive = replace(self._process, heartbeat=time.time())
+        monitoring.write_status(self._storage, replace(now, process=alive))
+
+
+def tick(scheduler: Scheduler, storage: Storage) -> int:
+    """One tick; how many tables got work. LakemirrorError `database-missing`, `storage-unavailable`; SetupError."""
+    if scheduler.broken:
+        raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
+    try:
+        return scheduler.tick()
+    except FileNotFoundError as error:
+        raise missing(storage) from error
+
+
+def require_zone(storage: Storage) -> None:
+    """LakemirrorError `database-missing` where there is no landing zone: nothing is made for a misspelt path."""
+    if not storage.exists(LANDING_ZONE):
+        raise missing(storage)
+
+
+def missing(storage: Storage) -> LakemirrorError:
+    return LakemirrorError("database-missing", f"{storage.uri()} has no {LANDING_ZONE}")
+
+
+def setting_warnings(storage: Storage) -> list[Warned]:
+    """What in `mirroring.json` and in the environment is no setting; empty where the definition cannot be read."""
+    try:
+        return unknown_settings(read_definition(storage))
+    except LakemirrorError:
+        return []
+
+
+def _definition_etag(storage: Storage) -> str:
+    """Changes whenever `mirroring.json` does. `definition-invalid` where it is no regular file."""
+    try:
+        entry = storage.stat(DEFINITION)
+    except LakemirrorError as error:
+        if error.code == "path-refused":
+            raise LakemirrorError("definition-invalid", error.message) from error
+        raise
+    return entry.etag if entry else ""
+
+
+__all__ = ["PATIENCE", "Runner", "StatusWriter", "missing", "require_zone", "setting_warnings", "tick"]

@@ -1,0 +1,117 @@
+"""File descriptors of what is inside one folder, reached without following a link and without waiting.
+
+    root ─▶ open each part of the path from the folder before it (O_NOFOLLOW) ─▶ the last folder's descriptor, a name
+
+A path that is checked and then opened by its name can be replaced by a link in between. A path that is opened part by
+part cannot lead out of the root, whatever another process does meanwhile. The root's own path may be a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lakemirror.errors import LakemirrorError
+
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a mode stands for, as a message says it: "a link", "a FIFO"; "a file" for a regular file."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file")
+
+
+def not_a_file(path: str, kind: str) -> LakemirrorError:
+    """The error for something that is never opened."""
+    return LakemirrorError("path-refused", f"{path} is {kind}: it is not opened", file=path)
+
+
+@contextmanager
+def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterator[tuple[int, str]]:
+    """The descriptor of the folder that holds `path`, and the path's last part ("." for the root itself).
+
+    `make_below`: folders that are missing are made, but only below this one ("" for the root). FileNotFoundError;
+    `path-refused` where a part is a link.
+    """
+    parts = path.split("/") if path else []
+    if ".." in parts or "" in parts:
+        raise LakemirrorError("path-refused", f"{path} is not a path inside the database", file=path)
+    kept = 0 if make_below is None or not make_below else len(make_below.split("/"))
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        for depth, part in enumerate(parts[:-1]):
+            inner = _enter(at, part, "/".join(parts[: depth + 1]), make_below is not None and depth >= kept)
+            os.close(at)
+            at = inner
+        yield at, parts[-1] if parts else "."
+    finally:
+        os.close(at)
+
+
+def open_file(folder: int, name: str, path: str) -> int:
+    """The descriptor of a regular file, for reading; FileNotFoundError, `path-refused`. Never waits."""
+    _check_is_file(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, path)
+    try:
+        file = os.open(name, _READ, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # it became a link or a FIFO just now
+            raise not_a_file(path, "a link" if error.errno == errno.ELOOP else "a FIFO") from error
+        raise
+    try:
+        _check_is_file(os.fstat(file).st_mode, path)
+    except LakemirrorError:
+        os.close(file)
+        raise
+    return file
+
+
+def open_folder(folder: int, name: str, path: str) -> int:
+    """The descriptor of a folder that can be listed; FileNotFoundError, `path-refused`."""
+    try:
+        return os.open(name, _LIST, dir_fd=folder)
+    except OSError as error:
+        raise _named(error, folder, name, path) from error
+
+
+def _enter(folder: int, name: str, path: str, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        raise _named(error, folder, name, path) from error
+
+
+def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
+    """The same error, or `path-refused` where a link stands in the folder's place."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        with suppress(OSError):
+            kind = kind_of(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            if kind == "a link":
+                return not_a_file(path, kind)
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return error
+
+
+def _check_is_file(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        raise not_a_file(path, kind_of(mode))
+
+
+__all__ = ["folder_of", "kind_of", "not_a_file", "open_file", "open_folder"]

@@ -1,0 +1,108 @@
+"""What the engine asks of a store: one small protocol, and what a listing gives back.
+
+All paths are relative to the root of the mirrored database, with `/` between their parts, so that nothing above this
+package knows where a database is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+from lakemirror.errors import LakemirrorError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch."""
+
+    path: str
+    size: int
+    modified: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def etag(self) -> str:
+        """Differs whenever the content may differ: size and modified time of a local file."""
+        return f"{self.size:x}-{self.modified:x}"
+
+
+@dataclass
+class Listing:
+    """A folder and everything below it; every path is relative to the root.
+
+    `others`: what is neither a regular file nor a folder, with what it is ("a link", "a FIFO"); never opened.
+    `errors`: folders that could not be listed, or not completely. What is known of other folders is complete.
+    """
+
+    files: list[Entry] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, LakemirrorError] = field(default_factory=dict)
+
+
+class Storage(Protocol):
+    """The store that holds one mirrored database.
+
+    Every method raises FileNotFoundError or LakemirrorError and nothing else: `storage-unavailable` where the store
+    fails, `path-refused` where a part of the path is a link, or the last part is a FIFO, a socket or a device.
+    """
+
+    def uri(self, path: str = "") -> str:
+        """The path as Spark reads it."""
+
+    def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
+        """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
+
+        Raises only where the folder itself cannot be listed; FileNotFoundError where it is missing. What is wrong with
+        a folder below it is in the listing's `errors`.
+        """
+
+    def stat(self, path: str) -> Entry | None:
+        """The file or folder, or None."""
+
+    def exists(self, path: str) -> bool:
+        """True for anything at that path, also for a link."""
+
+    def open(self, path: str) -> BinaryIO:
+        """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process."""
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """The complete file; FileNotFoundError. `content-too-large`, unread, where it has more than `most_bytes`."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Puts the complete file there or nothing, over an older one, with folders as needed."""
+
+    def write_new(self, path: str, data: bytes) -> bool:
+        """The same only where no file is; False where one is. The folder must exist: FileNotFoundError."""
+
+    def move(self, source: str, target: str) -> None:
+        """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
+
+    def create(self, path: str) -> BinaryIO:
+        """A new file, opened for writing, with folders as needed; over an older one."""
+
+    def link(self, source: str, target: str) -> None:
+        """The file under a second name, with folders as needed, without copying where the store can; FileNotFoundError.
+
+        Over an older file. What happens to the first name later does not touch the second.
+        """
+
+    def touch(self, path: str) -> None:
+        """Sets a file's modified time to now; FileNotFoundError."""
+
+    def delete(self, path: str) -> None:
+        """Deletes a file or a complete folder; nothing where none is."""
+
+
+def seconds_since(modified: int, now: float | None = None) -> float:
+    """The age in seconds of a modified time in nanoseconds."""
+    return (time.time() if now is None else now) - modified / 1e9
+
+
+__all__ = ["Entry", "Listing", "Storage", "seconds_since"]
