@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ SMALL = Settings(
 def spark() -> Iterator[SparkSession]:
     from lakemirror.spark_session import session as lakemirror_spark
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own Python workers
     session = lakemirror_spark.start(SMALL.with_environment(), delta=True, short=True)
     yield session
     lakemirror_spark.stop(session)

@@ -169,6 +169,16 @@ class MirroredDatabase:
         )
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
 
+    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
+        """Makes the tables known to a session's catalog, and returns its name for each; see `reading.register`.
+
+        `schema`: the catalog's; empty: the name of the database's folder. LakemirrorError `database-missing`.
+        """
+        from lakemirror import reading
+
+        folder = self.storage.uri()
+        return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
+
     def _resolve(self) -> Settings:
         return allowed(resolve(read_definition(self.storage), **self.flags))
 

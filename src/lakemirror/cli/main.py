@@ -22,6 +22,7 @@ from lakemirror.cli.check import check
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
 from lakemirror.cli.supervised import leave, supervised
+from lakemirror.cli.tables import tables
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
@@ -40,6 +41,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lakemirror import __version__
+
+        print(f"lakemirror {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
 
 Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
 EngineName = Annotated[
@@ -231,6 +250,7 @@ def doctor(
 app.command()(check)
 app.command()(publish)
 app.command()(verify)
+app.command()(tables)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
