@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.delta.commit import put_commit
+from lakemirror.delta.commit import commit
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.protocol import features_of, protocol_of, unsupported_reason
 from lakemirror.engines.kernels.write import write_rows
@@ -72,7 +72,7 @@ def test_features_that_delta_turned_on_stay_true_in_our_commit(spark: Any, tmp_p
     target = target_of(before.metadata.value, ("n",), str(path))
     adds = write_rows([pa.record_batch({"n": [3, 4, 5], "s": ["c", "d", "e"]})], target)
     info = {"timestamp": 1, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "txnId": "t"}
-    assert put_commit(str(path), before, [{"commitInfo": info}, *({"add": add} for add in adds)]) is not None
+    assert commit(str(path), before, [{"commitInfo": info}, *({"add": add} for add in adds)]) is not None
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (6, 'f')")
     rows = spark.sql(f"SELECT n, _metadata.row_id AS id FROM delta.`{path}` ORDER BY n").collect()
     assert [row["n"] for row in rows] == [1, 2, 3, 4, 5, 6]

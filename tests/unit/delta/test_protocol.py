@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.delta.commit import put_commit
+from lakemirror.delta.commit import commit
 from lakemirror.delta.log import Action, Protocol, read_snapshot
 from lakemirror.delta.protocol import (
     append_only_property,
@@ -97,9 +97,11 @@ def add(path: str, rows: int) -> Action:
 
 def test_row_ids_and_commit_times(tmp_path: Path) -> None:
     """Features that another writer turned on stay true in commits of ours."""
+    for name in "abcd":
+        (tmp_path / name).write_bytes(b"x")
     meta = metadata(on("RowTracking", "InCommitTimestamps"))
     info = {"commitInfo": {"operation": "WRITE", "timestamp": 1, "txnId": "x"}}
-    put_commit(str(tmp_path), None, [protocol_of(meta).to_action(), {"metaData": meta}, info, add("a", 5)])
+    commit(str(tmp_path), None, [protocol_of(meta).to_action(), {"metaData": meta}, info, add("a", 5)])
     far = 9_000_000_000_000
     first = tmp_path / "_delta_log" / f"{0:020}.json"
     lines = first.read_text().splitlines()
@@ -110,7 +112,7 @@ def test_row_ids_and_commit_times(tmp_path: Path) -> None:
     snapshot = read_snapshot(tmp_path)
     assert snapshot is not None
     again = {"add": {**next(iter(snapshot.files.values())), "size": 2}}
-    put_commit(str(tmp_path), snapshot, [add("b", 3), again, info, add("c", 2)])
+    commit(str(tmp_path), snapshot, [add("b", 3), again, info, add("c", 2)])
     second = [json.loads(line) for line in (tmp_path / "_delta_log" / f"{1:020}.json").read_text().splitlines()]
     assert second[0]["commitInfo"]["inCommitTimestamp"] == far + 1, "later than the commit before"
     ids = {a["add"]["path"]: (a["add"]["baseRowId"], a["add"]["defaultRowCommitVersion"]) for a in second if "add" in a}
@@ -123,5 +125,5 @@ def test_row_ids_and_commit_times(tmp_path: Path) -> None:
     uncounted = add("d", 1)
     del uncounted["add"]["stats"]
     with pytest.raises(LakemirrorError) as raised:
-        put_commit(str(tmp_path), snapshot, [info, uncounted])
+        commit(str(tmp_path), snapshot, [info, uncounted])
     assert raised.value.code == "table-unreadable"
