@@ -91,7 +91,8 @@ def commit(
 
 def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
     """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
-    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    carried = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    kept = {key: add[key] for key in carried if key in add}
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
