@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.delta.commit import commit
+from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import parse_statistics
@@ -78,7 +78,7 @@ def snapshot(table: Path) -> Snapshot:
 
 def commit(table: Path, actions: list[Action]) -> None:
     info = {"timestamp": 1, "operation": "WRITE", "operationParameters": {}, "txnId": str(uuid.uuid4())}
-    assert commit(str(table), snapshot(table), [{"commitInfo": info}, *actions]) is not None
+    assert delta_commit.commit(str(table), snapshot(table), [{"commitInfo": info}, *actions]) is not None
 
 
 @pytest.fixture
