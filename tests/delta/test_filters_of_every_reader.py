@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.delta.commit import put_commit
+from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import parse_statistics

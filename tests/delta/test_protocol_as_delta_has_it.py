@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakemirror.delta.commit import put_commit
+from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.protocol import features_of, protocol_of, unsupported_reason
 from lakemirror.engines.kernels.write import write_rows

@@ -34,6 +34,7 @@ from lakemirror.storage.durable import POWER, is_same, put_new, storage_errors, 
 
 log = logging.getLogger("lakemirror")
 
+_KEPT = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 _OLD = 3600.0  # seconds
 
 
@@ -91,7 +92,7 @@ def commit(
 
 def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
     """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
-    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    kept = {key: add[key] for key in _KEPT if key in add}
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 

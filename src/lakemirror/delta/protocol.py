@@ -42,7 +42,8 @@ _WRITTEN = {
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
     "identityColumns", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "domainMetadata",
     "rowTracking", "v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp", "inCommitTimestamp-preview",
-    "clustering", "checkpointProtection", "allowColumnDefaults",
+    "clustering", "checkpointProtection", "allowColumnDefaults", "variantType", "variantType-preview",
+    "variantShredding", "variantShredding-preview",
 }  # fmt: skip
 """Features whose duties for a writer are done here, or whose use is seen in the metadata and refused."""
 

@@ -1,4 +1,4 @@
-"""The engines of one process by their names, each made when a batch first needs it."""
+"""The engines of one process by their names; Spark is started when a batch first needs it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ class Engines:
     def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
         self._start_spark = start_spark
-        self._made: dict[str, Engine] = {}
-        self._lock = threading.Lock()
+        self._local: Engine = LocalEngine(settings.memory)
+        self._by_spark: Engine | None = None
+        self._starting = threading.Lock()
 
     def get(self, name: str) -> Engine:
-        """The engine of this name: `local` or `spark`."""
-        with self._lock:
-            if name not in self._made:
-                self._made[name] = self._spark() if name == SPARK else LocalEngine(self._settings.memory)
-            return self._made[name]
+        """The engine of this name: `local` or `spark`. Only those that need Spark wait for its start."""
+        if name != SPARK:
+            return self._local
+        with self._starting:
+            if self._by_spark is None:
+                self._by_spark = self._spark()
+            return self._by_spark
 
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine

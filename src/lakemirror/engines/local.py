@@ -28,12 +28,12 @@ from lakemirror.engines.change_rows import (
     Written,
     changes_of,
     check_nulls,
-    counted,
     kept_batches,
     named_errors,
     work_schema,
 )
 from lakemirror.engines.fold_passes import FoldedBatch, Narrow, fold_in_passes, look_up_keys
+from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows
@@ -87,18 +87,8 @@ class LocalEngine:
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """The `add` actions (`dataChange` false) of the files that hold the living rows of `work.files`."""
-        written = Written(work.target)
-        rows = sum(counted(add) for add in work.files)
-        most = max(1, -(-rows // max(1, work.into)))
-        try:
-            with named_errors(work.target.path):
-                batches = (
-                    each for add in work.files for part in living_rows(add, work.target) for each in part.to_batches()
-                )
-                adds = written.keep(write_rows(batches, work.target, rows_a_file=most))
-        except BaseException:
-            written.remove()
-            raise
+        with named_errors(work.target.path):
+            adds = compact(work, memory=self.memory // 2)
         return [{**add, "dataChange": False} for add in adds]
 
     def _large(self, work: RowWork, written: Written, size: int) -> RowResult:

@@ -14,9 +14,11 @@ not made where one is gone (`delta/commit.py`). Folders and files that begin wit
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +26,6 @@ from urllib.parse import unquote, urlsplit
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Log, Snapshot, read_commit, read_snapshot, table_folder
-from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import storage_errors
 from lakemirror.table_features.log_commit import check_writable
 
@@ -35,6 +36,7 @@ UNNAMED_AFTER = 86_400.0
 
 _DATA = re.compile(r"(part|cdc)-.*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 _TEMPORARY = re.compile(r"\.(\d{20}\..*|_last_checkpoint)\.[0-9a-f]{32}\.tmp")
+_SPILLED = ".lakemirror-"  # folders of keys that did not fit into memory (`engines/fold_passes.py`)
 _AT_ONCE = 1000  # files removed before the log is looked at again
 
 
@@ -70,7 +72,7 @@ def vacuum(
         some = set(waiting[begin : begin + _AT_ONCE])
         for path in sorted(some - _named_by(root, newest.log, lambda number, _: number > version, some)):
             removed += _remove(root / path, old[path])
-    return removed + _remove_temporary(root / "_delta_log", now - UNNAMED_AFTER)
+    return removed + _remove_temporary(root, now - UNNAMED_AFTER)
 
 
 def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: float) -> set[str]:
@@ -175,14 +177,21 @@ def _remove(path: Path, modified: float) -> bool:
     return True
 
 
-def _remove_temporary(folder: Path, before: float) -> int:
-    """Removes files of commits and checkpoints that were never put in place."""
+def _remove_temporary(root: Path, before: float) -> int:
+    """Removes files of commits and checkpoints that were never put in place, and what a fold spilled to the disk."""
     removed = 0
-    for path in folder.iterdir():
-        try:
-            if _TEMPORARY.fullmatch(path.name) and path.stat().st_mtime < before:
+    for path in [*(root / "_delta_log").glob(".*.tmp"), *root.glob(f"{_SPILLED}*")]:
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime >= before:
+                continue
+            if _TEMPORARY.fullmatch(path.name):
                 path.unlink()
                 removed += 1
-        except (FileNotFoundError, LakemirrorError):
-            continue
+            elif path.is_dir() and not path.is_symlink() and _is_old(path, before):
+                shutil.rmtree(path)
+                removed += 1
     return removed
+
+
+def _is_old(folder: Path, before: float) -> bool:
+    return all(path.lstat().st_mtime < before for path in folder.rglob("*"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.delta.commit import put_commit
+from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.log import Action, Protocol, read_snapshot
 from lakemirror.delta.protocol import (
     append_only_property,
@@ -99,6 +99,8 @@ def test_row_ids_and_commit_times(tmp_path: Path) -> None:
     """Features that another writer turned on stay true in commits of ours."""
     meta = metadata(on("RowTracking", "InCommitTimestamps"))
     info = {"commitInfo": {"operation": "WRITE", "timestamp": 1, "txnId": "x"}}
+    for name in "abcd":
+        (tmp_path / name).touch()
     put_commit(str(tmp_path), None, [protocol_of(meta).to_action(), {"metaData": meta}, info, add("a", 5)])
     far = 9_000_000_000_000
     first = tmp_path / "_delta_log" / f"{0:020}.json"

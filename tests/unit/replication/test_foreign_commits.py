@@ -99,4 +99,4 @@ def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
     table.alter.set_table_properties({"delta.appendOnly": "true"})
     put(tmp_path, "t", 2, {"id": [2], MARKER: pa.array([2], pa.int32())})
     failed = sync(tmp_path)
-    assert failed.failed["t"].code == "table-append-only"
+    assert failed.failed["t"].code == "table-append-only", failed

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
-from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError

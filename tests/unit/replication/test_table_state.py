@@ -14,6 +14,7 @@ import pytest
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.delta.schema import Column
 from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.target import target_of
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.replication import table_commit
@@ -45,11 +46,11 @@ def as_snapshot(value: dict[str, Any], versions: tuple[int, int] = (1, 2)) -> An
 
 def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     before = metadata({}, batch(Column("id", "bigint")))
-    assert table_commit.target_of(before, ("ID",), "/t").columns[0].physical_name == "id"
+    assert target_of("/t", before, ("ID",)).columns[0].physical_name == "id"
     both = batch(Column("id", "bigint"), Column("a b", "string"))
     after = metadata(before, both)
     assert metadata(before, both) == after, "files and commit agree on the names"
-    id_, new = table_commit.target_of(after, ("ID", "gone"), "/t").columns
+    id_, new = target_of("/t", after, ("ID", "gone")).columns
     assert (id_.physical_name, id_.field_id) == ("id", 1), "files hold it by its name"
     assert new.field_id == 2 and new.physical_name.startswith("col-")
     assert after["configuration"]["delta.columnMapping.maxColumnId"] == "2"
@@ -59,14 +60,14 @@ def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     assert "columnMapping" in actions[0]["protocol"]["writerFeatures"]
     assert table_commit.state_actions(as_snapshot(after, (2, 5)), after) == []
     replaced = metadata(after, batch(Column("c", "int")), replaces=True)
-    (column,) = table_commit.target_of(replaced, (), "/t").columns
+    (column,) = target_of("/t", replaced, ()).columns
     assert column.field_id == 3, "no id is given twice"
-    assert table_commit.target_of(after, ("ID", "gone"), "/t").key_columns == ("id",)
+    assert target_of("/t", after, ("ID", "gone")).key_columns == ("id",)
 
 
 def test_a_mapped_table_is_read_by_another_reader(tmp_path: Path) -> None:
     value = metadata({}, batch(Column("id", "bigint"), Column("a b", "string")))
-    target = table_commit.target_of(value, ("id",), str(tmp_path))
+    target = target_of(str(tmp_path), value, ("id",))
     adds = write_rows([pa.record_batch({"id": [1], "a b": ["x"]})], target)
     (tmp_path / "_delta_log").mkdir()
     actions = [*table_commit.state_actions(None, value), *({"add": add} for add in adds)]
@@ -80,7 +81,7 @@ def test_partitions_are_those_that_folders_give() -> None:
     columns = (Column("id", "bigint"), Column("region", "string"))
     new = metadata({}, batch(*columns, constants=("region",)))
     assert new["partitionColumns"] == ["region"]
-    assert table_commit.target_of(new, (), "/t").partition_columns == ("region",)
+    assert target_of("/t", new, ()).partition_columns == ("region",)
     assert metadata(new, batch(*columns))["partitionColumns"] == ["region"]
     plain = metadata({}, batch(*columns))
     assert metadata(plain, batch(*columns, constants=("region",)))["partitionColumns"] == []
@@ -91,7 +92,7 @@ def test_partitions_are_those_that_folders_give() -> None:
 def test_properties_show_in_the_target() -> None:
     on = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     value = metadata({}, batch(Column("id", "bigint")), properties=on)
-    target = table_commit.target_of(value, (), "/t")
+    target = target_of("/t", value, ())
     assert target.vectors and target.feed
     (protocol, _) = table_commit.state_actions(None, value)
     assert protocol["protocol"]["minReaderVersion"] == 3
@@ -107,10 +108,9 @@ def test_what_stops_an_apply(configuration: dict[str, str], append_only: bool, c
     value = metadata({}, batch(Column("id", "bigint")))
     value["configuration"] |= configuration
     snapshot: Snapshot = as_snapshot(value)
-    given = batch(Column("id", "bigint"), append_only=append_only)
     found = ""
     try:
-        table_commit.check_writable(value, snapshot, given, "Tables/t")
+        table_commit.check_writable(value, snapshot, "Tables/t", deletes=not append_only)
     except TableError as error:
         found = error.code
         assert error.hint and "Tables/t" in error.message

@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from lakemirror.delta.commit import named_files
-from lakemirror.delta.deletion_vectors import read_vector
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
-from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, rows_of
+from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.look_up import read_footer
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 
@@ -40,14 +38,14 @@ def compact(
     """The `add` actions of new files that hold the living rows of `work.files`, in `work.into` files a partition or so.
 
     Rows are sorted by key, so that statistics of row groups tell what is not in them; more than `memory` bytes of rows
-    stay in the order of the files. `is_cancelled` is asked after each row group.
+    stay in the order of the files. `is_cancelled` is asked after each part of the rows.
 
     Errors: Cancelled; FileNotFoundError where a file is gone; ArrowException or ValueError for a file that is not what
     the log says; OSError. Files that were written before are removed then.
     """
     parts: list[pa.Table] = []
     size = 0
-    rest = living_rows(work, is_cancelled)
+    rest = _living(work, is_cancelled)
     for part in rest:
         parts.append(part)
         size += part.nbytes
@@ -60,38 +58,19 @@ def compact(
     return _write_slices(work.target, rows, work.into)
 
 
-def living_rows(work: RewriteWork, is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[pa.Table]:
-    """The rows that no deletion vector deletes, in the table's columns by name. Errors as in `compact`."""
+def _living(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.Table]:
+    """The rows of all files that no deletion vector deletes. Errors as in `compact`."""
     for add in work.files:
-        gone = read_vector(Path(work.target.path), add["deletionVector"]) if add.get("deletionVector") else None
-        file = DataFile.of(add, work.target)
-        with opened(file) as parquet:
-            if legacy_calendar(parquet.metadata):
-                raise ValueError(f"{add['path']} counts days by the legacy calendar")
-            if parquet.metadata.num_rows != record_count(add):
-                raise ValueError(f"{add['path']} has another number of rows than the log says")
-            first = 0
-            for index in range(parquet.num_row_groups):
-                if is_cancelled():
-                    raise Cancelled
-                group = RowGroup(file, index, first, parquet.metadata.row_group(index).num_rows)
-                for rows in rows_of(parquet, group, work.target.columns):
-                    left = rows if gone is None else _without(rows, gone, first)
-                    first += rows.num_rows
-                    if left.num_rows:
-                        yield left
-            if first != parquet.metadata.num_rows:
-                raise ValueError(f"{add['path']} holds {first} rows where its footer says {parquet.metadata.num_rows}")
-
-
-def _without(rows: pa.Table, gone: BitMap64, first: int) -> pa.Table:
-    """The rows but the deleted ones; the first row has the number `first` in its file."""
-    begin, end = gone.rank(first - 1) if first else 0, gone.rank(first + rows.num_rows - 1)
-    if begin == end:
-        return rows
-    keep = np.ones(rows.num_rows, bool)
-    keep[np.asarray(gone[begin:end].to_array(), np.int64) - first] = False
-    return rows.filter(pa.array(keep))
+        footer = read_footer(add, work.target)
+        if legacy_calendar(footer):
+            raise ValueError(f"{add['path']} counts days by the legacy calendar")
+        if footer.num_rows != record_count(add):
+            raise ValueError(f"{add['path']} has another number of rows than the log says")
+        for rows in living_rows(add, work.target):
+            if is_cancelled():
+                raise Cancelled
+            if rows.num_rows:
+                yield rows
 
 
 def _sorted(rows: pa.Table, target: Target) -> pa.Table:
