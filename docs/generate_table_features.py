@@ -15,6 +15,7 @@ _WAYS = {
     "log": "one commit",
     "rewrite": "Delta Spark writes the files that hold traces anew; one commit where none does",
     "history": "only with TRUNCATE HISTORY",
+    "unused": "one commit, while no column uses it",
     "no": "cannot be dropped",
 }
 

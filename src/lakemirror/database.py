@@ -163,8 +163,21 @@ class MirroredDatabase:
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*zone_warnings(zone), *([warned] if warned else ()), *setting_warnings(self.storage))
-        kept = tuple(warned for warned in stored.warnings if warned.code in (UNMET, "drop-postponed"))
+        of_the_last_pass = (UNMET, "drop-postponed")
+        kept = tuple(
+            each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")
+        )
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
+
+    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
+        """Makes the tables known to a session's catalog, and returns its name for each; see `reading.register`.
+
+        `schema`: the catalog's; empty: the name of the database's folder. LakemirrorError `database-missing`.
+        """
+        from lakemirror import reading
+
+        folder = self.storage.uri()
+        return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
 
     def _resolve(self) -> Settings:
         return allowed(resolve(read_definition(self.storage), **self.flags))

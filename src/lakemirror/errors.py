@@ -138,7 +138,8 @@ CODES: dict[str, Kind] = {
         False,
         2,
         422,
-        "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
+        "Give rows as Arrow data, a frame of pandas, polars, DuckDB or Spark, or dicts; "
+        "files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
     ),
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
     "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),

@@ -94,6 +94,9 @@ class Settings:
     maintenance: bool = _setting(
         True, "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files."
     )
+    verify_idle: bool = _setting(
+        True, "In idle time of `run`, verify log, sizes, footers, vectors and positions; findings are warnings."
+    )
     # Spark
     master: str = _setting("", "Spark master; empty: local[*].")
     spark_remote: str = _setting("", "Spark Connect address, such as sc://host:15002; empty: classic Spark.")

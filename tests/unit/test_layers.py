@@ -35,11 +35,13 @@ def imports(path: Path) -> set[str]:
         ("table_features", ("replication", "maintenance", "landing_zone", "database", "cli")),
         ("replication", ("table_features", "publisher", "database", "cli")),
         ("publisher", ("replication", "engines", "spark_session", "database")),
+        ("verify", ("engines", "maintenance", "table_features", "spark_session", "database", "cli")),
     ],
 )
 def test_nothing_below_imports_what_stands_above(folder: str, forbidden: tuple[str, ...]) -> None:
     modules = list((PACKAGE / folder).rglob("*.py"))
     assert modules
+    assert all((PACKAGE / each).is_dir() or (PACKAGE / f"{each}.py").is_file() for each in forbidden)
     for path in modules:
         wrong = [name for name in imports(path) if name.startswith(tuple(f"lakemirror.{each}" for each in forbidden))]
         assert not wrong, (path.name, wrong)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from lakemirror.cli.check import check
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
 from lakemirror.cli.supervised import leave, supervised
+from lakemirror.cli.tables import tables
+from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 
@@ -38,6 +41,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lakemirror import __version__
+
+        print(f"lakemirror {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
 
 Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
 EngineName = Annotated[
@@ -125,7 +146,7 @@ def run(
     """
     from lakemirror.database import MirroredDatabase
 
-    _log(verbose)
+    _log(verbose, quiet=logging.WARNING)
     _require(database)
     opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
@@ -228,6 +249,8 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(verify)
+app.command()(tables)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
@@ -246,6 +269,7 @@ def main() -> None:
     """The `lakemirror` command."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
+    _be_utf8()
     make_streams_safe()
     try:
         app()
@@ -257,6 +281,18 @@ def main() -> None:
         leave(1)
     except Exception as failure:  # the boundary around a command
         _end(coded(failure))
+
+
+def _be_utf8() -> None:
+    """Starts the command again in Python's UTF-8 mode where file names would be read in another encoding.
+
+    Names of tables are UTF-8 whatever the locale says. What is printed stays in the terminal's encoding.
+    """
+    if sys.getfilesystemencoding().lower() in ("utf-8", "utf8") or sys.flags.utf8_mode:
+        return
+    output = getattr(sys.stdout, "encoding", None) or "ascii"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": f"{output}:backslashreplace"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _end(error: LakemirrorError) -> None:
@@ -418,11 +454,19 @@ def _error_json(error: LakemirrorError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _log(verbose: bool) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
-    )
+def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
+    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_OneLine("%(message)s"))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
 
 
 def _count(number: int, word: str) -> str:

@@ -270,6 +270,10 @@ class Scheduler:
             work=look.start is not None,
             oldest=look.oldest,
         )
+        known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
+        for warned in state.warnings:
+            if (warned.code, warned.file) not in known:
+                log.warning("%s: warning %s: %s", name, warned.code, warned.message)
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)

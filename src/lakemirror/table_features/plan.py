@@ -27,6 +27,7 @@ from lakemirror.table_features.usage import (
     mapping_is_idle,
     metadata_traces,
     names_without_mapping,
+    traits,
 )
 
 CLEAN_ONCE = "a clean checkpoint"
@@ -116,6 +117,7 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
         wish = replace(wish, truncate=True)
     gone |= cleaning.goes_along(gone, snapshot)
     check_droppable(gone, wish, present)
+    _check_unused(gone, snapshot)
     obstacles = tuple(_obstacles(gone, snapshot))
     steps = tuple(_steps(snapshot, gone, wish, now))
     after = _after(snapshot, gone, wish)
@@ -160,6 +162,20 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
         raise LakemirrorError(
             "feature-history", f"{', '.join(names)} need no history cut", hint="Leave TRUNCATE HISTORY away."
         )
+
+
+def _check_unused(gone: Iterable[str], snapshot: Snapshot) -> None:
+    """Raises for a feature that goes only while no column uses it, and is used, or may be by a file's hidden column."""
+    for name in sorted(gone):
+        if BY_NAME[name].drop != "unused":
+            continue
+        traces = metadata_traces(name, snapshot.metadata)
+        if not traces and "columnMapping: dropped" in traits(snapshot):
+            traces = ["data files may still hold columns that were dropped under column mapping"]
+        if traces:
+            raise LakemirrorError(
+                "feature-not-droppable", f"{name} is in use: {', '.join(traces)}", hint=BY_NAME[name].way_out
+            )
 
 
 def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Iterable[Step]:

@@ -44,10 +44,22 @@ class Failing:
         return act
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+FULL = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk proves nothing here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, pytest.param(errno.EROFS, marks=FULL), pytest.param(errno.EIO, marks=FULL)]
+)
 def test_at_every_call_of_an_apply(tmp_path: Path, number: int) -> None:
-    done, codes = False, set()
-    for at in range(1, 60):
+    """It fails once: the same pass tries again, or the next one goes on."""
+    done, failed = False, 0
+    for at in range(1, 90, 3):
         database = tmp_path / str(at)
         declare(database, "t", ["id"])
         publish(database, 1, 2)
@@ -55,8 +67,8 @@ def test_at_every_call_of_an_apply(tmp_path: Path, number: int) -> None:
             failing = Failing(patch, at, number)
             result = MirroredDatabase(database, batch_files=1, maintenance=False).sync()
             done = failing.count < at
+            failed += not done
         for error in result.failed.values():
-            codes.add(error.code)
             assert error.code == "storage-unavailable", (at, error)
             assert os.strerror(number) in str(error), (at, error)
         sync(database, maintenance=False)
@@ -65,10 +77,10 @@ def test_at_every_call_of_an_apply(tmp_path: Path, number: int) -> None:
         assert len(list((database / "Files/LandingZone/t").glob("*.parquet"))) == 1, (at, "set aside later")
         if done:
             break
-    assert done and codes == {"storage-unavailable"}
+    assert done and failed > 5
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [pytest.param(errno.ENOSPC, marks=FULL), errno.EIO])
 def test_at_every_call_of_a_compaction(tmp_path: Path, number: int) -> None:
     done = False
     for at in range(1, 30):

@@ -198,8 +198,8 @@ def test_what_stands_in_the_way(tmp_path: Path) -> None:
     assert code(lambda: drop(table, Wish(("clustering",), truncate=True))) == "feature-history"
     assert code(lambda: drop(table, Wish(("nonsense",)))) == "feature-unknown"
     assert code(lambda: drop(table, Wish(("delta.appendOnly",)))) == "feature-unknown"
-    table = listed(tmp_path / "c", {"timestampNtz"}, {"icebergCompatV2", "columnMapping"})
-    assert code(lambda: drop(table, Wish(("timestampNtz",)))) == "feature-not-droppable"
+    table = listed(tmp_path / "c", {"catalogManaged"}, {"icebergCompatV2", "columnMapping"})
+    assert code(lambda: drop(table, Wish(("catalogManaged",)))) == "feature-not-droppable"
     assert code(lambda: drop(table, Wish(("icebergCompatV2",)))) == "confirmation-needed"
     table = listed(tmp_path / "d", set(), {"somethingNew", "clustering", "domainMetadata"})
     assert code(lambda: drop(table, Wish(("clustering",)))) == "features-unsafe"
