@@ -18,7 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import pyarrow as pa
 import pytest
+from tests.landing import MARKER, declare, put
 from tests.spark.engine_scenario import differences
 
 from lakemirror.errors import LakemirrorError
@@ -61,6 +64,11 @@ def test_jobs_name_table_and_step(spark: SparkSession, tmp_path: Path) -> None:
 def test_connect(tmp_path: Path) -> None:
     with connect_server(Path(sys.executable), jvm.spark_home(), tmp_path) as address:
         assert outcome(Path(sys.executable), tmp_path / "t", address) == []
+        synced(Path(sys.executable), tmp_path, "--spark-remote", address)
+
+
+def test_sync_by_spark_fetches_no_jar(tmp_path: Path) -> None:
+    synced(Path(sys.executable), tmp_path)
 
 
 @pytest.mark.full
@@ -70,11 +78,31 @@ def test_other_versions(version: str, way: str, tmp_path: Path) -> None:
     python = environment(version)
     if way == "classic":
         assert outcome(python, tmp_path / "t") == []
+        synced(python, tmp_path)
         return
     home = python.parents[1] / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "pyspark"
     packages = f"org.apache.spark:spark-connect_2.12:{VERSIONS[version]}" if version == "3.5" else ""
     with connect_server(python, home, tmp_path, packages) as address:
         assert outcome(python, tmp_path / "t", address) == []
+        synced(python, tmp_path, "--spark-remote", address)
+
+
+def synced(python: Path, folder: Path, *words: str) -> None:
+    """Runs `lakemirror sync --engine spark` with an empty cache, and reads what it made."""
+    database, cache = folder / "shop", folder / "cache"
+    declare(database, "orders", ["id"])
+    put(database, "orders", 1, {"id": [1, 2, 3], "name": ["a", "b", "c"], MARKER: pa.array([0, 0, 0], pa.int32())})
+    put(database, "orders", 2, {"id": [1, 2], "name": ["x", None], MARKER: pa.array([4, 2], pa.int32())})
+    command = [str(python), "-m", "lakemirror.cli", "sync", str(database), "--engine", "spark", *words]
+    environment = {**clean(), "PYTHONPATH": str(ROOT / "src"), "LAKEMIRROR_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=folder
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    rows = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(database / "Tables" / "orders")))
+    found = pa.table(rows.execute("select id, name from t order by id").read_all())
+    assert found.to_pylist() == [{"id": 1, "name": "x"}, {"id": 3, "name": "c"}]
+    assert not list(cache.rglob("*.jar"))
 
 
 def outcome(python: Path, folder: Path, *remote: str) -> Any:

@@ -13,12 +13,16 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from lakemirror.delta.data_files import data_file
+from lakemirror.delta.roaring import row_numbers
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 _MAGIC = struct.pack("<i", 1681511377)
 _VERSION = b"\x01"
@@ -35,6 +39,8 @@ def vector_path(text: str) -> str:
 
 def bitmap(rows: pa.Array) -> BitMap64:
     """The bitmap of row numbers, an int64 array without NULLs."""
+    from pyroaring import BitMap64  # not at the top: executors of Spark need not have it, and only read vectors
+
     numbers = array("Q")
     numbers.frombytes(memoryview(rows.buffers()[1])[rows.offset * 8 : (rows.offset + len(rows)) * 8])
     return BitMap64(numbers)
@@ -47,6 +53,26 @@ def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
     descriptor itself). ValueError for another one, and for a vector that is damaged. OSError where its file cannot be
     read.
     """
+    from pyroaring import BitMap64
+
+    what, data = _content(table, vector)
+    found = BitMap64.deserialize(data)
+    if len(found) != vector["cardinality"]:
+        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
+    return found
+
+
+def read_row_numbers(table: str | Path, vector: Mapping[str, Any]) -> np.ndarray:
+    """The same as row numbers (int64, ascending), by numpy alone."""
+    what, data = _content(table, vector)
+    found = row_numbers(data)
+    if len(found) != vector["cardinality"]:
+        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
+    return found
+
+
+def _content(table: str | Path, vector: Mapping[str, Any]) -> tuple[str, bytes]:
+    """What holds the vector, and its bitmap."""
     kind, text = vector["storageType"], vector["pathOrInlineDv"]
     if kind == "i":
         what, data = "the vector in the log", _from_z85(text)
@@ -58,10 +84,7 @@ def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
         raise ValueError(f"a vector of storage type {kind!r}")
     if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
         raise ValueError(f"{what} holds no such vector")
-    found = BitMap64.deserialize(data[4:])
-    if len(found) != vector["cardinality"]:
-        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
-    return found
+    return what, data[4:]
 
 
 def _stored(path: Path, vector: Mapping[str, Any]) -> bytes:

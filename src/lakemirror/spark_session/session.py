@@ -188,6 +188,8 @@ def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> Spar
     from pyspark.sql import SparkSession
 
     chosen = java.find()
+    if delta:
+        _check_version()
     delta_jars = jars.ensure(settings) if delta else ()
     chosen_options = options(
         settings,
@@ -294,6 +296,19 @@ def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
     for key, value in settings.spark:
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _check_version() -> None:
+    """SetupError `spark-unsupported` where Delta's jars are for another Spark than the one that is installed."""
+    import pyspark
+
+    version: str = pyspark.__version__
+    if not version.startswith(f"{jars.SPARK_VERSION}."):
+        raise SetupError(
+            "spark-unsupported",
+            f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
+            hint="Install it in an environment of its own: pip install 'lakemirror[delta]'. Mirroring goes on without.",
+        )
 
 
 def _check_delta(session: SparkSession) -> None:

@@ -36,7 +36,7 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     absent = ChangeUnit(str(tmp_path / "absent.parquet"), "absent.parquet", 1, (), 1, 1)
     work = RowWork(Target("t", ()), (), False, 0)
     units = [pickle.dumps(Units(0, (absent,)))]
-    run = task("lakemirror.engines.spark.tasks:results", "read_rows", pickle.dumps((work, 1 << 20)), units)
+    run = task("results", "read_rows", pickle.dumps((work, 1 << 20)), units)
     elsewhere = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     guard = "import sys; sys.path[:] = [p for p in sys.path if not p.endswith('/src')]\n"
     done = subprocess.run(

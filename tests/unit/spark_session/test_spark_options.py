@@ -150,3 +150,11 @@ def test_a_setting_without_a_value_is_told() -> None:
     with pytest.raises(LakemirrorError, match="is not a list of KEY=VALUE") as error:
         Settings().with_environment({"LAKEMIRROR_SPARK": "spark.jars=a.jar,b.jar"})
     assert error.value.code == "setting-invalid"
+
+
+def test_delta_jars_are_for_one_version_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.7")
+    monkeypatch.setattr(spark, "_active", lambda: None)
+    with pytest.raises(SetupError, match=r"needs PySpark 4\.2, and 3\.5\.7 is installed") as caught:
+        spark.start(Settings(), delta=True)
+    assert caught.value.code == "spark-unsupported"

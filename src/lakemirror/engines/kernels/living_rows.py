@@ -7,13 +7,11 @@ add action + rows that go ─▶ living_rows ─▶ a file without them (tables 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
 
-from lakemirror.delta.deletion_vectors import read_vector
+from lakemirror.delta.deletion_vectors import read_row_numbers
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.look_up import row_groups
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -52,8 +50,7 @@ def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
     vector = add.get("deletionVector")
     if not vector:
         return None
-    found: BitMap64 = read_vector(Path(target.path), vector)
-    return np.fromiter(found, np.int64, len(found))
+    return read_row_numbers(target.path, vector)
 
 
 def _rows(add: Action, target: Target, columns: Sequence[TargetColumn]) -> Iterator[tuple[int, pa.Table]]:

@@ -61,6 +61,7 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None) -> None:
+        self.session = session
         self._jobs = Jobs(session)
         self._memory = memory
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TASKS = "lakemirror.engines.spark.tasks"
 _RESULTS = "unit bigint, result binary"
 _BLOBS = "bucket int, kind int, payload binary"
 _PARALLELISM = 8  # tasks at once where a Connect server does not say
@@ -76,7 +75,7 @@ class Jobs:
         blobs = made[0]
         for more in made[1:]:
             blobs = blobs.union(more)
-        run = task(f"{TASKS}:gathered", function, pickle.dumps(shared))
+        run = task("gathered", function, pickle.dumps(shared))
         found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         return self._collect(description, found, 1)[0]
 
@@ -104,7 +103,7 @@ class Jobs:
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
         units = [pickle.dumps(unit) for unit in stage.units]
-        run = task(f"{TASKS}:{how}", stage.function, pickle.dumps(stage.shared), units, *more)
+        run = task(how, stage.function, pickle.dumps(stage.shared), units, *more)
         count = len(units)
         return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 

@@ -1,6 +1,6 @@
 """lakemirror's own code as data that goes with each task, so that executors need not have it installed.
 
-modules of this installation ─▶ compiled, compressed ─▶ argument of `carrier.carried` ─▶ pickled by value by PySpark
+modules that tasks import ─▶ compiled, compressed ─▶ argument of `carrier.carried` ─▶ pickled by value by PySpark
 
 Why not pickle the kernels themselves by value: modules hold locks and caches, which cannot be pickled, and a class
 that is pickled by value is another class on the other side.
@@ -8,28 +8,23 @@ that is pickled by value is another class on the other side.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import marshal
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from pathlib import Path
-from types import CodeType
+from importlib.abc import InspectLoader
 from typing import Any
 
-import lakemirror
 from lakemirror.engines.spark import carrier
 
-PACKAGES = ("storage", "delta", "landing_zone", "engines", "replication")
-"""Packages that tasks may import, with the modules directly below `lakemirror`; all of them below `replication`."""
-
-NOT_CARRIED = {f"lakemirror.engines.spark{name}" for name in ("", ".engine", ".jobs", ".constraints", ".task_code")}
-"""What only a driver runs."""
+TASKS = "lakemirror.engines.spark.tasks"
 
 
 def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for `mapInArrow` that calls `function` (`module:name`) on an executor, with the batches first.
+    """A function for `mapInArrow` that calls `function` of `tasks` on an executor, with the batches first.
 
     `arguments` are pickled with it: bytes and plain values.
     """
@@ -37,31 +32,48 @@ def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[A
 
     cloudpickle.register_pickle_by_value(carrier)  # type: ignore[no-untyped-call]
     code, digest = bundle()
-    return carrier.carried(code, digest, function, *arguments)
+    return carrier.carried(code, digest, f"{TASKS}:{function}", *arguments)
 
 
 @cache
 def bundle() -> tuple[bytes, str]:
-    """The code that tasks may import, and its digest."""
-    root = Path(lakemirror.__file__).parent
+    """The modules that tasks import, and their digest."""
     modules: dict[str, tuple[bool, bytes]] = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        is_package = parts[-1] == "__init__"
-        name = ".".join(("lakemirror", *(parts[:-1] if is_package else parts)))
-        below_root = len(parts) == 1
-        if (below_root or parts[0] in PACKAGES) and name not in NOT_CARRIED:
-            modules[name] = (is_package, marshal.dumps(_code(name)))
-    # the engine's package exports what needs pyspark's driver; on an executor it is a package and nothing else
-    modules["lakemirror.engines.spark"] = (True, marshal.dumps(compile("", "lakemirror/engines/spark", "exec")))
-    code = zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, modules)))
+    waiting = [TASKS]
+    while waiting:
+        name = waiting.pop()
+        package = name.rpartition(".")[0]
+        if package and package not in modules:
+            waiting.append(package)
+        if name == "lakemirror.engines.spark":  # it exports what only a driver runs
+            modules[name] = (True, marshal.dumps(compile("", name, "exec")))
+        if name in modules:
+            continue
+        loader = _loader(name)
+        if loader is None:
+            continue  # a name in a module
+        modules[name] = (loader.is_package(name), marshal.dumps(loader.get_code(name)))
+        tree = ast.parse(loader.get_source(name) or "")
+        # the facade imports everything else when it is asked for a name, which tasks never do
+        waiting += _imported(tree.body if name == carrier.PACKAGE else ast.walk(tree))
+    code = zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, dict(sorted(modules.items())))))
     return code, hashlib.sha256(code).hexdigest()
 
 
-def _code(name: str) -> CodeType:
-    spec = importlib.util.find_spec(name)
-    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
-    found = get_code(name) if get_code is not None else None
-    if not isinstance(found, CodeType):
-        raise RuntimeError(f"{name} has no code that can be carried to executors")
-    return found
+def _loader(name: str) -> InspectLoader | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return spec.loader if spec is not None and isinstance(spec.loader, InspectLoader) else None
+
+
+def _imported(nodes: Iterable[ast.AST]) -> list[str]:
+    """Names of lakemirror's modules that statements import, and of what they import from them."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in found if name.partition(".")[0] == carrier.PACKAGE]
