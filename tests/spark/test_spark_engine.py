@@ -69,7 +69,7 @@ def test_a_constraint_that_a_user_put_on_the_table(spark: SparkSession, tmp_path
     put(tmp_path, "orders", 3, {"id": [4, 5], "n": [9, None], MARKER: pa.array([4, 4], pa.int32())})
     (error,) = database.sync().failed.values()
     assert (error.code, error.row) == ("constraint-violated", 2)
-    with pytest.raises(Exception, match="(?i)check constraint"):
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
         spark.sql(f"INSERT INTO {table} VALUES (5, NULL)")
 
 

@@ -459,7 +459,6 @@ def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
     logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_OneLine("%(message)s"))
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 class _OneLine(logging.Formatter):
