@@ -50,6 +50,9 @@ QUIET_AND_SMALL = {
     "spark.sql.ui.retainedExecutions": "10",
 }
 
+NEED_PANDAS = ("3.", "4.0.")
+"""Versions of PySpark whose Arrow functions ask for pandas; the client of Spark Connect always does."""
+
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Compiles fast to slower code: wins for some 20 change files, loses on millions of rows.
 
@@ -79,6 +82,7 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     `delta` is asked for.
     """
     with _starting:
+        _show_pandas(remote=bool(settings.spark_remote))
         if settings.spark_remote:
             session = _remote(settings)
         else:
@@ -240,6 +244,15 @@ def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
             del os.environ["PYSPARK_PYTHON"]
         else:
             os.environ["PYSPARK_PYTHON"] = before
+
+
+def _show_pandas(*, remote: bool) -> None:
+    """Lets pandas be imported where PySpark asks for it: the commands hide it, because it takes long."""
+    import pyspark
+
+    version: str = pyspark.__version__
+    if remote or version.startswith(NEED_PANDAS):
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "hides_pandas", False)]
 
 
 def _remote(settings: Settings) -> SparkSession:
