@@ -50,9 +50,6 @@ QUIET_AND_SMALL = {
     "spark.sql.ui.retainedExecutions": "10",
 }
 
-NEED_PANDAS = ("3.", "4.0.")
-"""Versions of PySpark whose Arrow functions ask for pandas; the client of Spark Connect always does."""
-
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Compiles fast to slower code: wins for some 20 change files, loses on millions of rows.
 
@@ -82,7 +79,7 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     `delta` is asked for.
     """
     with _starting:
-        _show_pandas(remote=bool(settings.spark_remote))
+        _show_pandas()
         if settings.spark_remote:
             session = _remote(settings)
         else:
@@ -246,13 +243,9 @@ def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
             os.environ["PYSPARK_PYTHON"] = before
 
 
-def _show_pandas(*, remote: bool) -> None:
-    """Lets pandas be imported where PySpark asks for it: the commands hide it, because it takes long."""
-    import pyspark
-
-    version: str = pyspark.__version__
-    if remote or version.startswith(NEED_PANDAS):
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "hides_pandas", False)]
+def _show_pandas() -> None:
+    """Lets pandas be imported: PySpark asks for it before it runs an Arrow function. The commands hide it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "hides_pandas", False)]
 
 
 def _remote(settings: Settings) -> SparkSession:

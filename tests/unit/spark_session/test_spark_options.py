@@ -160,15 +160,10 @@ def test_delta_jars_are_for_one_version_of_spark(monkeypatch: pytest.MonkeyPatch
     assert caught.value.code == "spark-unsupported"
 
 
-@pytest.mark.parametrize(
-    ("version", "remote", "hidden"), [("4.2.0", False, True), ("4.2.0", True, False), ("3.5.7", False, False)]
-)
-def test_pandas_is_shown_where_pyspark_asks_for_it(
-    monkeypatch: pytest.MonkeyPatch, version: str, remote: bool, hidden: bool
-) -> None:
+def test_pandas_is_shown_once_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     from lakemirror.cli.main import _NoPandas
 
-    monkeypatch.setattr("pyspark.__version__", version)
     monkeypatch.setattr(sys, "meta_path", [_NoPandas, *sys.meta_path])
-    spark._show_pandas(remote=remote)
-    assert (_NoPandas in sys.meta_path) is hidden
+    monkeypatch.setattr(spark, "_active", lambda: Session())
+    spark.start(Settings())
+    assert _NoPandas not in sys.meta_path
