@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo test test-unit test-full lint format types bench docs clean
+.PHONY: install demo test test-unit test-full lint format types bench docs site clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
@@ -36,6 +36,10 @@ bench: install ## lakemirror beside its peers, in ten minutes, then table featur
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
+
+site: install ## the documentation as a site, in build/site; a broken link is an error
+	@$(BIN)/python -m pip install --quiet 'mkdocs-material>=9.5'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## .venv and whatever tools left; the jars stay in ~/.cache/lakemirror
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

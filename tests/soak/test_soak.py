@@ -11,7 +11,7 @@ from tests.soak.soak import soak
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
-    outcome = soak(tmp_path / "soak", seed=1, seconds=20)
+    outcome = soak(tmp_path / "soak", seed=1, seconds=20, everything=True)
     assert not outcome.findings, outcome.text()
 
 
@@ -21,5 +21,5 @@ def test_a_long_soak(tmp_path: Path) -> None:
     seed = int(os.environ.get("LAKEMIRROR_SOAK_SEED") or time.time())
     minutes = float(os.environ.get("LAKEMIRROR_SOAK_MINUTES") or 30)
     print(f"soak seed {seed}")
-    outcome = soak(tmp_path / "soak", seed, minutes * 60)
+    outcome = soak(tmp_path / "soak", seed, minutes * 60, everything=True)
     assert not outcome.findings, outcome.text()

@@ -48,3 +48,10 @@ def test_the_index_names_every_page() -> None:
     listed = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", index)}
     there = {path.relative_to(pages.DOCS).as_posix() for path in pages.DOCS.rglob("*.md")}
     assert {path for path in there if not path.startswith("decisions/")} - {"index.md"} <= listed
+
+
+def test_the_site_names_every_page() -> None:
+    site = (pages.DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r": ([\w/-]+\.md)$", site, re.M))
+    there = {path.relative_to(pages.DOCS).as_posix() for path in pages.DOCS.rglob("*.md")}
+    assert named == {path for path in there if not path.startswith("decisions/")}

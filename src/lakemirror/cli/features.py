@@ -181,7 +181,9 @@ def compat(
         for verdict in found:
             words = [f"{kind}: {', '.join(names)}" for kind, names in verdict.blocks.items() if names]
             note = "; ".join([*words, *([verdict.note] if verdict.note else [])])
-            print(f"{verdict.client:36} read {verdict.read:6} write {verdict.write:7} {note}".rstrip())
+            print(
+                f"{verdict.client:36} {verdict.basis:10} read {verdict.read:6} write {verdict.write:7} {note}".rstrip()
+            )
 
     results = each_table(table, act, text, as_json, parallel)
     modes = ["read"] if mode == "read" else ["read", "write"]

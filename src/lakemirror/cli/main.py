@@ -223,7 +223,7 @@ def doctor(
     start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what this machine lacks to run lakemirror, and how to mend it.
+    """Say what this machine lacks to run lakemirror, and how to fix it.
 
     Example: lakemirror doctor shop
     """

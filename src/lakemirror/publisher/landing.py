@@ -200,7 +200,7 @@ class LandingTable:
         shutil.rmtree(leaving, ignore_errors=True)
 
     def recreate(self) -> None:
-        """Begins the table anew: the folder is deleted and made again, numbers start at 1, keys are declared again.
+        """Starts the table again: the folder is deleted and made again, numbers start at 1, keys are declared again.
 
         The mirrored table keeps its content until the first file of the new folder takes its place.
         """

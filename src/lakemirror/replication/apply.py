@@ -1,6 +1,6 @@
 """One apply from its plan: files written by an engine, then one commit.
 
-ApplyPlan ─▶ engine.run, or files added as they are ─▶ actions ─▶ put_commit ─▶ Applied
+ApplyPlan ─▶ engine.run, or files added as they are ─▶ actions ─▶ commit ─▶ Applied
                                                                     └ taken: what was written is removed
 """
 

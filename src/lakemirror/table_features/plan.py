@@ -3,7 +3,7 @@
     wish ──▶ obstacles?  ──▶ steps, computed from where the table stands now
                               writer features ▸ switch off ▸ rewrite ▸ leave the protocol ▸ cluster again ▸ checkpoint
 
-There is no plan to keep: a drop that was killed computes the plan anew, and what is done is no longer in it.
+There is no plan to keep: a drop that was killed computes the plan again, and what is done is no longer in it.
 """
 
 from __future__ import annotations
@@ -233,13 +233,13 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
-        title = "write the files that have deletion vectors anew"
+        title = "rewrite the files that have deletion vectors"
         yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, True)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        yield Step("rewrite-typeWidening", "write the files that hold old types anew", names, len(old), amount, 3, True)
+        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, True)
     if rewrite or vectors or old:
         yield Step("prepare", "take the last traces out of the metadata", readers)
 
