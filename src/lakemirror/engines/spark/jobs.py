@@ -77,7 +77,8 @@ class Jobs:
             blobs = blobs.union(more)
         run = task("gathered", function, pickle.dumps(shared))
         found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
-        return self._collect(description, found, 1)[0]
+        tasks = sum(len(stage.units) for stage in stages) + partitions
+        return self._collect(description, found, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
         """The rows that a stage makes, as a DataFrame that is not computed yet."""
@@ -107,11 +108,11 @@ class Jobs:
         count = len(units)
         return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 
-    def _collect(self, description: str, frame: DataFrame, units: int) -> list[list[Any]]:
+    def _collect(self, description: str, frame: DataFrame, units: int, tasks: int = 0) -> list[list[Any]]:
         begun = time.monotonic()
         with self.described(description), spark_errors(description):
             rows = frame.collect()
-        log.debug("%s: %d units, %.1f s", description, units, time.monotonic() - begun)
+        log.debug("%s: %d tasks, %.1f s", description, tasks or units, time.monotonic() - begun)
         found: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
             found[row["unit"]].append(pickle.loads(bytes(row["result"])))
