@@ -72,7 +72,7 @@ class SparkEngine:
         try:
             with named_errors(work.target.path):
                 changes = tuple(part for unit in work.changes for part in split(unit))
-                return self._run(replace(work, changes=changes), written)
+            return self._run(replace(work, changes=changes), written)
         except Bad as bad:
             written.remove()
             return RowResult(error=bad.row)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.engines.spark.task_code import task
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,18 +65,21 @@ class Jobs:
         """The results of each unit, in the units' order. LakemirrorError `spark-job-failed`."""
         if not stage.units:
             return []
-        return self._collect(description, self._started(stage, "results", _RESULTS), len(stage.units))
+        with spark_errors(description):
+            frame = self._started(stage, "results", _RESULTS)
+        return self._collect(description, frame, len(stage.units))
 
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, function: str, shared: Any
     ) -> list[Any]:
         """The results of `function` over the blobs that the stages make, those of one bucket together, in no order."""
-        made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
-        blobs = made[0]
-        for more in made[1:]:
-            blobs = blobs.union(more)
-        run = task("gathered", function, pickle.dumps(shared))
-        found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
+        with spark_errors(description):
+            made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
+            blobs = made[0]
+            for more in made[1:]:
+                blobs = blobs.union(more)
+            run = task("gathered", function, pickle.dumps(shared))
+            found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         tasks = sum(len(stage.units) for stage in stages) + partitions
         return self._collect(description, found, 1, tasks)[0]
 
@@ -126,7 +129,10 @@ class Jobs:
 
 @contextlib.contextmanager
 def spark_errors(description: str) -> Iterator[None]:
-    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone."""
+    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone.
+
+    SetupError `spark-unsupported` where PySpark lacks a package.
+    """
     try:
         yield
     except LakemirrorError:
@@ -135,6 +141,9 @@ def spark_errors(description: str) -> Iterator[None]:
         names = {kind.__name__ for kind in type(error).__mro__}
         if isinstance(error, ConnectionError) or "Py4JNetworkError" in names:
             raise
+        if isinstance(error, ImportError):
+            hint = "Install it beside PySpark: pip install pyarrow 'pandas>=2.2,<3'"
+            raise SetupError("spark-unsupported", f"{description}: {_telling_line(error)}", hint=hint) from error
         raise LakemirrorError("spark-job-failed", f"{description}: {_telling_line(error)}") from error
 
 
