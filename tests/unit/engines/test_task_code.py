@@ -114,7 +114,7 @@ def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path) -> None
         sparkContext = property(lambda self: self)
         defaultParallelism = 2
 
-        def setJobDescription(self, _: str | None) -> None:
+        def getLocalProperty(self, _: str) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
         def range(self, *_: int) -> Gone:

@@ -99,11 +99,12 @@ class Jobs:
                 self.session.removeTag(tag)
             return
         context = self.session.sparkContext
+        before = context.getLocalProperty("spark.job.description")
         context.setJobDescription(description)
         try:
             yield
         finally:
-            context.setJobDescription(None)  # type: ignore[arg-type]
+            context.setJobDescription(before)  # type: ignore[arg-type]
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
         units = [pickle.dumps(unit) for unit in stage.units]
