@@ -72,7 +72,7 @@ class SparkEngine:
         try:
             with named_errors(work.target.path):
                 changes = tuple(part for unit in work.changes for part in split(unit))
-                return self._run(replace(work, changes=changes), written)
+            return self._run(replace(work, changes=changes), written)
         except Bad as bad:
             written.remove()
             return RowResult(error=bad.row)
@@ -236,7 +236,7 @@ class SparkEngine:
         parallelism = self._jobs.parallelism
         found: list[DataFiles] = []
         for group in groups_of(files, parallelism, weight=lambda item: int(item[1].get("size") or 0)):
-            items = tuple((number, add, b"", b"") for number, add in group)
+            items = tuple((number, _without_statistics(add), b"", b"") for number, add in group)
             parts = -(-int(group[0][1].get("size") or 0) // (256 << 20)) if len(group) == 1 else 1
             found += [DataFiles(items, part, parts) for part in range(max(1, parts))]
         return found
@@ -244,7 +244,7 @@ class SparkEngine:
     def _files(self, work: RowWork, effect: Effect) -> list[DataFiles]:
         """The candidates of which rows go, with these rows."""
         touched = [
-            (number, work.candidates[number], packed(rows), packed(updated))
+            (number, _without_statistics(work.candidates[number]), packed(rows), packed(updated))
             for number, (rows, updated) in sorted(effect.gone.items())
         ]
         groups = groups_of(touched, self._jobs.parallelism, weight=lambda item: int(item[1].get("size") or 0))
@@ -273,6 +273,11 @@ def _bad_rows(results: Iterable[Any]) -> list[BadRow]:
         if isinstance(each, BadRow):
             bad.append(each)
     return bad
+
+
+def _without_statistics(add: Action) -> Action:
+    """What a task needs of an `add` action; the driver has used the statistics."""
+    return {name: value for name, value in add.items() if name != "stats"}
 
 
 def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
