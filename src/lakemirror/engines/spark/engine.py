@@ -22,6 +22,7 @@ from lakemirror.engines.change_rows import Bad, Written, counted, named_errors, 
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
+from lakemirror.engines.kernels.living_rows import only_living
 from lakemirror.engines.kernels.look_up import Sought, is_among, key_columns, may_hold
 from lakemirror.engines.memory_budget import DEFAULT
 from lakemirror.engines.row_work import MARKER, ROW, Action, BadRow, RewriteWork, RowResult, RowWork, Target
@@ -107,6 +108,8 @@ class SparkEngine:
         adds = self._write(target, "write rows", Stage("write_kept", head, units), written)
         if effect is None or not effect.gone:
             return RowResult(adds=tuple(adds))
+        if not target.vectors:
+            effect = _of_living(work, effect)
         touched = self._files(work, effect)
         changes: list[Action] = []
         if target.feed and effect.living:
@@ -293,6 +296,14 @@ def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarra
         number: (np.sort(np.concatenate(parts)), np.sort(np.concatenate(updated.get(number, none))))
         for number, parts in rows.items()
     }
+
+
+def _of_living(work: RowWork, effect: Effect) -> Effect:
+    """The effect without rows that vectors delete already."""
+    rows = {work.candidates[number]["path"]: rows for number, (rows, _) in effect.gone.items()}
+    living = only_living(rows, work.candidates, work.target)
+    paths = {number: work.candidates[number]["path"] for number in effect.gone}
+    return replace(effect, gone={n: (living[path], effect.gone[n][1]) for n, path in paths.items() if path in living})
 
 
 def _key_width(target: Target) -> int:
