@@ -30,7 +30,7 @@ def act(table: Path, chance: random.Random) -> str:
 
         other = deltalake.DeltaTable(str(table))
         if name == "restore":
-            back = max(0, other.version() - chance.randrange(4))
+            back = max(0, other.version() - 1 - chance.randrange(3))
             other.restore(back)
             return f"{name}: to version {back} of {other.version()}"
         if name.startswith("vacuum"):
