@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakemirror import acts
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError
@@ -178,6 +179,26 @@ class MirroredDatabase:
 
         folder = self.storage.uri()
         return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
+
+    def pause(self, table: str) -> acts.Act:
+        """No change file of the table is applied until `resume`, by any engine. `table-unknown`."""
+        return acts.pause(self.storage, table)
+
+    def resume(self, table: str) -> acts.Act:
+        """Ends a pause. `table-unknown`."""
+        return acts.resume(self.storage, table)
+
+    def resync(self, table: str) -> acts.Act:
+        """Has the table made again from its applied files. `table-unknown`, `archive-incomplete`."""
+        return acts.resync(self.storage, table, self.settings.default_schema)
+
+    def replay(self, table: str, file: str = "") -> acts.Act:
+        """Has quarantined files applied in their place. `table-unknown`, `archive-incomplete`."""
+        return acts.replay(self.storage, table, file, self.settings.default_schema)
+
+    def restore(self, table: str) -> acts.Act:
+        """Puts a dropped table back under `Tables/`. `table-unknown`."""
+        return acts.restore(self.storage, table, self.settings.default_schema)
 
     def _resolve(self) -> Settings:
         return allowed(resolve(read_definition(self.storage), **self.flags))

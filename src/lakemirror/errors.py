@@ -85,6 +85,13 @@ CODES: dict[str, Kind] = {
     ),
     "type-unsupported": Kind(False, 3, 422, "Replace the file by one that holds the column in another type."),
     "value-invalid": Kind(False, 3, 422, "Replace the file by one whose values fit the declared types."),
+    "table-unknown": Kind(False, 2, 404, "Run `lakemirror status DB` for the names of the tables."),
+    "archive-incomplete": Kind(
+        False,
+        3,
+        409,
+        "Delete the table folder, and let the publisher send the whole table again, from number 1.",
+    ),
     # the Delta table
     "target-foreign": Kind(
         False, 3, 409, "Move the existing Delta table away, or rename the table folder: lakemirror did not make it."
@@ -96,7 +103,7 @@ CODES: dict[str, Kind] = {
         False,
         3,
         409,
-        "Run `lakemirror resync`, or delete the table folder and publish it again: rows and position differ.",
+        "Run `lakemirror resync DB TABLE`, or delete the table folder and publish it again.",
     ),
     "table-feature-unsupported": Kind(
         False, 3, 501, "Run `lakemirror features drop PATH FEATURE`, or unset the property that the message names."

@@ -14,7 +14,9 @@ from lakemirror.maintenance.compaction import merge_at_rest, merge_small_files
 
 def act(table: Path, chance: random.Random) -> str:
     """One random act of another writer; what it was. Never raises: to be refused or beaten is an outcome, too."""
-    name = chance.choice(["optimize", "optimize small files", "property", "vacuum by delta-rs", "optimize by delta-rs"])
+    name = chance.choice(
+        ["optimize", "optimize small files", "property", "vacuum by delta-rs", "optimize by delta-rs", "restore"]
+    )
     try:
         if read_snapshot(table) is None:
             return f"{name}: no table yet"
@@ -27,10 +29,16 @@ def act(table: Path, chance: random.Random) -> str:
         import deltalake
 
         other = deltalake.DeltaTable(str(table))
+        if name == "restore":
+            back = max(0, other.version() - 1 - chance.randrange(3))
+            other.restore(back)
+            return f"{name}: to version {back} of {other.version()}"
         if name.startswith("vacuum"):
             return f"{name}: {len(other.vacuum(retention_hours=24 * 30, dry_run=False))} files"
         return f"{name}: {other.optimize.compact()['numFilesAdded']} files"
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a panic of delta-rs is no Exception
         return f"{name}: refused: {type(error).__name__}: {str(error)[:120]}"
 
 

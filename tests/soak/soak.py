@@ -24,6 +24,7 @@ from tests.soak.kinds import kinds
 from tests.soak.world import World
 
 from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -93,7 +94,7 @@ class _Soak:
             ("grow", 1, self._grow), ("recreate", 1, self._recreate), ("start", 10, self._start),
             ("kill", 4, self._kill), ("stop", 1, self._stop), ("failpoint", 4, self._failpoint),
             ("failing disk", 3, self._failing), ("limited files", 1, self._limited), ("wrong clock", 1, self._clock),
-            ("full disk", 1, self._full), ("other writer", 6, self._foreign),
+            ("full disk", 1, self._full), ("other writer", 6, self._foreign), ("resync", 1, self._resync),
         ]  # fmt: skip
         weights = [weight for _, weight, _ in steps]
         while time.monotonic() < until and not (most_steps and self._number >= most_steps):
@@ -121,6 +122,7 @@ class _Soak:
         code = 3
         for _ in range(5):
             code = self.engines.sync()
+            self._take_ways_out()
             if code == 0 and not self._pending():
                 break
         if code != 0:
@@ -137,6 +139,8 @@ class _Soak:
         for finding in report.findings:
             if finding.code == "verify-bounds-untrue" and _BY_DELTA_RS in finding.file and "NaN" in finding.message:
                 continue  # delta-rs leaves NaN out of its bounds
+            if finding.code == "verify-changed-by-others" and "RESTORE" in finding.message:
+                continue  # it was asked for, and the table is made again or has lost nothing of ours
             count = kinds_found.pop((finding.table, finding.code), 0)
             if count and finding.code != "verify-not-compared":
                 self._find(f"{finding.table}: {finding.code}, {count} times: {finding.message} {finding.file}")
@@ -218,6 +222,30 @@ class _Soak:
     def _foreign(self) -> str:
         name = self._chance.choice(self._names)
         return f"{name}: {foreign.act(self._database / 'Tables' / name.replace('.', '/'), self._chance)}"
+
+    def _resync(self) -> str:
+        return self._resync_table(self._chance.choice(self._names))
+
+    def _resync_table(self, name: str) -> str:
+        """Makes a table again from its files; what was said."""
+        from lakemirror import MirroredDatabase
+
+        try:
+            return MirroredDatabase(self._database).resync(name).text
+        except LakemirrorError as error:
+            return f"{name}: refused: {error}"
+
+    def _take_ways_out(self) -> None:
+        """What a person does about `table-restored`: resync, and where files are gone, a folder made again."""
+        from lakemirror import MirroredDatabase
+
+        for table in MirroredDatabase(self._database).status().tables:
+            if table.error_code == "table-restored":
+                said = self._resync_table(table.name)
+                self._note("resync", said)
+                if "refused" in said:
+                    self._world.recreate(table.name)
+                    self._note("recreate", table.name)
 
     def _named(self) -> str:
         return self._chance.choice([name for name in failpoints.NAMES if name not in _NOT_IN_A_SOAK])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakemirror.cli import features as cli_features
+from lakemirror.cli.acts import pause, replay, restore, resume, resync
 from lakemirror.cli.check import check
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
@@ -251,6 +252,8 @@ app.command()(check)
 app.command()(publish)
 app.command()(verify)
 app.command()(tables)
+for act in (pause, resume, resync, replay, restore):
+    app.command()(act)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)

@@ -40,5 +40,5 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         tuple(spelled[key.lower()] for key in key_columns if key.lower() in spelled),
         configuration.get(VECTORS, "").lower() == "true",
         configuration.get(FEED, "").lower() == "true",
-        tuple(sorted(checks.expressions.items())) if checks is not None else (),
+        constraints=tuple(sorted(checks.expressions.items())) if checks is not None else (),
     )

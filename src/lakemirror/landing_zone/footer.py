@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.landing_zone.pages import begin_of, pages
-from lakemirror.landing_zone.thrift import BINARY, I32, I64, LIST, struct
+from lakemirror.landing_zone.thrift import BINARY, I32, I64, LIST, STRUCT, Wire, struct
 
 _FIRST_LOOK = 16 << 10  # bytes from the file's end; most footers are shorter
 _MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
@@ -23,20 +23,27 @@ _BEFORE, _BEHIND = 4, 8  # bytes of a file before its first page and behind its 
 _CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
 _CODEC_NAMES = {3: "LZO"}
 _ENCODINGS = {0, 2, 3, 4, 5, 6, 7, 8, 9}
-_OPTIONAL, _REPEATED = 1, 2
+_REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
+_FORMS = (None, _REQUIRED, _OPTIONAL, _REPEATED)
+_BYTES = 6  # the physical type of texts and bytes of any length
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # of a bound, by the column's physical type
 _FIXED_LENGTH = 7
 
-_STATISTICS = {1: BINARY, 2: BINARY, 3: I64, 4: I64, 5: BINARY, 6: BINARY}
-_SIZES = {1: I64, 2: (LIST, I64), 3: (LIST, I64)}
-_CHUNK = {
-    1: I32, 2: (LIST, I32), 3: (LIST, BINARY), 4: I32, 5: I64, 6: I64, 7: I64, 9: I64, 10: I64, 11: I64,
-    12: _STATISTICS, 16: _SIZES,
-}  # fmt: skip
-_GROUP = {1: (LIST, {1: BINARY, 2: I64, 3: _CHUNK}), 2: I64, 3: I64}
-_ELEMENT = {1: I32, 2: I32, 3: I32, 4: BINARY, 5: I32}
-_SHAPE = {1: I32, 2: (LIST, _ELEMENT), 3: I64, 4: (LIST, _GROUP)}
-"""The types of the fields that are checked: a reader passes over a field of another type, as if it were not there."""
+
+_NUMBERS, _TEXTS = Wire(LIST, I64), Wire(LIST, BINARY)
+_SIZES = Wire(STRUCT, fields={1: Wire(I64), 2: _NUMBERS, 3: _NUMBERS})
+_BOUNDS = Wire(STRUCT, fields={n: Wire(I64 if n in (3, 4) else BINARY) for n in range(1, 7)})
+_META = Wire(
+    STRUCT,
+    fields={
+        1: Wire(I32), 2: Wire(LIST, I32), 3: _TEXTS, 4: Wire(I32), 5: Wire(I64), 6: Wire(I64), 7: Wire(I64),
+        9: Wire(I64), 10: Wire(I64), 11: Wire(I64), 12: _BOUNDS, 16: _SIZES,
+    },
+)  # fmt: skip
+_CHUNK = {1: Wire(BINARY), 3: _META, 8: Wire(STRUCT), 9: Wire(BINARY)}
+_ELEMENT = {n: Wire(BINARY if n == 4 else I32) for n in range(1, 6)}
+_GROUP = {1: Wire(LIST, STRUCT, _CHUNK), 3: Wire(I64)}
+_FOOTER = {2: Wire(LIST, STRUCT, _ELEMENT), 3: Wire(I64), 4: Wire(LIST, STRUCT, _GROUP), 8: Wire(STRUCT)}
 
 
 class FooterContradiction(ValueError):
@@ -70,7 +77,7 @@ def contradiction(footer: bytes, size: int) -> str | None:
     of the file; codecs and encodings that nobody reads; encryption; bounds that are no value of their type.
     """
     try:
-        fields, _ = struct(footer, shape=_SHAPE)
+        fields, _ = struct(footer, shape=_FOOTER)
         return _against(fields, size - len(footer))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"its footer makes no sense: {error}"
@@ -138,10 +145,7 @@ def _against(footer: Mapping[int, Any], size: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A column that holds values, with its highest definition level and its highest repetition level.
-
-    A row has one value of it, unless `repetition` is above 0.
-    """
+    """A column that holds values, with the highest levels of its values: more than one a row where `repetition`."""
 
     element: Mapping[int, Any]
     definition: int
@@ -149,7 +153,7 @@ class _Leaf:
 
 
 def _leaves(schema: Sequence[Mapping[int, Any]]) -> Iterator[_Leaf]:
-    """The columns that hold values."""
+    """The columns that hold values. ValueError where the schema makes no sense."""
     open_nodes = [(schema[0].get(5, 0), 0, 0)]
     for element in schema[1:]:
         while open_nodes and open_nodes[-1][0] == 0:
@@ -158,8 +162,11 @@ def _leaves(schema: Sequence[Mapping[int, Any]]) -> Iterator[_Leaf]:
             raise ValueError("its schema has more columns than it says")
         left, definition, repetition = open_nodes.pop()
         open_nodes.append((left - 1, definition, repetition))
-        definition += element.get(3) in (_OPTIONAL, _REPEATED)
-        repetition += element.get(3) == _REPEATED
+        form = element.get(3)
+        if form not in _FORMS:
+            raise ValueError(f"a column of its schema is neither required nor optional nor repeated, but {form}")
+        definition += form in (_OPTIONAL, _REPEATED)
+        repetition += form == _REPEATED
         if element.get(5):
             open_nodes.append((element[5], definition, repetition))
         elif 1 in element:
@@ -206,17 +213,19 @@ def _against_chunk(leaf: _Leaf, chunk: Mapping[int, Any], rows: int, size: int) 
         return f"says that column {name!r} has {length} bytes, and {decompressed} decompressed"
     if (rows or length) and (begin < _BEFORE or begin + length > size - _BEHIND or (rows and page >= begin + length)):
         return f"says that column {name!r} is in bytes {begin} to {begin + length} of a file of {size}"
-    return _against_histograms(name, leaf, told.get(16, {})) or _against_bounds(
+    return _against_levels(name, leaf, told.get(16, {})) or _against_bounds(
         name, kind, element, told.get(12, {}), values
     )
 
 
-def _against_histograms(name: str, leaf: _Leaf, told: Mapping[int, Any]) -> str | None:
-    """Arrow ends the process where a histogram has another number of levels than the column."""
-    for field, highest in ((2, leaf.repetition), (3, leaf.definition)):
-        levels = told.get(field, [])
-        if levels and len(levels) != highest + 1:
-            return f"has {len(levels)} levels in a histogram of column {name!r}, which has {highest + 1}"
+def _against_levels(name: str, leaf: _Leaf, told: Mapping[int, Any]) -> str | None:
+    """`told`: the size statistics. Arrow ends the process for those that do not fit the schema."""
+    for field, highest, what in ((2, leaf.repetition, "repetition"), (3, leaf.definition, "definition")):
+        counts = len(told.get(field, ()))
+        if counts not in (0, highest + 1):
+            return f"counts {counts} {what} levels of column {name!r}, which has {highest + 1}"
+    if 1 in told and leaf.element[1] != _BYTES:
+        return f"says how long the texts of column {name!r} are, which has none"
     return None
 
 

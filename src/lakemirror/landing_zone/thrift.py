@@ -7,23 +7,30 @@ the data is IndexError, nonsense is ValueError.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-"""Types of fields, as the encoding names them."""
+I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12  # types on the wire
 
-Shape = Mapping[int, Any]
-"""What a struct may hold: by field number a type; a Shape for a struct; (LIST, type or Shape) for a list. A field that
-is not named may have any type."""
+
+class Wire(NamedTuple):
+    """How a field must be written; of a list also its items, of a struct its `fields`."""
+
+    kind: int
+    items: int = 0
+    fields: Mapping[int, Wire] | None = None
+
 
 _DEEPEST = 64  # structs and lists in one another
 
 
-def struct(data: bytes, at: int = 0, depth: int = 0, shape: Shape | None = None) -> tuple[dict[int, Any], int]:
-    """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError, also
-    where a field is not of the type that `shape` gives: another reader passes over such a field.
+def struct(
+    data: bytes, at: int = 0, depth: int = 0, shape: Mapping[int, Wire] | None = None
+) -> tuple[dict[int, Any], int]:
+    """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
+
+    A field of `shape` that is written in another type is left out, and the items of a list are read in the type of
+    `shape`: so does the code that Thrift generates, which other readers use.
     """
-    shape = shape or {}
     if depth > _DEEPEST:
         raise ValueError("it nests too deep")
     fields: dict[int, Any] = {}
@@ -39,10 +46,10 @@ def struct(data: bytes, at: int = 0, depth: int = 0, shape: Shape | None = None)
             raw, at = _varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
-        wanted = shape.get(number)
-        if wanted is not None and kind != _kind(wanted):
-            raise ValueError(f"its field {number} has the type {kind}, not {_kind(wanted)}")
-        if 3 < kind < 7:
+        wire = shape.get(number) if shape is not None else None
+        if wire is not None and wire.kind != kind:
+            at = at if kind < 3 else _value(data, at, kind, depth)[1]
+        elif 3 < kind < 7:
             raw = data[at]
             at += 1
             if raw > 127:
@@ -51,19 +58,12 @@ def struct(data: bytes, at: int = 0, depth: int = 0, shape: Shape | None = None)
         elif kind < 3:
             fields[number] = kind == 1
         else:
-            fields[number], at = _value(data, at, kind, depth, wanted)
+            fields[number], at = _value(data, at, kind, depth, wire)
 
 
-def _kind(wanted: Any) -> int:
-    """The type of a field of this shape."""
-    if isinstance(wanted, tuple):
-        return LIST
-    return STRUCT if isinstance(wanted, Mapping) else int(wanted)
-
-
-def _value(data: bytes, at: int, kind: int, depth: int, wanted: Any = None) -> tuple[Any, int]:
-    if kind == STRUCT:
-        return struct(data, at, depth + 1, wanted if isinstance(wanted, Mapping) else None)
+def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None) -> tuple[Any, int]:
+    if kind == 12:
+        return struct(data, at, depth + 1, wire.fields if wire is not None else None)
     if kind == 8:
         size, at = _varint(data, at)
         return _bytes(data, at, size), at + size
@@ -75,22 +75,21 @@ def _value(data: bytes, at: int, kind: int, depth: int, wanted: Any = None) -> t
     if kind == 7:
         return _bytes(data, at, 8), at + 8
     if kind in (9, 10):
-        return _list(data, at, depth, wanted[1] if isinstance(wanted, tuple) else None)
+        return _list(data, at, depth, wire)
     raise ValueError(f"it holds a value of unknown type {kind}")
 
 
-def _list(data: bytes, at: int, depth: int, wanted: Any = None) -> tuple[list[Any], int]:
+def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any], int]:
     if depth > _DEEPEST:
         raise ValueError("it nests too deep")
     size, kind = data[at] >> 4, data[at] & 15
     at += 1
     if size == 15:
         size, at = _varint(data, at)
-    if wanted is not None and kind != _kind(wanted):
-        raise ValueError(f"it holds a list of values of type {kind}, not {_kind(wanted)}")
     items = []
+    kind = wire.items if wire is not None else kind
     for _ in range(size):
-        item, at = _value(data, at, kind, depth + 1, wanted)
+        item, at = _value(data, at, kind, depth + 1, wire)
         items.append(item)
     return items, at
 

@@ -27,7 +27,7 @@ from lakemirror.engines.engine import Engine
 from lakemirror.engines.kernels.add_files import NotAdded, add_file
 from lakemirror.engines.kernels.look_up import read_footer
 from lakemirror.engines.row_work import BadRow, RowResult, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
@@ -94,6 +94,12 @@ def _written(
         if result.error is not None:
             return result.error
     files = [data_file(path, action["path"]) for action in (*result.adds, *result.changes)]
+    if any(len(rows) for rows in result.deleted.values()) or result.rewritten:
+        try:
+            table_commit.check_writable(plan.metadata, plan.snapshot, path, deletes=True)
+        except TableError:
+            _remove(files)
+            raise
     candidates = {add["path"]: add for add in plan.row_work.candidates}
     try:
         deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}

@@ -62,7 +62,7 @@ def plan(
     units = tuple(unit for item in batch.files for unit in units_of(item, path_of))
     exists = snapshot is not None and not start.replaces
     mixed = bool(batch.rows) and not batch.append_only and bool(start.key_columns)
-    table_commit.check_writable(metadata, snapshot, path, deletes=start.replaces or (exists and mixed))
+    table_commit.check_writable(metadata, snapshot, path, deletes=start.replaces)
     work = RowWork(
         target,
         units,

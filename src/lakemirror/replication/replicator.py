@@ -31,12 +31,12 @@ from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
+from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify, parse_marker, read_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
-from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
@@ -49,6 +49,7 @@ from lakemirror.replication.schema_evolution import Rules
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.settings import Settings
+from lakemirror.status import format_time
 from lakemirror.storage import Entry, Storage
 from lakemirror.storage.durable import POWER
 
@@ -144,7 +145,11 @@ class Replicator:
         found.waiting = found.waiting or found.pending.waiting
         if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
             found.warnings += [from_note(note) for note in found.table_log.manifest.notes]
-        if found.pending.files:
+        if folder.paused is not None:
+            since = format_time(folder.paused.modified / 1e9)[:19]
+            message = f"paused since {since}Z; `lakemirror resume DB {self.name}` ends it"
+            found.warnings.append(Warned("table-paused", message, folder.paused.path))
+        elif found.pending.files:
             found.start = self._start(found, at, known)
         else:
             found.error = found.pending.error
@@ -254,6 +259,8 @@ class Replicator:
         The commits that applied them are on the disk before (contract section 9), also those of another process.
         """
         try:
+            if self._is_marked_anew(found):
+                return 0  # a resync has just brought them back
             position = found.table_log.position if found.table_log else None
             if self._settings.durability == POWER and position != self._synced:
                 make_durable(self._storage.uri(self.target))
@@ -263,6 +270,11 @@ class Replicator:
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
             return 0
+
+    def _is_marked_anew(self, found: TablePlan) -> bool:
+        content = read_marker(self._storage, f"{found.folder.name.folder}/{MARKER}")
+        marker = parse_marker(content) if content is not None else None
+        return marker is not None and marker.id != found.identity
 
     def _read_metadata(self, folder: TableFolder) -> TableMetadata:
         etag = folder.metadata.etag if folder.metadata else ""

@@ -432,7 +432,8 @@ def _spark_is_gone(failure: Exception) -> bool:
 
 
 def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:
-    """Changes when what an apply failed on may have changed: that file, the metadata, or the folder as a whole."""
+    """Changes when what an apply failed on may have changed: that file, the metadata, the folder, the Delta table."""
     file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
-    return f"{file}|{metadata}|{look.identity}"
+    version = look.table_log.version if look.table_log is not None else -1
+    return f"{file}|{metadata}|{look.identity}|{version}"

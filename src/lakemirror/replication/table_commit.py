@@ -151,8 +151,8 @@ def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> lis
 
 
 def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, table: str, *, deletes: bool) -> None:
-    """TableError `table-feature-unsupported` for a table that is not written here, `table-append-only` where the batch
-    may delete rows of a table that forbids it. `metadata`: after the batch."""
+    """TableError `table-feature-unsupported` for a table that is not written here, `table-append-only` where rows of
+    a table that forbids it are deleted. `metadata`: after the batch."""
     reason = unsupported_reason(metadata, snapshot.protocol if snapshot else None)
     if reason is None and deletes:
         reason = append_only_property(metadata)

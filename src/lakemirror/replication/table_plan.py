@@ -67,7 +67,9 @@ class TablePlan:
             sequences = {**sequences, **{file.partition: file.sequence for file in taken}}
         return replace(
             self,
-            table_log=TableLog(applied.position, manifest, manifest.key_columns, manifest.detection),
+            table_log=TableLog(
+                applied.position, manifest, manifest.key_columns, manifest.detection, version=applied.version
+            ),
             pending=replace(self.pending, files=self.pending.files[len(taken) :]),
             detection=detection,
             applied=applied_files(detection, applied.position.number, manifest, sequences, table),

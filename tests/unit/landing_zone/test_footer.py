@@ -61,6 +61,9 @@ LIES: dict[str, tuple[Callable[[change.Node], None], str]] = {
     "encrypted": (lambda f: f.update({8: (12, {1: (12, {})})}), "it is encrypted"),
     "other type": (lambda f: change.put(change.meta(f), 1, 1), "in another type than the schema's"),
     "NULLs": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], change.NULLS, -1), "says -1 NULLs"),
+    "levels": (lambda f: change.put(change.meta(f), 16, {2: (9, (6, [])), 3: (9, (6, [1]))}), "counts 1 definition"),
+    "optional in another type": (lambda f: f[2][1][1][5].update({3: (6, 1)}), "counts 2 definition levels"),
+    "length of numbers": (lambda f: change.put(change.meta(f), 16, {1: (6, 5)}), "how long the texts of column 'id'"),
     "short bound": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], 6, b"\1"), "bounds of column 'id'"),
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lakemirror.engines.row_work import FILE, ROW, BadRow, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
 
@@ -31,4 +33,11 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
     file = next(unit.name for unit in work.changes if unit.number == found[FILE])
     row = found[ROW] + 1
     message = f"{file}, row {row}: the table's CHECK constraint {name} ({expression}) does not hold"
-    return BadRow("constraint-violated", file, message, row)
+    named = [each.name for each in target.columns if _names(expression, each.name)]
+    return BadRow("constraint-violated", file, message, row, named[0] if len(named) == 1 else None)
+
+
+def _names(expression: str, column: str) -> bool:
+    """True where a SQL expression seems to name the column, quoted or not."""
+    quoted = re.escape("`" + column.replace("`", "``") + "`")
+    return re.search(rf"{quoted}|(?<![\w`.']){re.escape(column)}(?![\w`'(])", expression, re.IGNORECASE) is not None
