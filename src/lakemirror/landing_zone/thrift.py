@@ -34,8 +34,19 @@ def struct(data: bytes, at: int = 0, depth: int = 0) -> tuple[dict[int, Any], in
             if raw > 127:
                 raw, at = _varint(data, at - 1)
             fields[number] = (raw >> 1) ^ -(raw & 1)
+        elif kind == 8:
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _varint(data, at - 1)
+            end = at + size
+            if end > len(data):
+                raise IndexError(end)
+            fields[number], at = data[at:end], end
         elif kind < 3:
             fields[number] = kind == 1
+        elif kind == 12:
+            fields[number], at = struct(data, at, depth + 1)
         else:
             fields[number], at = _value(data, at, kind, depth)
 
@@ -65,9 +76,12 @@ def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     at += 1
     if size == 15:
         size, at = _varint(data, at)
-    items = []
+    items: list[Any] = []
     for _ in range(size):
-        item, at = _value(data, at, kind, depth + 1)
+        if kind == 12:
+            item, at = struct(data, at, depth + 2)
+        else:
+            item, at = _value(data, at, kind, depth + 1)
         items.append(item)
     return items, at
 
