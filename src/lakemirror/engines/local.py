@@ -42,6 +42,7 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
 
 MEMORY = 512 << 20
+_SMALL = 256 << 10  # bytes of changes that one thread reads faster than several
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -112,7 +113,8 @@ class LocalEngine:
     def _at_once(self, work: RowWork, written: Written, most_bytes: int) -> RowResult:
         """All rows in memory. TooMuch where they need more than `most_bytes`."""
         room = _Room(most_bytes)
-        read = list(self._each(lambda unit: _read_unit(unit, work, room, self._budget), work.changes))
+        each = self._each if sum(unit.bytes for unit in work.changes) > _SMALL else map
+        read = list(each(lambda unit: _read_unit(unit, work, room, self._budget), work.changes))
         if not read:
             return RowResult()
         rows = pa.concat_tables([part for part, _ in read])

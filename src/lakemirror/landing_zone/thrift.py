@@ -55,8 +55,19 @@ def struct(
             if raw > 127:
                 raw, at = _varint(data, at - 1)
             fields[number] = (raw >> 1) ^ -(raw & 1)
+        elif kind == 8:
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _varint(data, at - 1)
+            end = at + size
+            if end > len(data):
+                raise IndexError(end)
+            fields[number], at = data[at:end], end
         elif kind < 3:
             fields[number] = kind == 1
+        elif kind == 12:
+            fields[number], at = struct(data, at, depth + 1, wire.fields if wire is not None else None)
         else:
             fields[number], at = _value(data, at, kind, depth, wire)
 
@@ -86,10 +97,13 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     at += 1
     if size == 15:
         size, at = _varint(data, at)
-    items = []
+    items: list[Any] = []
     kind = wire.items if wire is not None else kind
     for _ in range(size):
-        item, at = _value(data, at, kind, depth + 1, wire)
+        if kind == STRUCT:
+            item, at = struct(data, at, depth + 2, wire.fields if wire is not None else None)
+        else:
+            item, at = _value(data, at, kind, depth + 1, wire)
         items.append(item)
     return items, at
 

@@ -99,7 +99,7 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes) -> None:
         with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
-            temporary = _write_temporary(folder, data)
+            temporary = _write_temporary(folder, data, durable=False)
             try:
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
@@ -108,7 +108,7 @@ class LocalStorage:
 
     def write_new(self, path: str, data: bytes) -> bool:
         with _coded(path), folder_of(self.root, path) as (folder, name):
-            temporary = _write_temporary(folder, data)
+            temporary = _write_temporary(folder, data, durable=True)
             try:
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
@@ -221,14 +221,15 @@ def _create(folder: int, name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
 
 
-def _write_temporary(folder: int, data: bytes) -> str:
+def _write_temporary(folder: int, data: bytes, *, durable: bool) -> str:
     name = f"_lakemirror-{secrets.token_hex(8)}.tmp"
     try:
         with os.fdopen(_create(folder, name), "wb") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=folder)

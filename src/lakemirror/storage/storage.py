@@ -76,10 +76,13 @@ class Storage(Protocol):
         """The complete file; FileNotFoundError. `content-too-large`, unread, where it has more than `most_bytes`."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Puts the complete file there or nothing, over an older one, with folders as needed."""
+        """Puts the complete file there or nothing, over an older one, with folders as needed.
+
+        It is not synced: for what is written again anyway, such as the status. A power cut may leave it empty.
+        """
 
     def write_new(self, path: str, data: bytes) -> bool:
-        """The same only where no file is; False where one is. The folder must exist: FileNotFoundError."""
+        """The same only where no file is, and synced; False where one is. The folder must exist: FileNotFoundError."""
 
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""

@@ -13,6 +13,7 @@ from lakemirror.engines.kernels.json_text import plain
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
 
 _KNOWN = (INSERT, UPDATE, DELETE, UPSERT)
+_NO_MARKER = 3  # the one number between them
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _BLANK = "".join(map(chr, range(33)))  # what may stand around a number
 _SHOWN = 100  # characters of a wrong marker in a message
@@ -28,6 +29,9 @@ def read_markers(
     """
     if values is None or pa.types.is_null(values.type):
         return np.full(rows, default, np.int8), None
+    marker = _known_numbers(values)
+    if marker is not None:
+        return marker, None
     encoded = plain(values).dictionary_encode()
     known = encoded.dictionary.to_pylist()
     numbers = [_number(value) for value in known]
@@ -40,6 +44,16 @@ def read_markers(
         return marker, None
     first = int(wrong[0])
     return marker, (first, _shown(known[int(places[first])]))
+
+
+def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
+    """Integers that are all markers, the common case, without a look at each; None for anything else."""
+    if not pa.types.is_integer(values.type) or values.null_count or not len(values):
+        return None
+    numbers = np.asarray(values)
+    if numbers.min() < min(_KNOWN) or numbers.max() > max(_KNOWN) or (numbers == _NO_MARKER).any():
+        return None
+    return numbers.astype(np.int8)
 
 
 def _number(value: object) -> int | None:

@@ -149,8 +149,8 @@ class _Reading:
             size = leaves(column.arrow_type)
             found.append(_Wanted(place, leaf, size, column))
             leaf += size
-        planned = {each.name: (str(each.arrow_type), each.encoding) for each in self._unit.columns}
-        if any(planned.get(c.name) != (str(c.arrow_type), c.encoding) for c in (each.column for each in found)):
+        planned = {each.name: each for each in self._unit.columns}
+        if not all(_is_same(planned.get(each.column.name), each.column) for each in found):
             name = self._unit.name
             raise LakemirrorError("concurrent-commit", f"{name} is another file than the planned one", file=name)
         return found
@@ -347,6 +347,12 @@ class _Reading:
         row = None if error.row is None else first_row + error.row + 1
         where = name if row is None else f"{name}, row {row}"
         return BadRow("value-invalid", name, f"{where}: column {column.name!r}: {error}", row, column.name)
+
+
+def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
+    if planned is None or planned.encoding != found.encoding:
+        return False
+    return bool(planned.arrow_type == found.arrow_type) or str(planned.arrow_type) == str(found.arrow_type)
 
 
 def _can_mark(kind: pa.DataType) -> bool:
