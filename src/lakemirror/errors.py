@@ -118,7 +118,10 @@ CODES: dict[str, Kind] = {
     "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
     "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
-    "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
+    "database-missing": Kind(
+        False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
+    ),
+    "address-unsupported": Kind(False, 2, 501, "Give a local folder, or mount the store and give its folder."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
     "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),

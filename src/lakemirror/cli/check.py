@@ -11,6 +11,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding
@@ -19,7 +20,9 @@ ATTENTION = 3
 
 
 def check(
-    path: Path = typer.Argument(help="A mirrored database, a landing zone, or one table folder."),
+    path: Path = typer.Argument(
+        help="A mirrored database, a landing zone, or one table folder.", parser=local_folder, metavar="PATH"
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
     settle: float = typer.Option(30.0, help="Seconds an unfinished file may take before it counts as unreadable."),
 ) -> None:

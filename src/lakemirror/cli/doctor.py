@@ -10,10 +10,14 @@ import typer
 
 from lakemirror.cli.engine_options import Json, require
 from lakemirror.cli.printable import printable, say
+from lakemirror.landing_zone.database_folder import local_folder
 
 
 def doctor(
-    database: Annotated[Path | None, typer.Argument(help="A mirrored database to look at as well.")] = None,
+    database: Annotated[
+        Path | None,
+        typer.Argument(help="A mirrored database to look at as well.", parser=local_folder, metavar="[DATABASE]"),
+    ] = None,
     start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 
 if TYPE_CHECKING:
     from lakemirror.table_features.fleet import Outcome, State
@@ -107,6 +108,7 @@ class Selection:
 
         if self.report:
             check_report(Path(self.report))
+        path = str(local_folder(path))
         top = table_folder(path).absolute()
         top = top / "Tables" if (top / "Tables").is_dir() else top
         found = chosen(tables_of(path), top, self.include, self.exclude)

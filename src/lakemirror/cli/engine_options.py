@@ -7,10 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from lakemirror.errors import LakemirrorError
-from lakemirror.failures import coded
+from lakemirror.landing_zone.database_folder import is_database, local_folder, missing_database
 
-Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
+Database = Annotated[
+    Path,
+    typer.Argument(
+        help="The mirrored database: the folder that holds Files/LandingZone.", parser=local_folder, metavar="DATABASE"
+    ),
+]
 EngineName = Annotated[
     str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
 ]
@@ -25,13 +29,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def require(database: Path) -> None:
-    """LakemirrorError `database-missing` for a folder that is not there: a misspelt path is never made."""
-    try:
-        there = database.is_dir()
-    except OSError as failure:
-        raise coded(failure) from failure
-    if not there:
-        raise LakemirrorError("database-missing", f"there is no folder {database}")
+    """LakemirrorError `database-missing` for a folder that is no database: a misspelt path is never made."""
+    if not is_database(database):
+        raise missing_database(str(database))
 
 
 def engine_flags(

@@ -14,8 +14,10 @@ import typer
 
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.check import check
+from lakemirror.cli.config import config
 from lakemirror.cli.doctor import doctor
 from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting
+from lakemirror.cli.init import init
 from lakemirror.cli.narration import log_to_stderr
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
@@ -77,6 +79,8 @@ app.command()(sync)
 app.command()(run)
 app.command()(status)
 app.command()(doctor)
+app.command()(init)
+app.command()(config)
 app.command()(check)
 app.command()(publish)
 app.command()(verify)

@@ -1,32 +1,11 @@
-"""What commands say on stderr while they work."""
+"""The log of a command on stderr, and counts in words."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
 
-from lakemirror.cli.printable import printable, say
-from lakemirror.errors import LakemirrorError
-
-if TYPE_CHECKING:
-    from lakemirror.landing_zone.zone import TableName
-    from lakemirror.replication.apply_plan import Applied
-
-
-class Narrator:
-    """Says on stderr what happens, one line an event."""
-
-    def applied(self, name: TableName, applied: Applied) -> None:
-        batch = applied.batch
-        files, rows = counted(len(batch.files), "file"), counted(batch.rows, "change")
-        say(f"{printable(str(name))}: {files}, {rows}, now at {applied.position.number}")
-
-    def failed(self, name: TableName, error: LakemirrorError) -> None:
-        say(f"{printable(str(name))}: {printable(str(error))}\n  {error.hint}")
-
-    def dropped(self, target: str) -> None:
-        say(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+from lakemirror.cli.printable import printable
 
 
 def log_to_stderr(verbose: bool, quiet: int = logging.ERROR) -> None:

@@ -20,6 +20,7 @@ from lakemirror.cli.engine_options import (
     SparkRemote,
     SparkSetting,
     Verbose,
+    engine_flags,
     require,
 )
 from lakemirror.cli.narration import counted, log_to_stderr

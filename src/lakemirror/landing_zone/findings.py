@@ -5,7 +5,8 @@ An error stops its table (its code stands in `errors.CODES`), a warning does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakemirror.errors import CODES, LakemirrorError
@@ -94,4 +95,19 @@ def from_warning(warned: Warned, table: str = "") -> Finding:
     return reported(warned.code, warned.message, table=table, file=warned.file)
 
 
-__all__ = ["REPORTED", "Finding", "Severity", "from_error", "from_warning", "reported"]
+def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
+    """The warnings to show, by code: all of up to _MOST_ALIKE of one code, else the first with their number."""
+    by_code: dict[str, list[Warned]] = {}
+    for warned in dict.fromkeys(warnings):
+        by_code.setdefault(warned.code, []).append(warned)
+    shown = []
+    for same in by_code.values():
+        if len(same) > _MOST_ALIKE:
+            same = [replace(same[0], message=f"{same[0].message} (and {len(same) - 1} more like it)")]
+        shown += same
+    return shown
+
+
+_MOST_ALIKE = 3
+
+__all__ = ["REPORTED", "Finding", "Severity", "from_error", "from_warning", "reported", "summed_up"]

@@ -27,6 +27,7 @@ from lakemirror.landing_zone.change_file import (
     numbered_rivals,
     partition_of,
 )
+from lakemirror.landing_zone.database_folder import databases_below, missing_database
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.lint_content import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
@@ -187,6 +188,8 @@ def _open(path: Path) -> tuple[Storage, str]:
         place = f"{LANDING_ZONE}/{path.name}"
     elif zone.match(LANDING_ZONE) or _looks_like_a_table(path):
         place = f"{LANDING_ZONE}/{schema}{path.name}"
+    elif any(databases_below(path)):
+        raise missing_database(str(path))
     else:
         place = LANDING_ZONE
     return _Mounted(path, place), place
