@@ -29,7 +29,7 @@ main()
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["publish", "shop", "orders", "--from", "orders.csv", "--keys", "id"],
+        ["publish", "shop", "orders", "--from", "orders.csv", "--keys", "id", "--create"],
         ["check", "shop"],
         ["sync", "shop"],
         ["status", "shop"],
