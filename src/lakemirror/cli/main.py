@@ -91,7 +91,12 @@ app.command()(cli_features.sql)
 
 
 class _NoPandas:
-    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else."""
+    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else.
+
+    `spark_session` takes it away where PySpark asks for pandas.
+    """
+
+    hides_pandas = True
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

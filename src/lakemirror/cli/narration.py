@@ -13,7 +13,6 @@ def log_to_stderr(verbose: bool, quiet: int = logging.ERROR) -> None:
     logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_OneLine("%(message)s"))
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 class _OneLine(logging.Formatter):

@@ -43,7 +43,6 @@ class RunLog:
         logging.raiseExceptions = False  # a terminal that is gone is no error
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, force=True)
         logging.getLogger().handlers[0].setFormatter(self._formatter)
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
     def started(self, settings: Settings) -> None:
         """From now on everything also goes to the log file in the cache."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakemirror.delta.protocol import FEED, MAPPING, VECTORS
+from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.engines.row_work import Target, TargetColumn
 
@@ -31,6 +31,7 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
                 field.get("nullable", True),
             )
         )
+    checks = spark_checks(metadata)
     spelled = {column.name.lower(): column.name for column in columns}
     return Target(
         path,
@@ -39,4 +40,5 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         tuple(spelled[key.lower()] for key in key_columns if key.lower() in spelled),
         configuration.get(VECTORS, "").lower() == "true",
         configuration.get(FEED, "").lower() == "true",
+        tuple(sorted(checks.expressions.items())) if checks is not None else (),
     )
