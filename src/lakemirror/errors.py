@@ -123,6 +123,7 @@ CODES: dict[str, Kind] = {
     ),
     "address-unsupported": Kind(False, 2, 501, "Give a local folder, or mount the store and give its folder."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
+    "pyspark-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[spark]', or set `engine` to local."),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
     "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
     "spark-needed": Kind(

@@ -68,7 +68,7 @@ def spark_home() -> Path:
         return Path(named)
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SetupError("spark-unsupported", "pyspark is not installed")
+        raise SetupError("pyspark-missing", "PySpark is not installed")
     return Path(spec.origin).parent
 
 

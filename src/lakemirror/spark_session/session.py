@@ -75,11 +75,12 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
     option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
 
-    SetupError `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session without Delta where
+    SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session without Delta where
     `delta` is asked for.
     """
     with _starting:
         _show_pandas()
+        _check_installed()
         if settings.spark_remote:
             session = _remote(settings)
         else:
@@ -302,6 +303,14 @@ def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
     for key, value in settings.spark:
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _check_installed() -> None:
+    """SetupError `pyspark-missing` where there is no PySpark: only engine spark and Delta's SQL need it."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SetupError("pyspark-missing", f"this needs Spark, and PySpark cannot be imported: {error}") from error
 
 
 def _check_version() -> None:
