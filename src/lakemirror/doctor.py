@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import class_archive, jars, java
+from lakemirror.spark_session.jvm import has_pyspark
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
@@ -94,7 +94,7 @@ def _java() -> Check:
     try:
         found = java.find()
     except LakemirrorError as error:
-        if find_spec("pyspark") is None:
+        if not has_pyspark():
             return Check("java", True, "not found; only Spark needs it")
         return _failed("java", error)
     return Check("java", True, f"Java {found.version} in {found.home}")

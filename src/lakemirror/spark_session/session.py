@@ -75,8 +75,8 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
     option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
 
-    SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session without Delta where
-    `delta` is asked for.
+    SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session
+    without Delta where `delta` is asked for.
     """
     with _starting:
         _show_pandas()
@@ -322,7 +322,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="Install it in an environment of its own: pip install 'lakemirror[delta]'. Mirroring goes on without.",
+            hint="Install it in an environment of its own: pip install 'lakemirror[features]'. Mirroring goes on without.",
         )
 
 
