@@ -42,6 +42,11 @@ REPORTED: dict[str, tuple[Severity, str]] = {
         "warning",
         "Name change files <20 digits>.<extension>, from 00000000000000000001, directly in the table folder.",
     ),
+    "detection-undeclared": (
+        "warning",
+        'Write _metadata.json: {"keyColumns": ["…"], "fileDetectionStrategy": "LastUpdateTimeFileDetection"}, '
+        "or name the files <20 digits>.parquet.",
+    ),
     "file-incomplete": ("warning", "Nothing to do if it is being written; write to a name with _ in front and rename."),
     "number-missing": ("warning", "Publish the missing numbers: the files behind the gap wait for them."),
     "already-applied": ("warning", "Publish corrections under the next number: applied numbers are never read again."),

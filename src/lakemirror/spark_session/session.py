@@ -322,7 +322,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="Install it in an environment of its own: pip install 'lakemirror[features]'. Mirroring goes on without.",
+            hint="In an environment of its own: pip install 'lakemirror[features]'. Mirroring goes on without.",
         )
 
 
