@@ -31,8 +31,8 @@ class Settings:
     default_schema: str = _setting("", "Schema of tables without a schema folder; empty: directly under Tables/.")
     retention_in_days: float = _setting(7.0, "How many days old Delta files are kept before VACUUM removes them.")
     change_data_feed: bool = _setting(False, "Write Delta's change data feed on every mirrored table.")
-    processed_retention: float = _setting(7.0, "How many days applied files rest in _ProcessedFiles.")
-    dropped_retention: float = _setting(7.0, "How many days dropped tables rest in Files/_DroppedTables.")
+    processed_retention: float = _setting(7.0, "How many days applied files are kept in _ProcessedFiles.")
+    dropped_retention: float = _setting(7.0, "How many days dropped tables are kept in Files/_DroppedTables.")
     settle: float = _setting(30.0, "Seconds an unfinished file may take before it counts as unreadable.")
     on_bad_file: str = _setting(
         "stop",

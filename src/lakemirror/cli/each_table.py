@@ -1,4 +1,4 @@
-"""One act on every table that a path stands for, as a command shows it: progress, results or one summary, a report."""
+"""One act on every table that a path names, as a command shows it: progress, results or one summary, a report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def each_table(
     judge: Callable[[Any], State] = lambda _: "nothing to do",
     summed: bool = False,
 ) -> list[Any]:
-    """Acts on every table a path stands for, prints what came of it, and ends with the worst exit code.
+    """Acts on every table that a path names, prints what came of it, and ends with the worst exit code.
 
     `summed`: of several tables, one summary is printed instead of each result.
     """

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and what they stand for."""
+"""Arguments and options that several commands have, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lakemirror status DB`: every table, the engine, and what stands in their way. Starts no JVM."""
+"""`lakemirror status DB`: every table, the engine, and their errors. Starts no JVM."""
 
 from __future__ import annotations
 

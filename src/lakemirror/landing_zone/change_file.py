@@ -194,12 +194,12 @@ def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
     for stem, entry in others:
         directly = not partition_of(entry, folder)
         if metadata.partitioned and not _has_place(entry, folder, metadata):
-            why = "it lies in no partition folder (name=value)"
+            why = "it is in no partition folder (name=value)"
         elif metadata.file_detection_strategy != SEQUENTIAL:
             hidden = entry.name.startswith(".")
             why = "its name begins with a dot" if hidden else f"the table's files end in .{metadata.file_extension}"
         elif not directly and not metadata.partitioned:
-            why = "it lies in a sub-folder"
+            why = "it is in a sub-folder"
         elif not _NUMBER.fullmatch(stem):
             why = "its name is not 20 digits"
         elif int(stem) == 0:

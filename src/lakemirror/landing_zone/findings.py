@@ -1,6 +1,6 @@
 """What `lakemirror check` finds, and what the engine warns of: code, severity, place, advice.
 
-An error stops its table (its code stands in `errors.CODES`), a warning does not, an advice only costs.
+An error stops its table (its code is in `errors.CODES`), a warning does not, an advice is about cost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     "table-empty": ("advice", "The table is made when its first change file arrives."),
     "partner-events-invalid": ("advice", 'Write {"partnerName": "…", "sourceInfo": {"sourceType": "…"}}.'),
     "marker-lost": ("warning", "Nothing to do; publishers should leave _mirror.json where it is."),
-    "folder-renamed": ("warning", "Publish the table anew from number 1, or rename the folder back."),
+    "folder-renamed": ("warning", "Publish the table again from number 1, or rename the folder back."),
     # metadata
     "metadata-lenient": ("warning", "Write valid JSON: other readers may be stricter."),
     "property-unknown": ("warning", "Correct its spelling, or remove it: it has no effect."),

@@ -1,7 +1,8 @@
 """What is wrong inside one change file: columns against the files before it, markers and keys row by row.
 
 Of Parquet only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that
-unfolds to gigabytes stays small here. Delimited text is read whole, in blocks, and its rows are told by their lines.
+unfolds to gigabytes stays small here. Delimited text is read completely, in blocks, and its rows are named by their
+lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a landing zone, told to a publisher's author; nothing is applied, nothing is changed.
+"""What is wrong with a landing zone, for a publisher's author. Nothing is applied or changed.
 
 path ─▶ zone ─▶ each table: metadata, names, numbers ─▶ each file: columns, markers, keys ─▶ findings
 """
@@ -181,9 +181,9 @@ class _Mounted(LocalStorage):
 
 
 def _open(path: Path) -> tuple[Storage, str]:
-    """The folder as a database, and where in it the given path lies.
+    """The folder as a database, and where in it the given path is.
 
-    A database holds Files/LandingZone. A table folder lies in a landing zone, or looks like one. Any other folder is
+    A database holds Files/LandingZone. A table folder is in a landing zone, or looks like one. Any other folder is
     taken for a landing zone.
     """
     path = path.resolve()
@@ -235,7 +235,7 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
         message = f"the folder {path.rpartition('/')[2]} is no table: its name begins with _"
         yield reported("folder-skipped", message, file=path)
     for entry in zone.strays:
-        yield reported("file-stray", f"{entry.name} lies in no table folder", file=entry.path)
+        yield reported("file-stray", f"{entry.name} is in no table folder", file=entry.path)
     for name, other in sorted(collisions(zone, settings.default_schema).items()):
         message = f"{name} and {other} land in the same place of Tables/"
         yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
@@ -290,7 +290,7 @@ def _check_sizes(folder: TableFolder, metadata: TableMetadata) -> Iterator[Findi
     table = str(folder.name)
     files = _in_order(folder, metadata)
     if len(files) > MANY_FILES:
-        message = f"{len(files)} files lie in the folder"
+        message = f"{len(files)} files are in the folder"
         yield reported("files-many", message, table=table, file=folder.name.folder)
     for _, entry in files:
         if entry.size > LARGE_BYTES:

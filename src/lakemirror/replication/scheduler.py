@@ -287,7 +287,7 @@ class Scheduler:
         with self._lock:
             if (
                 not self._stopping.is_set() and name not in self._running and name not in self._looking
-            ):  # it may be held back since the look
+            ):  # it may be paused since the look
                 self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:

@@ -219,7 +219,7 @@ def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> Spar
 
 
 def _forget() -> None:
-    """Lets pyspark start anew: it would go on asking the JVM that is gone."""
+    """Lets pyspark start again: it would go on asking the JVM that is gone."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
