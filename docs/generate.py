@@ -65,7 +65,7 @@ def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
         "A flag wins over an environment variable, that over `mirroring.json`, that over the default.",
-        "In `mirroring.json` settings stand under `lakemirror`; `retention` there is `processed_retention`.",
+        "In `mirroring.json` settings are under `lakemirror`; `retention` there is `processed_retention`.",
         "The vendor's own properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where",
         "the vendor puts them.",
         "",

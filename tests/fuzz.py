@@ -21,8 +21,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.delimited import convert
-from lakemirror.landing_zone.lint import check
 from lakemirror.landing_zone.metadata import TableMetadata, parse_metadata
+from lakemirror.lint import check
 from lakemirror.replication.batch import next_batch
 from lakemirror.storage import Entry
 

@@ -18,6 +18,7 @@ from lakemirror import acts
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
@@ -25,7 +26,7 @@ from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
 from lakemirror.replication.table_status import status_now
-from lakemirror.runner import PATIENCE, Runner, StatusWriter, require_zone, setting_warnings, tick
+from lakemirror.runner import PATIENCE, Runner, StatusWriter, require_zone, setting_warnings, tables_before, tick
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import LocalStorage, Storage
 
@@ -74,7 +75,7 @@ class MirroredDatabase:
 
         `spark`: a session to use as it is. LakemirrorError `definition-invalid`, `setting-invalid`.
         """
-        self.storage: Storage = storage or LocalStorage(path)
+        self.storage: Storage = storage or LocalStorage(local_folder(os.fspath(path)))
         self._given = spark
         self.flags = settings
         self._runner: Runner | None = None
@@ -92,7 +93,9 @@ class MirroredDatabase:
         require_zone(self.storage)
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
-        scheduler = Scheduler(self.storage, self.settings, start_spark, collected, self._given)
+        scheduler = Scheduler(
+            self.storage, self.settings, start_spark, collected, self._given, before=tables_before(self.storage)
+        )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage)
         writer.setting_warnings = setting_warnings(self.storage)

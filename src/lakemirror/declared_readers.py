@@ -1,7 +1,7 @@
 """The clients that a database's owner has named as readers: every mirrored table stays open to all of them.
 
     readers ─▶ what new tables may use        (`allowed`)
-            ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, held back meanwhile)
+            ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, paused meanwhile)
 
 Above both sides: the engine knows nothing of table features, and they know nothing of the engine.
 """

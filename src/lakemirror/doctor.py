@@ -1,4 +1,4 @@
-"""What this machine lacks to run lakemirror, and how to mend it. Starts no JVM unless asked to."""
+"""What this machine lacks to run lakemirror, and how to fix it. Starts no JVM unless asked to."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from pathlib import Path
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import class_archive, jars, java
+from lakemirror.spark_session.jvm import has_pyspark
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
 
-NEEDED = {"pyspark": ("3.5.", "4.0.", "4.1.", "4.2.")}
-"""Distributions whose version must begin with one of these."""
-
-OPTIONAL = {"delta-spark": ("4.4.",)}
-"""The same for those that only table features by SQL need."""
+OPTIONAL = {
+    "pyspark": (("3.5.", "4.0.", "4.1.", "4.2."), "engine spark and table features by SQL need it", "spark"),
+    "delta-spark": (("4.4.",), "table features by SQL need it", "features"),
+}
+"""Distributions: what their version must begin with, what they are for, and the extra that installs them."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +76,26 @@ def _python() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    for name, beginnings in (NEEDED | OPTIONAL).items():
+    for name, (beginnings, purpose, extra) in OPTIONAL.items():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            if name in OPTIONAL:
-                yield Check(name, True, "not installed: table features by SQL need it")
-            else:
-                yield Check(name, False, "not installed", "Run `make install`.")
+            yield Check(name, True, f"not installed: {purpose}: pip install 'lakemirror[{extra}]'")
             continue
         if version.startswith(beginnings):
             yield Check(name, True, version)
         else:
             tried = ", ".join(f"{beginning}x" for beginning in beginnings)
-            yield Check(name, False, f"{version}, tried with {tried} only", "Run `make install` in a new .venv.")
+            hint = f"In an environment of its own: pip install 'lakemirror[{extra}]'."
+            yield Check(name, False, f"{version}, tried with {tried} only", hint)
 
 
 def _java() -> Check:
     try:
         found = java.find()
     except LakemirrorError as error:
+        if not has_pyspark():
+            return Check("java", True, "not found; only Spark needs it")
         return _failed("java", error)
     return Check("java", True, f"Java {found.version} in {found.home}")
 
@@ -151,7 +152,10 @@ def _archive(settings: Settings) -> Check:
         path = None
     if path is None:
         return Check(
-            "archive", True, "none: starts are slower", "Run `python -m lakemirror.spark_session.class_archive` once."
+            "archive",
+            True,
+            "optional: no class-data archive yet; Spark starts about 3 s slower",
+            "Run `python -m lakemirror.spark_session.class_archive` once.",
         )
     return Check("archive", True, path.name)
 

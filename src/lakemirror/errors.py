@@ -32,14 +32,14 @@ CODES: dict[str, Kind] = {
     # the landing zone: metadata
     "metadata-invalid": Kind(False, 3, 422, "Correct _metadata.json; the table goes on by itself."),
     "key-columns-changed": Kind(
-        False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it anew."
+        False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it again."
     ),
     "not-supported": Kind(False, 3, 501, "The publisher writes Parquet files in one sequence to a local folder."),
     "detection-strategy-changed": Kind(
         False,
         3,
         409,
-        "Put the first strategy back into _metadata.json, or delete the table folder and publish it anew.",
+        "Put the first strategy back into _metadata.json, or delete the table folder and publish it again.",
     ),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
@@ -81,7 +81,7 @@ CODES: dict[str, Kind] = {
         False, 3, 422, "Name the column in SchemaDefinition, or set undeclared_columns to string."
     ),
     "type-changed": Kind(
-        False, 3, 409, "Replace the file by one with the table's type, or delete the table folder and publish it anew."
+        False, 3, 409, "Replace the file by one with the table's type, or delete the table folder and publish it again."
     ),
     "type-unsupported": Kind(False, 3, 422, "Replace the file by one that holds the column in another type."),
     "value-invalid": Kind(False, 3, 422, "Replace the file by one whose values fit the declared types."),
@@ -125,8 +125,12 @@ CODES: dict[str, Kind] = {
     "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
     "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
-    "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
+    "database-missing": Kind(
+        False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
+    ),
+    "address-unsupported": Kind(False, 2, 501, "Give a local folder, or mount the store and give its folder."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
+    "pyspark-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[spark]', or set `engine` to local."),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
     "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
     "spark-needed": Kind(
@@ -151,7 +155,7 @@ CODES: dict[str, Kind] = {
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
     "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),
     "snapshot-state-lost": Kind(
-        False, 1, 409, "Recreate the table and publish the snapshot anew: `table.recreate()`, or --recreate."
+        False, 1, 409, "Recreate the table and publish the snapshot again: `table.recreate()`, or --recreate."
     ),
     "sql-driver-missing": Kind(False, 1, 500, "Install the drivers: pip install 'lakemirror[sql]'"),
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
@@ -165,7 +169,7 @@ CODES: dict[str, Kind] = {
     "target-unreachable": Kind(False, 3, 409, "Copy the rows into a new table, or name another client."),
     "feature-not-droppable": Kind(False, 3, 409, "Copy the rows into a new table: CREATE TABLE … AS SELECT."),
     "feature-in-use": Kind(False, 3, 409, "Run the named statements, then the same command again."),
-    "feature-needed": Kind(False, 3, 409, "Drop the features that stand on it in the same command."),
+    "feature-needed": Kind(False, 3, 409, "Drop the features that need it in the same command."),
     "feature-history": Kind(False, 3, 409, "Only readers' features and checkpointProtection cut the history."),
     "features-unsafe": Kind(False, 3, 409, "Use the program that made the table, or copy its rows into a new one."),
     "confirmation-needed": Kind(False, 3, 409, "Read the plan, then run the same command with --yes."),

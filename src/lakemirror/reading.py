@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def readable_tables(database: str | os.PathLike[str]) -> list[ReadableTable]:
     """The Delta tables of a database by name; none before the first apply. `database-missing`."""
     top = Path(database).absolute()
     if not (top / LANDING_ZONE).is_dir() and not (top / "Tables").is_dir():
-        raise LakemirrorError("database-missing", f"{top} has no {LANDING_ZONE}")
+        raise missing_database(str(top))
     logs = [*(top / "Tables").glob("*/_delta_log"), *(top / "Tables").glob("*/*/_delta_log")]
     return [_look_at(log.parent, ".".join(log.parent.relative_to(top / "Tables").parts)) for log in sorted(logs)]
 

@@ -21,6 +21,8 @@ from lakemirror import status as monitoring
 from lakemirror.declared_readers import DeclaredReaders
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
+from lakemirror.landing_zone.database_folder import missing_database
+from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE
@@ -29,7 +31,7 @@ from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
 from lakemirror.replication.table_status import table_status
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status import HEARTBEAT, EngineProcess
+from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.storage import Storage
 from lakemirror.verify.idle import IdleVerification
 
@@ -191,7 +193,8 @@ class Runner:
 
     def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
         start = partial(self._start_spark, self.settings)
-        return Scheduler(self._storage, self.settings, start, self._observer, spark, self.settings.poll)
+        before = tables_before(self._storage)
+        return Scheduler(self._storage, self.settings, start, self._observer, spark, self.settings.poll, before)
 
     def _say_unknown_settings(self) -> None:
         found = setting_warnings(self._storage)
@@ -227,6 +230,7 @@ class StatusWriter:
         self._written: monitoring.DatabaseStatus | None = None
         self._when = 0.0
         self._said = ""
+        self._logged: list[Warned] = []
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -246,14 +250,17 @@ class StatusWriter:
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
     ) -> None:
         partner, warned = read_partner(self._storage, scheduler.zone)
+        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ())]
+        for each in summed_up(each for each in of_the_zone if each not in self._logged):
+            log.warning("warning %s: %s", each.code, each.message)
+        self._logged = of_the_zone
         now = monitoring.DatabaseStatus(
             status,
             error.code if error else "",
             error.message if error else "",
             tuple(table_status(name, state) for name, state in list(scheduler.states.items())),
             (
-                *zone_warnings(scheduler.zone),
-                *([warned] if warned else ()),
+                *of_the_zone,
                 *list(scheduler.warnings.values()),
                 *self.setting_warnings,
                 *self.verification_warnings,
@@ -286,7 +293,16 @@ def require_zone(storage: Storage) -> None:
 
 
 def missing(storage: Storage) -> LakemirrorError:
-    return LakemirrorError("database-missing", f"{storage.uri()} has no {LANDING_ZONE}")
+    return missing_database(storage.uri())
+
+
+def tables_before(storage: Storage) -> tuple[TableStatus, ...]:
+    """The tables as the process before this one wrote them down; none where that cannot be read."""
+    try:
+        found = monitoring.read_status(storage)
+    except LakemirrorError:
+        return ()
+    return found.tables if found else ()
 
 
 def setting_warnings(storage: Storage) -> list[Warned]:
@@ -308,4 +324,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "StatusWriter", "missing", "require_zone", "setting_warnings", "tick"]
+__all__ = ["PATIENCE", "Runner", "StatusWriter", "missing", "require_zone", "setting_warnings", "tables_before", "tick"]

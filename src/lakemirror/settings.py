@@ -31,8 +31,8 @@ class Settings:
     default_schema: str = _setting("", "Schema of tables without a schema folder; empty: directly under Tables/.")
     retention_in_days: float = _setting(7.0, "How many days old Delta files are kept before VACUUM removes them.")
     change_data_feed: bool = _setting(False, "Write Delta's change data feed on every mirrored table.")
-    processed_retention: float = _setting(7.0, "How many days applied files rest in _ProcessedFiles.")
-    dropped_retention: float = _setting(7.0, "How many days dropped tables rest in Files/_DroppedTables.")
+    processed_retention: float = _setting(7.0, "How many days applied files are kept in _ProcessedFiles.")
+    dropped_retention: float = _setting(7.0, "How many days dropped tables are kept in Files/_DroppedTables.")
     settle: float = _setting(30.0, "Seconds an unfinished file may take before it counts as unreadable.")
     on_bad_file: str = _setting(
         "stop",
@@ -107,34 +107,11 @@ class Settings:
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
         """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""
-        properties = _inner(definition, "properties", "target", "typeProperties")
-        changes: dict[str, Any] = {}
-        for name, key in (
-            ("default_schema", "defaultSchema"),
-            ("retention_in_days", "retentionInDays"),
-            ("change_data_feed", "enableDeltaChangeDataFeed"),
-        ):
-            if key in properties:
-                changes[name] = _convert(name, properties[key])
-        if not 1 <= changes.get("retention_in_days", 1) <= 30:
-            raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must lie between 1 and 30")
-        own = _inner(definition, "lakemirror")
-        fields = {f.name for f in dataclasses.fields(self)}
-        for key, value in own.items():
-            name = {"retention": "processed_retention"}.get(key, key)
-            if name in fields:
-                changes[name] = _convert(name, value)
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **definition_values(definition))
 
     def with_environment(self, environment: Mapping[str, str] | None = None) -> Settings:
         """These settings, overlaid by `LAKEMIRROR_<NAME>` variables; `LAKEMIRROR_SPARK` holds KEY=VALUE,KEY=VALUE."""
-        environment = os.environ if environment is None else environment
-        changes = {}
-        for f in dataclasses.fields(self):
-            value = environment.get(f"LAKEMIRROR_{f.name.upper()}")
-            if value is not None:
-                changes[f.name] = _convert(f.name, value)
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(self, **environment_values(os.environ if environment is None else environment))
 
     def with_flags(self, **flags: Any) -> Settings:
         """These settings, overlaid by every flag that is not None."""
@@ -144,6 +121,32 @@ class Settings:
 def resolve(definition: Mapping[str, Any], **flags: Any) -> Settings:
     """The settings of one database: flags over environment over `mirroring.json` over defaults."""
     return Settings().with_definition(definition).with_environment().with_flags(**flags)
+
+
+def definition_values(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that `mirroring.json` names. LakemirrorError `definition-invalid`, `setting-invalid`."""
+    properties = _inner(definition, "properties", "target", "typeProperties")
+    found: dict[str, Any] = {}
+    for name, key in (
+        ("default_schema", "defaultSchema"),
+        ("retention_in_days", "retentionInDays"),
+        ("change_data_feed", "enableDeltaChangeDataFeed"),
+    ):
+        if key in properties:
+            found[name] = _convert(name, properties[key])
+    if not 1 <= found.get("retention_in_days", 1) <= 30:
+        raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must be between 1 and 30")
+    for key, value in _inner(definition, "lakemirror").items():
+        name = {"retention": "processed_retention"}.get(key, key)
+        if name in _KINDS:
+            found[name] = _convert(name, value)
+    return found
+
+
+def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that `LAKEMIRROR_…` variables name. LakemirrorError `setting-invalid`."""
+    named = {name: environment.get(f"LAKEMIRROR_{name.upper()}") for name in _KINDS}
+    return {name: _convert(name, value) for name, value in named.items() if value is not None}
 
 
 def parse_definition(data: bytes) -> Mapping[str, Any]:

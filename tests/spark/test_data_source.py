@@ -11,6 +11,7 @@ import pytest
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
+from lakemirror.publisher.spark_batches import publish_each_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,7 @@ def test_a_stream_is_published_exactly_once(session: SparkSession, tmp_path: Pat
 
 
 def test_each_batch_by_foreach_batch(session: SparkSession, tmp_path: Path) -> None:
-    publish = source.publish_each_batch(str(tmp_path / "shop/orders"), "clicks", keys="id")
+    publish = publish_each_batch(str(tmp_path / "shop/orders"), "clicks", keys="id")
     frame = session.range(20).repartition(2)
     publish(frame, 0)
     publish(frame, 0)

@@ -36,6 +36,7 @@ def imports(path: Path) -> set[str]:
         ("table_features", ("replication", "maintenance", "landing_zone", "database", "cli")),
         ("replication", ("table_features", "publisher", "database", "cli")),
         ("publisher", ("replication", "engines", "spark_session", "database")),
+        ("lint", ("engines", "maintenance", "publisher", "database", "cli")),
         ("verify", ("engines", "maintenance", "table_features", "spark_session", "database", "cli")),
     ],
 )

@@ -11,6 +11,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding
@@ -19,9 +20,11 @@ ATTENTION = 3
 
 
 def check(
-    path: Path = typer.Argument(help="A mirrored database, a landing zone, or one table folder."),
+    path: Path = typer.Argument(
+        help="A mirrored database, a landing zone, or one table folder.", parser=local_folder, metavar="PATH"
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
-    settle: float = typer.Option(30.0, help="Seconds an unfinished file may take before it counts as unreadable."),
+    settle: float | None = typer.Option(None, help="As the setting: seconds until an unfinished file is unreadable."),
 ) -> None:
     """Look for what would stop or slow the tables, without applying anything.
 
@@ -41,11 +44,11 @@ def check(
     raise typer.Exit(ATTENTION if findings else 0)
 
 
-def _find(path: Path, settle: float) -> list[Finding]:
+def _find(path: Path, settle: float | None) -> list[Finding]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from lakemirror.landing_zone.lint import check as find
+    from lakemirror.lint import check as find
 
     console = Console(stderr=True)
     if not console.is_terminal:

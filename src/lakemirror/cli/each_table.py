@@ -1,4 +1,4 @@
-"""One act on every table that a path stands for, as a command shows it: progress, results or one summary, a report."""
+"""One act on every table that a path names, as a command shows it: progress, results or one summary, a report."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 
 if TYPE_CHECKING:
     from lakemirror.table_features.fleet import Outcome, State
@@ -30,7 +31,7 @@ def each_table(
     judge: Callable[[Any], State] = lambda _: "nothing to do",
     summed: bool = False,
 ) -> list[Any]:
-    """Acts on every table a path stands for, prints what came of it, and ends with the worst exit code.
+    """Acts on every table that a path names, prints what came of it, and ends with the worst exit code.
 
     `summed`: of several tables, one summary is printed instead of each result.
     """
@@ -107,6 +108,7 @@ class Selection:
 
         if self.report:
             check_report(Path(self.report))
+        path = str(local_folder(path))
         top = table_folder(path).absolute()
         top = top / "Tables" if (top / "Tables").is_dir() else top
         found = chosen(tables_of(path), top, self.include, self.exclude)

@@ -1,7 +1,7 @@
 """`lakemirror features list|plan|drop`, `lakemirror compat`, `lakemirror sql`: a thin skin over table_features.
 
 Results on stdout, messages on stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 needs the user, 4 wait until the
-printed time. No JVM is started unless a step has to write data files anew.
+printed time. No JVM is started unless a step has to rewrite data files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Report = Annotated[str, typer.Option(help="Write every table's outcome to this .
 
 @app.command("list")
 def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -> None:
-    """What features a table has, whether they are in use, who brought them and what stands on them.
+    """What features a table has, whether they are in use, who brought them and which features need them.
 
     Example: lakemirror features list shop/Tables/orders
     """
@@ -160,7 +160,7 @@ def compat(
     as_json: Json = False,
     parallel: Parallel = 4,
 ) -> None:
-    """Which clients can read and write a table, and what stands in the way of the others.
+    """Which clients can read and write a table, and what prevents the others.
 
     Example: lakemirror compat shop/Tables/orders --for delta-rs@0.19
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import threading
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lakemirror.cli.durations import seconds
+from lakemirror.cli.engine_options import Database, require
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def publish(
-    db: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
+    db: Database,
     table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
     source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
     from_sql: str = typer.Option(
@@ -46,16 +47,19 @@ def publish(
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
     recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
+    create: bool = typer.Option(False, "--create", help="Make the database where there is none yet."),
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
-    Example: lakemirror publish shop orders --from orders.csv --keys id
+    Example: lakemirror publish shop orders --from orders.csv --keys id --create
 
     Example: lakemirror publish shop orders --from export.csv --delimiter ";" --decimal , --date-format dd.MM.yyyy
 
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
     try:
+        if not create:
+            require(db)
         with _warnings_on_stderr():
             _publish(
                 _table(db, table, keys, column), source, from_sql, query, mode or None, marker_column or None,
@@ -95,7 +99,7 @@ def _publish(
     for path in sources:
         if path != "-" and not Path(path).is_file():
             raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
-    pause = _seconds(every) if every else None
+    pause = seconds(every) if every else None
     if recreate:
         table.recreate()
     if sources:
@@ -133,13 +137,6 @@ def _table(db: Path, name: str, keys: str, columns: list[str]) -> LandingTable:
     schema, _, table = name.rpartition(".")
     listed = [key.strip() for key in keys.split(",") if key.strip()]
     return Landing(db).table(table, listed or None, schema or None, columns=pa.schema(fields))
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
-    if not found:
-        raise typer.BadParameter(f"{text!r} is no time, such as 10s, 5m or 1h")
-    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2] or "s"]
 
 
 def _say(table: LandingTable, published: list[Published], silent: bool = False) -> None:

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from lakemirror.cli.printable import say
 
@@ -28,12 +28,15 @@ Result = TypeVar("Result")
 
 
 def supervised(
-    work: Callable[[threading.Event], Result], abandon: Callable[[], None] = lambda: None
+    work: Callable[[threading.Event], Result],
+    abandon: Callable[[], None] = lambda: None,
+    announce: Callable[[str], None] = say,
 ) -> tuple[Result | None, int]:
     """What the work gives back, and the signal that ended it (0: none). `work` is given the event that stops it.
 
-    What the work raises is raised here. Where the work does not end in time after a signal, `abandon` is called and
-    the process ends with exit code 0 after SIGTERM or SIGHUP, 130 after SIGINT.
+    What the work raises is raised here. `announce` says after Ctrl-C that the work is asked to stop. Where the work
+    does not end in time after a signal, `abandon` is called and the process ends with exit code 0 after SIGTERM or
+    SIGHUP, 130 after SIGINT.
     """
     stop, ended, received = threading.Event(), threading.Event(), [0]
     outcome: list[Result] = []
@@ -61,7 +64,7 @@ def supervised(
                 break
         if received[0] and not ended.is_set():
             if received[0] == signal.SIGINT:
-                say("stopping; again to stop at once")
+                announce("stopping; again to stop at once")
             if not ended.wait(PATIENCE):
                 _leave(abandon, received[0])
     finally:
@@ -72,7 +75,7 @@ def supervised(
     return (outcome[0] if outcome else None), received[0]
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """Ends the process with this exit code, without waiting for threads that are still at work."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

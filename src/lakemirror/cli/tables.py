@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import typer
 
+from lakemirror.cli.engine_options import Database
 from lakemirror.errors import LakemirrorError
 
 
 def tables(
-    database: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
+    database: Database,
     table: str = typer.Argument("", help="One table; with it, lines to paste for each tool are printed."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lakemirror.cli.engine_options import Database
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    database: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
+    database: Database,
     table: str = typer.Argument("", help="One table, as TABLE or SCHEMA.TABLE; empty: all tables."),
     against_files: bool = typer.Option(
         False, "--against-files", help="Also fold the applied files again, and compare every row with the table."

@@ -1,4 +1,4 @@
-"""A Delta table's log as it lies in a local folder, read without a JVM.
+"""A Delta table's log in a local folder, read without a JVM.
 
     read_snapshot(table)         the state at a version: protocol, metadata, transactions, domains, files on demand
     latest_commits(table)        the commits themselves, newest first, no checkpoint read
@@ -289,7 +289,7 @@ def _replay(table: Path, log: Log, version: int) -> Snapshot:
     missing = [n for n in range(version + 1) if n not in log.commits]
     if missing:
         newest = [c for c in log.checkpoints if c.version <= version]
-        why = f"commit {max(missing)} is missing" + ("" if newest else ", and no checkpoint stands before it")
+        why = f"commit {max(missing)} is missing" + ("" if newest else ", and there is no checkpoint before it")
         raise _unreadable(table, f"{why}" + (f" (and a checkpoint is damaged: {failure})" if failure else ""))
     return _state_at(table, log, version, None, [], [])
 

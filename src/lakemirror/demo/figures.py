@@ -1,4 +1,4 @@
-"""What the mirrored tables must hold, reckoned from the data set alone: plain Python, none of the publisher's code.
+"""What the mirrored tables must hold, computed from the data set alone: plain Python, none of the publisher's code.
 
 The same figures come out of the mirrored tables by `query`; `differences` names each that is not the same.
 """

@@ -14,9 +14,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -27,6 +26,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.replication.apply_plan import Applied
 from lakemirror.spark_session import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own
 _PACE = 0.03  # seconds between two files: a year in about fifteen, so that the mirror sees them arrive

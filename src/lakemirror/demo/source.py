@@ -3,7 +3,7 @@
 Flights leave New York in 2013. The day before, a flight is scheduled: an insert without actual times or aircraft.
 Then it departs (update) and arrives (upsert), or it is cancelled (delete): in the data set a flight without departure
 time. Events lie in the file of the day on which they happen, so that a flight over midnight arrives in the next one.
-Some days are held back and published three days late: their numbers are missing until then.
+Some days are kept and published three days late: their numbers are missing until then.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _changes(flights: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
 
 
 def _ordered(steps: list[Step], held_back: frozenset[dt.date]) -> Iterator[Step]:
-    """The steps in the order of publication: a day that is held back comes after the `HELD_FOR` days behind it."""
+    """The steps in the order of publication: a day that is kept comes after the `HELD_FOR` days behind it."""
     waiting: list[tuple[int, Step]] = []
     for position, step in enumerate(steps):
         if step.day in held_back and position < len(steps) - 1:

@@ -177,15 +177,29 @@ def ambiguous(number: int, entries: list[Entry]) -> TableError:
 def ignored(folder: TableFolder, metadata: TableMetadata) -> list[Warned]:
     """Data files that are no change files of this table, and folders left out: likely a publisher's mistake."""
     warnings = []
-    for stem, entry in sorted(_others(folder, metadata), key=lambda each: each[1].path):
+    others = sorted(_others(folder, metadata), key=lambda each: each[1].path)
+    if _relies_on_time(folder, metadata, others):
+        name = others[0][1].name
+        count = (
+            f"{len(others)} Parquet files have names that are"
+            if len(others) > 1
+            else "one Parquet file has a name that is"
+        )
+        message = (
+            f"{count} no number, such as {name}, and none is applied; a publisher that relies on the files' times "
+            f'declares "fileDetectionStrategy": "LastUpdateTimeFileDetection" in _metadata.json'
+        )
+        warnings.append(Warned("detection-undeclared", message, others[0][1].path))
+        others = []
+    for stem, entry in others:
         directly = not partition_of(entry, folder)
         if metadata.partitioned and not _has_place(entry, folder, metadata):
-            why = "it lies in no partition folder (name=value)"
+            why = "it is in no partition folder (name=value)"
         elif metadata.file_detection_strategy != SEQUENTIAL:
             hidden = entry.name.startswith(".")
             why = "its name begins with a dot" if hidden else f"the table's files end in .{metadata.file_extension}"
         elif not directly and not metadata.partitioned:
-            why = "it lies in a sub-folder"
+            why = "it is in a sub-folder"
         elif not _NUMBER.fullmatch(stem):
             why = "its name is not 20 digits"
         elif int(stem) == 0:
@@ -239,6 +253,18 @@ def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Ent
         for entry in folder.files
         if entry.path not in own and is_data_name(entry.name) and (match := _DATA_NAME.fullmatch(entry.name))
     ]
+
+
+def _relies_on_time(folder: TableFolder, metadata: TableMetadata, others: list[tuple[str, Entry]]) -> bool:
+    """True where no metadata declares how files are found, and all that is there are Parquet files with other names."""
+    return (
+        folder.metadata is None
+        and bool(others)
+        and len(others) == len(folder.files)
+        and not folder.processed
+        and all(not stem.isdecimal() and entry.name.endswith(".parquet") for stem, entry in others)
+        and not any(partition_of(entry, folder) for _, entry in others)
+    )
 
 
 def _first_line(error: BaseException) -> str:

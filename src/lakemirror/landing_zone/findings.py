@@ -1,11 +1,12 @@
 """What `lakemirror check` finds, and what the engine warns of: code, severity, place, advice.
 
-An error stops its table (its code stands in `errors.CODES`), a warning does not, an advice only costs.
+An error stops its table (its code is in `errors.CODES`), a warning does not, an advice is about cost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakemirror.errors import CODES, LakemirrorError
@@ -25,7 +26,7 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     "table-empty": ("advice", "The table is made when its first change file arrives."),
     "partner-events-invalid": ("advice", 'Write {"partnerName": "…", "sourceInfo": {"sourceType": "…"}}.'),
     "marker-lost": ("warning", "Nothing to do; publishers should leave _mirror.json where it is."),
-    "folder-renamed": ("warning", "Publish the table anew from number 1, or rename the folder back."),
+    "folder-renamed": ("warning", "Publish the table again from number 1, or rename the folder back."),
     # metadata
     "metadata-lenient": ("warning", "Write valid JSON: other readers may be stricter."),
     "property-unknown": ("warning", "Correct its spelling, or remove it: it has no effect."),
@@ -40,6 +41,11 @@ REPORTED: dict[str, tuple[Severity, str]] = {
     "file-ignored": (
         "warning",
         "Name change files <20 digits>.<extension>, from 00000000000000000001, directly in the table folder.",
+    ),
+    "detection-undeclared": (
+        "warning",
+        'Write _metadata.json: {"keyColumns": ["…"], "fileDetectionStrategy": "LastUpdateTimeFileDetection"}, '
+        "or name the files <20 digits>.parquet.",
     ),
     "file-incomplete": ("warning", "Nothing to do if it is being written; write to a name with _ in front and rename."),
     "number-missing": ("warning", "Publish the missing numbers: the files behind the gap wait for them."),
@@ -94,4 +100,19 @@ def from_warning(warned: Warned, table: str = "") -> Finding:
     return reported(warned.code, warned.message, table=table, file=warned.file)
 
 
-__all__ = ["REPORTED", "Finding", "Severity", "from_error", "from_warning", "reported"]
+def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
+    """The warnings to show, by code: all of up to _MOST_ALIKE of one code, else the first with their number."""
+    by_code: dict[str, list[Warned]] = {}
+    for warned in dict.fromkeys(warnings):
+        by_code.setdefault(warned.code, []).append(warned)
+    shown = []
+    for same in by_code.values():
+        if len(same) > _MOST_ALIKE:
+            same = [replace(same[0], message=f"{same[0].message} (and {len(same) - 1} more like it)")]
+        shown += same
+    return shown
+
+
+_MOST_ALIKE = 3
+
+__all__ = ["REPORTED", "Finding", "Severity", "from_error", "from_warning", "reported", "summed_up"]

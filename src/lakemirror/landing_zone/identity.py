@@ -112,7 +112,7 @@ def decide(
         if applied is None or applied.identity == marker.id:
             warning = _renamed_warning(marker, folder, metadata) if applied is None else None
             return Identity("known", marker, warning=warning)
-        # marked anew by an engine that has not replaced the table yet
+        # marked again by an engine that has not replaced the table yet
         return Identity("recreated", marker, warning=_renamed_warning(marker, folder, metadata))
     if content is not None:
         new_id = _derived(hashlib.sha256(content).hexdigest(), place, applied)
@@ -197,7 +197,7 @@ def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: Applied
 
 
 def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:
-    """Said until the publisher fills the renamed folder anew: what lies in it does not begin at 1."""
+    """Said until the publisher fills the renamed folder again: its files do not begin at 1."""
     numbers = {number for number, _ in change_files(folder, metadata)}
     if not marker.renamed_from or metadata.file_detection_strategy != SEQUENTIAL or 1 in numbers:
         return None
@@ -240,7 +240,7 @@ def read_marker(storage: Storage, path: str) -> bytes | None:
 def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker) -> bool:
     """True once the marker is there; False where another was faster, or the folder is gone.
 
-    Never with a plain write, which would make a deleted folder anew.
+    Never with a plain write, which would make a deleted folder again.
     """
     if content is not None:
         if read_marker(storage, path) != content:

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
 ROW_MARKER = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
+
+
+def can_mark(arrow_type: Any) -> bool:
+    """True for an integer of any width and a string; the null type is that of a column of NULLs."""
+    kind = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
+
+
+def misspelt_marker(names: Sequence[str]) -> str | None:
+    """The column that is almost the row marker, in a file without one; None where there is none."""
+    return None if ROW_MARKER in names else next((name for name in names if is_misspelt(name)), None)
 
 
 def is_misspelt(name: str) -> bool:

@@ -194,7 +194,7 @@ class Maintenance:
 
 
 def commits_since_compaction(table: str) -> int:
-    """How many commits the table has had since it was last compacted at rest, counted up to COMPACT_AFTER."""
+    """How many commits the table has had since it was last compacted while idle, counted up to COMPACT_AFTER."""
     count = 0
     for _, actions in latest_commits(table):
         infos = (action["commitInfo"] for action in actions if isinstance(action.get("commitInfo"), dict))

@@ -149,7 +149,7 @@ class Sequence:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Puts a file there whole or not at all, over an older one."""
+    """Writes `path` atomically, over an older file."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -4,15 +4,15 @@
     df.writeStream.format("lakemirror")     each batch exactly once (`batches`)
     spark.readStream.format("lakemirror")   the change rows of a table folder, with file, row and marker
 
-Import this module only where PySpark is installed; nothing else of the publisher needs it. `publish_each_batch` does
-the same as `writeStream` by `foreachBatch`, also with PySpark 3.5.
+Import this module only where PySpark 4.0 or newer is installed. `spark_batches.publish_each_batch` does the same as
+`writeStream` by `foreachBatch`, also with PySpark 3.5.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,24 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.delimited import read_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, parse_metadata
-from lakemirror.landing_zone.zone import LANDING_ZONE, METADATA
+from lakemirror.landing_zone.zone import METADATA
 from lakemirror.publisher.batches import Prepared, discard, publish_batch, publish_prepared
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.column_types import ColumnTypes
-from lakemirror.publisher.landing import Landing, LandingTable
 from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.spark_batches import Target
 
 try:
     from pyspark.sql import datasource as ds
 except ImportError as missing:  # PySpark 3.5
-    raise ImportError("lakemirror.publisher.spark needs PySpark 4.0 or newer") from missing
+    raise ImportError(
+        "lakemirror.publisher.spark needs PySpark 4.0 or newer; with 3.5 use lakemirror.publisher.spark_batches"
+    ) from missing
 
 FILE, ROW = "__file__", "__row__"
 _ROWS = 10_000
@@ -44,40 +46,6 @@ _ROWS = 10_000
 def register(spark: SparkSession) -> None:
     """Makes the format `lakemirror` known to a session."""
     spark.dataSource.register(LakemirrorSource)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A table folder and how rows go there, from the options of a Spark writer. Small: it travels to executors."""
-
-    db: str
-    table: str
-    schema: str
-    keys: tuple[str, ...] | None
-    mode: str | None
-    marker: str | None
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], columns: Iterable[str] = ()) -> Target:
-        """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder itself; options `keys`, `mode`, `marker`."""
-        given = {name.lower(): value for name, value in options.items()}
-        if "path" not in given:
-            raise LakemirrorError("input-invalid", "there is no path", hint='Write: .save("shop/orders")')
-        db, schema, table = _place(given["path"])
-        keys = tuple(key.strip() for key in given["keys"].split(",")) if given.get("keys") else None
-        marker = given.get("marker") or (MARKER_COLUMN if MARKER_COLUMN in columns else None)
-        return cls(db, table, schema, keys, given.get("mode"), marker)
-
-    def open(self) -> LandingTable:
-        return Landing(self.db).table(self.table, self.keys, self.schema or None)
-
-    def prepare(self, batches: Iterator[pa.RecordBatch]) -> Prepared | None:
-        """Writes the rows of one partition as a file without a number."""
-        first = next(batches, None)
-        if first is None:
-            return None
-        reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
-        return self.open().prepare(reader, self.mode, marker=self.marker)
 
 
 class LakemirrorSource(ds.DataSource):
@@ -121,29 +89,6 @@ class LakemirrorSource(ds.DataSource):
                 hint='Add .option("checkpointLocation", …) to the stream, or .option("queryId", …).',
             )
         return _StreamWriter(target, schema, query)
-
-
-def publish_each_batch(
-    path: str, query: str, *, keys: str = "", mode: str | None = None, marker: str | None = None
-) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` takes: publishes each batch of a stream exactly once. Options as of the data source.
-
-    `query` is a name that no other stream into this table has. It stays the same as long as the checkpoint does.
-    """
-
-    def publish(frame: DataFrame, batch: int) -> None:
-        target = Target.of({"path": path, "keys": keys, "mode": mode or "", "marker": marker or ""}, frame.columns)
-        target.open().opened()
-
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            prepared = target.prepare(batches)
-            found = [] if prepared is None else [{"name": prepared.name, "rows": prepared.rows}]
-            yield pa.RecordBatch.from_pylist(found, pa.schema([("name", pa.string()), ("rows", pa.int64())]))
-
-        rows = frame.mapInArrow(write, "name string, rows bigint").collect()
-        publish_batch(target.open(), query, batch, [Prepared(row["name"], row["rows"]) for row in rows])
-
-    return publish
 
 
 @dataclass
@@ -311,22 +256,6 @@ class _StreamReader(ds.DataSourceStreamReader):
         self._latest = max(self._latest, end["number"])
 
 
-def _place(path: str) -> tuple[str, str, str]:
-    """Database, schema and table of a path; `input-invalid` for a store that is no local folder."""
-    parts = urlsplit(path)
-    if parts.scheme and parts.scheme != "file":
-        raise LakemirrorError(
-            "not-supported", f"{path}: the publisher writes to local folders", hint="Give a local or mounted folder."
-        )
-    folder = Path(unquote(parts.path) if parts.scheme else path).absolute()
-    before, zone, below = str(folder).partition(f"/{LANDING_ZONE}/")
-    if zone:
-        schema, _, table = below.rpartition("/")
-        return before, schema.removesuffix(".schema"), table
-    schema, _, table = folder.name.rpartition(".")
-    return str(folder.parent), schema, table
-
-
 def _query_id(checkpoint: str) -> str:
     """The id that Spark keeps in a query's checkpoint; the given name where that cannot be read."""
     parts = urlsplit(checkpoint)
@@ -353,4 +282,4 @@ def _record_batches(iterator: Iterator[Any], schema: Any) -> Iterator[pa.RecordB
         yield from pa.Table.from_pylist([row.asDict(recursive=True) for row in chunk], arrow).to_batches()
 
 
-__all__ = ["FILE", "ROW", "LakemirrorSource", "publish_each_batch", "register"]
+__all__ = ["FILE", "ROW", "LakemirrorSource", "register"]

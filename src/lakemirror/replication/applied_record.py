@@ -143,7 +143,7 @@ def _read(path: str) -> bytes:
             "table-unreadable", f"{table}: the record of applied files is not readable: {error}", table=table.name
         ) from error
     if len(content) % _HASH:
-        raise LakemirrorError("table-unreadable", f"{path} is cut short: the record of applied files is not whole")
+        raise LakemirrorError("table-unreadable", f"{path} is cut short: the record of applied files is not complete")
     return content
 
 

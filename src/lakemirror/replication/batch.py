@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +16,7 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.row_markers import ROW_MARKER, is_misspelt
+from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
 from lakemirror.replication.schema_evolution import Rules, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
@@ -133,8 +132,8 @@ def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
         raise TableError(
             "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
         )
-    like = next((column.name for column in item.columns if is_misspelt(column.name)), None)
-    if like is not None and not marked and not misspelt_is_column:
+    like = misspelt_marker([column.name for column in item.columns])
+    if like is not None and not misspelt_is_column:
         raise TableError(
             "row-marker-misspelt",
             f"{path}: column {like!r} is almost {ROW_MARKER}, and the file has no row marker column",
@@ -151,7 +150,7 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
     marker = next((c for c in item.columns if c.name == ROW_MARKER), None)
     if marker is None:
         return not upsert_by_default
-    if not _can_mark(marker.arrow_type):
+    if not can_mark(marker.arrow_type):
         raise TableError(
             "row-marker-invalid",
             f"{item.file.entry.path}: {ROW_MARKER} is {marker.arrow_type}; it must be an integer or a string",
@@ -162,13 +161,6 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
         return False
     chunks = _statistics(footer, ROW_MARKER)
     return chunks is not None and all(str(s.min) == "0" and str(s.max) == "0" for s in chunks)
-
-
-def _can_mark(arrow_type: Any) -> bool:
-    """An integer of any width or a string; the null type stands for a column of NULLs."""
-    kind = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
 
 
 def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A table whose place follows the default schema: it is moved, not filled anew (contract section 1).
+"""A table whose place follows the default schema: it is moved, not filled again (contract section 1).
 
     Tables/orders ─▶ default schema `dbo` ─▶ Tables/dbo/orders     one rename of the folder, whole or not at all
 

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +23,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
+from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.metadata import TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import not_files
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
@@ -33,7 +34,9 @@ from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
+from lakemirror.replication.table_status import remembered
 from lakemirror.settings import Settings
+from lakemirror.status import TableStatus
 from lakemirror.storage import Storage
 
 if TYPE_CHECKING:
@@ -64,10 +67,12 @@ class Scheduler:
         observer: Observer | None = None,
         spark: SparkSession | None = None,
         gather: float = 0.0,
+        before: Iterable[TableStatus] = (),
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
         `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
+        `before`: what an earlier process wrote down about the tables.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
@@ -79,6 +84,7 @@ class Scheduler:
         self._observer = observer
         self._spark = spark
         self._gather = gather
+        self._before = {table.name: table for table in before}
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
         self._pending_bytes = 0
@@ -252,7 +258,7 @@ class Scheduler:
         self._report(name, error)
 
     def _note(self, name: TableName, look: TablePlan) -> None:
-        state = self.states.get(name, TableState())
+        state = self.states.get(name) or remembered(self._before.get(str(name)))
         manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
         if manifest is not None:
             state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
@@ -271,9 +277,8 @@ class Scheduler:
             oldest=look.oldest,
         )
         known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
-        for warned in state.warnings:
-            if (warned.code, warned.file) not in known:
-                log.warning("%s: warning %s: %s", name, warned.code, warned.message)
+        for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
+            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
@@ -282,7 +287,7 @@ class Scheduler:
         with self._lock:
             if (
                 not self._stopping.is_set() and name not in self._running and name not in self._looking
-            ):  # it may be held back since the look
+            ):  # it may be paused since the look
                 self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:

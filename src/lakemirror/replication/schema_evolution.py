@@ -48,27 +48,38 @@ def evolve(
                 file=file, column=found.name,
             )  # fmt: skip
         seen[lower] = found.name
-        if found.unsupported is not None:
-            raise TableError(
-                "type-unsupported", f"{file}: column {found.name!r}: {found.unsupported}", file=file, column=found.name
-            )
-        if found.table_type is None:
-            continue
-        if lower not in places:
-            _check_name(found.name, file, rules)
-            result.append(Column(found.name, found.table_type))
-            continue
-        column = result[places[lower]]
-        if fits(found.table_type, column.type):
-            continue
-        if not (rules.widen and widens(column.type, found.table_type)):
-            raise TableError(
-                "type-changed",
-                f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table",
-                file=file, column=found.name,
-            )  # fmt: skip
-        result[places[lower]] = Column(column.name, found.table_type)
+        place = places.get(lower)
+        grown = evolved(None if place is None else result[place], found, file, rules)
+        if grown is not None and place is None:
+            result.append(grown)
+        elif grown is not None and place is not None:
+            result[place] = grown
     return tuple(result)
+
+
+def evolved(column: Column | None, found: FileColumn, file: str, rules: Rules) -> Column | None:
+    """One column of the table once this file is applied; `column` None where the table has none of this name.
+
+    None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`.
+    """
+    if found.unsupported is not None:
+        raise TableError(
+            "type-unsupported", f"{file}: column {found.name!r}: {found.unsupported}", file=file, column=found.name
+        )
+    if found.table_type is None:
+        return column
+    if column is None:
+        _check_name(found.name, file, rules)
+        return Column(found.name, found.table_type)
+    if fits(found.table_type, column.type):
+        return column
+    if not (rules.widen and widens(column.type, found.table_type)):
+        raise TableError(
+            "type-changed",
+            f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table",
+            file=file, column=found.name,
+        )  # fmt: skip
+    return Column(column.name, found.table_type)
 
 
 def _check_name(name: str, file: str, rules: Rules) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication import table_state
@@ -36,6 +38,18 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
     )
 
 
+def remembered(last: TableStatus | None) -> TableState:
+    """What a process before this one wrote down that the table itself does not tell: its last apply, its wait."""
+    if last is None:
+        return TableState()
+    return TableState(
+        last_sync=last.last_sync or 0.0,
+        waiting=last.waiting_for,
+        engine=last.engine,
+        engine_reason=last.engine_reason,
+    )
+
+
 def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> TableStatus:
     """The status of a table from a look at it, and from what the last pass wrote down.
 
@@ -43,14 +57,11 @@ def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> Ta
     """
     manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
     state = table_state.looked(
-        TableState(
+        replace(
+            remembered(last),
             rows=manifest.rows if manifest else 0,
             bytes=manifest.bytes if manifest else 0,
             last_commit=manifest.committed if manifest else 0.0,
-            last_sync=(last.last_sync or 0.0) if last else 0.0,
-            waiting=last.waiting_for if last else None,
-            engine=last.engine if last else "",
-            engine_reason=last.engine_reason if last else "",
         ),
         identity=look.identity,
         position=look.position,

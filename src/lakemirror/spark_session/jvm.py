@@ -66,10 +66,18 @@ def spark_home() -> Path:
     named = os.environ.get("SPARK_HOME")
     if named:
         return Path(named)
-    spec = importlib.util.find_spec("pyspark")
+    spec = importlib.util.find_spec("pyspark") if has_pyspark() else None
     if spec is None or spec.origin is None:
-        raise SetupError("spark-unsupported", "pyspark is not installed")
+        raise SetupError("pyspark-missing", "PySpark is not installed")
     return Path(spec.origin).parent
+
+
+def has_pyspark() -> bool:
+    """True where PySpark is installed. Does not import it."""
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except ImportError:  # a finder that hides it
+        return False
 
 
 @contextlib.contextmanager

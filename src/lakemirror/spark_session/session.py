@@ -75,11 +75,12 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
     option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
 
-    SetupError `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session without Delta where
-    `delta` is asked for.
+    SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session
+    without Delta where `delta` is asked for.
     """
     with _starting:
         _show_pandas()
+        _check_installed()
         if settings.spark_remote:
             session = _remote(settings)
         else:
@@ -218,7 +219,7 @@ def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> Spar
 
 
 def _forget() -> None:
-    """Lets pyspark start anew: it would go on asking the JVM that is gone."""
+    """Lets pyspark start again: it would go on asking the JVM that is gone."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -304,6 +305,14 @@ def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
     return builder.getOrCreate()
 
 
+def _check_installed() -> None:
+    """SetupError `pyspark-missing` where there is no PySpark: only engine spark and Delta's SQL need it."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SetupError("pyspark-missing", f"this needs Spark, and PySpark cannot be imported: {error}") from error
+
+
 def _check_version() -> None:
     """SetupError `spark-unsupported` where Delta's jars are for another Spark than the one that is installed."""
     import pyspark
@@ -313,7 +322,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="Install it in an environment of its own: pip install 'lakemirror[delta]'. Mirroring goes on without.",
+            hint="In an environment of its own: pip install 'lakemirror[features]'. Mirroring goes on without.",
         )
 
 

@@ -3,7 +3,7 @@
 without_writer_features    features that only writers must know: everything in one commit
 prepared                   readers' features: switched off, and what lies in the metadata alone taken out
 lowered                    readers' features: out of the protocol, once nothing uses them any more
-clustered_again            the clustering that had to rest while files were written anew
+clustered_again            the clustering that had to rest while files were rewritten
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numb
 
 
 def clustered_again(snapshot: Snapshot) -> Commit | None:
-    """The commit that gives a table its clustering back after its files were written anew, or None where none rests."""
+    """The commit that gives a table its clustering back after its files were rewritten, or None where none rests."""
     configuration = snapshot.metadata.configuration
     columns = configuration.pop(RESTING, None)
     if columns is None:

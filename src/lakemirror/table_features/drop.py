@@ -83,7 +83,7 @@ def drop(
 ) -> Dropped:
     """Drops the features of a wish from a table, as far as that can be done now.
 
-    `session` is asked for a Spark session only where data files must be written anew. Nothing is touched where a
+    `session` is asked for a Spark session only where data files must be rewritten. Nothing is touched where a
     person has to do something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
     """
     folder = table_folder(table).absolute()

@@ -18,7 +18,7 @@ class Feature:
 
     `reads`: readers must know it. `requires`: features it stands on. `properties`: table properties that belong to it
     and go with it. `domains`: domain metadata that goes with it. `traces`: where it can lie beside the protocol.
-    `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be written anew
+    `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be rewritten
     (by Delta Spark), `history` where cutting the history is the drop, `unused` where a commit suffices as long as no
     column uses it, `no` where it cannot be dropped (`way_out` says what then).
     `confirm`: what a person loses and must agree to. `leftover`: what stays behind, harmless.
@@ -304,7 +304,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "checkpointProtection",
-        "Checkpoints before a version stand until that history goes as a whole.",
+        "Checkpoints before a version stay until all of that history is removed.",
         properties=("delta.requireCheckpointProtectionBeforeVersion",),
         traces=("properties", "checkpoints"),
         drop="history",

@@ -196,7 +196,8 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
     elif readers:
         standing = len(clean_checkpoints(snapshot, clean_since(snapshot, readers)))
         empty = max(0, cleaning.BARRIER - standing)
-        title = f"drop {', '.join(readers)} behind {cleaning.BARRIER} protected checkpoints"
+        clients = f"clients that know {'it' if len(readers) == 1 else 'them'}"
+        title = f"drop {', '.join(readers)}; older versions stay readable for {clients}"
         yield Step("protected-drop", title, readers, commits=1 + empty)
     if gone or final_checkpoint_missing(snapshot):
         yield Step("checkpoint", "write a classic checkpoint and read the table back", commits=0)
@@ -334,7 +335,7 @@ def _hours(wait: timedelta) -> str:
 
 def _notes(snapshot: Snapshot, gone: set[str], after: Protocol, wish: Wish) -> Iterable[str]:
     if lie := checksum_lies(snapshot):
-        yield f"checksum: {lie}; it is not believed, the log counts"
+        yield f"checksum: {lie}; it is ignored, the log counts"
     change = difference(snapshot.protocol, after)
     if gone and change.needs_lists:
         yield (

@@ -1,4 +1,4 @@
-"""The steps that only Delta Spark can make: writing data files anew. One statement each, no protocol change.
+"""The steps that only Delta Spark can make: rewriting data files. One statement each, no protocol change.
 
 The features are switched off before and leave the protocol after, by commits of our own, so that three features cost
 one rewrite and one protocol change.
@@ -20,7 +20,7 @@ _TRY_AGAIN = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHAN
 
 
 def rewrite(spark: SparkSession, table: Path, feature: str) -> None:
-    """Writes every data file anew that holds traces of columnMapping, deletionVectors or typeWidening.
+    """Rewrites every data file that holds traces of columnMapping, deletionVectors or typeWidening.
 
     Raises `concurrent-commit` where a write of the same files came first, `drop-unproven` for any other failure; the
     table is as it was then.

@@ -21,6 +21,7 @@ import pyarrow as pa
 from lakemirror.delta.log import Action
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
@@ -74,7 +75,7 @@ def verify_database(
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
-        raise LakemirrorError("database-missing", f"{storage.uri()} has no landing zone") from error
+        raise missing_database(storage.uri()) from error
     chosen = {str(name): name for name in sorted(zone.tables) if not tables or str(name) in tables}
     if missing := [name for name in tables if name not in chosen]:
         raise LakemirrorError(

@@ -10,11 +10,11 @@ from folders import ORDERS, file_name, storage_with, write
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.identity import identify
-from lakemirror.landing_zone.lint import check
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan, scan_table
+from lakemirror.lint import check
 from lakemirror.storage import Listing, LocalStorage
 
 CLOSED = LakemirrorError("storage-unavailable", "closed: Permission denied")

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from lakemirror.cli import check as cli_check
 from lakemirror.errors import CODES, LakemirrorError
-from lakemirror.landing_zone import lint as check_module
-from lakemirror.landing_zone import lint_content as check_content
 from lakemirror.landing_zone.findings import REPORTED, Finding
-from lakemirror.landing_zone.lint import check
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.lint import check
+from lakemirror.lint import contents as check_content
+from lakemirror.lint import folders as check_module
 
 ORDERS = f"{LANDING_ZONE}/orders"
 KEYED = '{"keyColumns": ["id"]}'
@@ -92,7 +92,7 @@ def test_folders_that_lie_anywhere(tmp_path: Path) -> None:
     assert [f.file for f in check(tmp_path / "zone")] == [f"orders/{file_name(2)}"]
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "x.parquet").write_bytes(parquet())
-    assert codes(check(tmp_path / "bare")) == ["file-ignored"]
+    assert codes(check(tmp_path / "bare")) == ["detection-undeclared"]
 
 
 def test_the_relative_path_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,10 @@ def test_the_first_bad_row_is_named_beyond_the_first_batch(tmp_path: Path) -> No
 
 
 def test_another_spelling_of_the_marker(tmp_path: Path) -> None:
-    assert codes(check(database(tmp_path, {"id": [1], "__rowmarker__": [1]}))) == ["row-marker-spelling"]
+    made = database(tmp_path, {"id": [1], "__rowmarker__": [1]})
+    assert codes(check(made)) == ["row-marker-misspelt"]
+    (made / "mirroring.json").write_text('{"lakemirror": {"row_marker_misspelt": "column"}}')
+    assert codes(check(made)) == ["row-marker-spelling"]
 
 
 @pytest.mark.parametrize(("markers", "row"), [([0, 1], 2), (["0", "4"], 2), ([2, 0], 1)])
@@ -366,7 +369,7 @@ def test_types_that_change_between_files(tmp_path: Path) -> None:
         ("type-changed", "id", "3.parquet"),
         ("type-changed", "a", "3.parquet"),
     ]
-    assert f"string since {file_name(2)}" in found[1].message
+    assert f"string in the table since {file_name(2)}" in found[1].message
 
 
 def test_columns_that_differ_in_case_alone(tmp_path: Path) -> None:
@@ -377,7 +380,7 @@ def test_columns_that_differ_in_case_alone(tmp_path: Path) -> None:
 
 def test_columns_that_no_table_holds(tmp_path: Path) -> None:
     found = check(database(tmp_path, {"id": [1], "a b": [1], "h": pa.array([1], pa.float16())}))
-    assert [(f.code, f.column) for f in found] == [("column-name-invalid", "a b"), ("type-unsupported", "h")]
+    assert [(f.code, f.column) for f in found] == [("type-unsupported", "h")]
 
 
 def test_values_that_are_converted(tmp_path: Path) -> None:

@@ -148,6 +148,15 @@ def test_files_below_sub_folders_do_not_count_without_partitions() -> None:
     assert "sub-folder" in found.warnings[0].message
 
 
+def test_a_folder_of_files_with_names_of_their_own_has_one_warning() -> None:
+    (warned,) = look(folder("part-0.snappy.parquet", "3f2a.parquet", "b7.parquet")).warnings
+    assert warned.code == "detection-undeclared"
+    assert "LastUpdateTimeFileDetection" in warned.message
+    assert warned.message.startswith("3 ")
+    mixed = look(folder("part-0.snappy.parquet", file_name(1)))
+    assert codes(mixed) == ["file-ignored"]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -156,7 +165,6 @@ def test_files_below_sub_folders_do_not_count_without_partitions() -> None:
         (file_name(7, "parquet.gz"), ".parquet"),
         (file_name(0), "begin at 1"),
         ("7.parquet", "20 digits"),
-        ("part-0.snappy.parquet", "20 digits"),
     ],
 )
 def test_data_files_that_do_not_count_are_warned_of(name: str, why: str) -> None:

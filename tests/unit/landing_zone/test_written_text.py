@@ -14,8 +14,8 @@ import pytest
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.delimited import convert, read_columns
-from lakemirror.landing_zone.lint import check
 from lakemirror.landing_zone.metadata import parse_metadata
+from lakemirror.lint import check
 
 GERMAN = {"columnSeparator": ";", "decimalSeparator": ",", "thousandsSeparator": ".", "dateFormat": "d.M.yyyy",
           "timestampFormat": "dd.MM.yyyy HH:mm[:ss[.SSS]]"}  # fmt: skip

@@ -127,7 +127,7 @@ def test_every_table_obeys_the_contract(zone: Path) -> None:
 
 
 def test_no_error_is_found_in_any_of_them(zone: Path) -> None:
-    from lakemirror.landing_zone.lint import check
+    from lakemirror.lint import check
 
     assert [finding for finding in check(zone) if finding.severity == "error"] == []
 

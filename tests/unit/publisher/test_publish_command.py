@@ -29,7 +29,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def run(db: Path, *arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(db), *(str(each) for each in arguments)], input=stdin)
+    return CliRunner().invoke(app, [str(db), *(str(each) for each in arguments), "--create"], input=stdin)
 
 
 def folder(db: Path, table: str = "orders") -> Path:
@@ -143,7 +143,7 @@ def test_a_query_again_and_again(db: Path, tmp_path: Path) -> None:
     command = subprocess.Popen(
         [
             sys.executable, "-c", script, str(db), "orders", "--from-sql", f"sqlite:///{tmp_path}/s.db",
-            "--query", "select * from orders", "--keys", "id", "--watermark", "changed", "--every", "20ms",
+            "--query", "select * from orders", "--keys", "id", "--watermark", "changed", "--every", "20ms", "--create",
         ],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Publishing, checking and looking need neither PySpark nor Delta Spark nor Java."""
+"""Publishing, mirroring, checking and looking need neither PySpark nor Delta Spark nor Java."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ main()
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["publish", "shop", "orders", "--from", "orders.csv", "--keys", "id"],
+        ["publish", "shop", "orders", "--from", "orders.csv", "--keys", "id", "--create"],
         ["check", "shop"],
         ["sync", "shop"],
         ["status", "shop"],
         ["tables", "shop"],
+        ["verify", "shop", "--against-files"],
+        ["doctor", "shop"],
         ["features", "list", "shop"],
         ["--version"],
     ],
@@ -45,6 +47,35 @@ def test_commands(arguments: list[str], folder: Path) -> None:
         [sys.executable, "-c", HIDDEN, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_needs_spark_says_how_to_install_it(folder: Path) -> None:
+    (folder / "spark").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(lakemirror.__file__).parents[1]), "PATH": "/nonexistent"}
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", HIDDEN, *words],
+            cwd=folder / "spark",
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
+    command("publish", "shop", "orders", "--from", "../orders.csv", "--keys", "id", "--create")
+    done = command("sync", "shop", "--engine", "spark")
+    assert done.returncode == 1
+    assert "pyspark-missing" in done.stdout
+    assert "pip install 'lakemirror[spark]'" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert command("sync", "shop").returncode == 0
+
+
+def test_the_base_install_asks_for_no_spark() -> None:
+    project = (Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8")
+    base = project.partition("\ndependencies = [")[2].partition("\n]")[0]
+    assert "pyarrow" in base
+    assert "spark" not in base
 
 
 @pytest.fixture(scope="module")

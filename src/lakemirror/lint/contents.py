@@ -1,7 +1,8 @@
 """What is wrong inside one change file: columns against the files before it, markers and keys row by row.
 
 Of Parquet only the marker and the key columns are read, in small batches, strings as dictionaries: a small file that
-unfolds to gigabytes stays small here. Delimited text is read whole, in blocks, and its rows are told by their lines.
+unfolds to gigabytes stays small here. Delimited text is read completely, in blocks, and its rows are named by their
+lines.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.delta.schema import Column
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, table_type
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, table_type
 from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, from_warning, reported
-from lakemirror.landing_zone.metadata import ROW_MARKER, TableMetadata
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, is_misspelt, misspelt_marker
+from lakemirror.replication.schema_evolution import Rules, evolved
 from lakemirror.storage import Storage
 
 MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
@@ -28,32 +32,42 @@ _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 * 1024 * 1024
 _MARKERS = {0, 1, 2, 4}
 _WHOLE = re.compile(r" *[+-]?[0-9]{1,20} *")
-_REFUSED = set(" ,;{}()\n\t=")
 
 
 @dataclass
 class SeenColumns:
-    """The columns of a table as its files so far make them: the first file that has a column decides its type."""
+    """The columns of a table as its files so far make them, by name in lower case."""
 
-    types: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # by name in lower case: name, type, file
+    columns: dict[str, Column] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # the file in which each was seen first
 
-    def take(self, column: FileColumn, file: str) -> str | None:
-        """Adds the column; the sentence that says why it does not fit, or None."""
-        if column.table_type is None:
-            return None
-        name, type_, first = self.types.setdefault(column.name.lower(), (column.name, column.table_type, file))
-        if fits(column.table_type, type_):
-            return None
-        return f"column {name} is {column.table_type} here and {type_} since {first.rpartition('/')[2]}"
+    def take(self, column: FileColumn, file: str, rules: Rules) -> TableError | None:
+        """Adds the column as the engine would (`schema_evolution`); the error with which the engine would stop."""
+        lower = column.name.lower()
+        try:
+            grown = evolved(self.columns.get(lower), column, file, rules)
+        except TableError as error:
+            if error.code == "type-changed":
+                error.message = f"{error.message} since {self.files[lower].rpartition('/')[2]}"
+            return error
+        if grown is not None:
+            self.columns[lower] = grown
+            self.files.setdefault(lower, file)
+        return None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the table's metadata says about rows; `keys` is None where it is not known, because it does not parse."""
+    """What the table's metadata says about rows; `keys` is None where it is not known, because it does not parse.
+
+    `rules` and `undeclared` are the settings of the database, as the engine uses them.
+    """
 
     table: str
     keys: tuple[str, ...] | None
     upsert_by_default: bool
+    rules: Rules
+    undeclared: str
 
 
 def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen: SeenColumns) -> Iterator[Finding]:
@@ -83,7 +97,7 @@ def check_delimited(
 
     What cannot be read ends the look at the file: TableError, as the engine would raise it.
     """
-    blocks = read_columns(source, file=path, metadata=metadata)
+    blocks = read_columns(source, file=path, metadata=metadata, undeclared=expected.undeclared)
     schema = next(blocks).schema
     columns = [FileColumn(each.name, each.type, table_type(each.type)) for each in schema]
     yield from _check_columns(columns, path, expected, seen)
@@ -126,7 +140,7 @@ def _check_columns(
             if ROW_MARKER in names.values():
                 yield found("columns-ambiguous", f"the column {ROW_MARKER} is there twice")
             names[column.name.lower()] = column.name
-            if not _can_mark(column):
+            if not can_mark(column.arrow_type):
                 yield found("row-marker-invalid", f"{ROW_MARKER} is {column.arrow_type}, neither integer nor string")
             continue
         earlier = names.setdefault(column.name.lower(), column.name)
@@ -134,16 +148,19 @@ def _check_columns(
             yield found("columns-ambiguous", f"columns {earlier} and {column.name} differ in case alone")
         elif sum(each.name == column.name for each in columns) > 1:
             yield found("columns-ambiguous", f"the column {column.name} is there twice")
-        if column.name.lower() == ROW_MARKER.lower():
+        if is_misspelt(column.name):
+            fatal = (
+                column.name == misspelt_marker([each.name for each in columns]) and not expected.rules.misspelt_marker
+            )
+            if fatal:
+                message = f"the column {column.name} is almost {ROW_MARKER}, and the file has no row marker column"
+                yield found("row-marker-misspelt", message)
+                continue
             yield found("row-marker-spelling", f"the column {column.name} is no row marker")
-        if not column.name or _REFUSED & set(column.name):
-            yield found("column-name-invalid", f"Delta cannot hold a column named {column.name!r}")
-        if column.unsupported:
-            yield found("type-unsupported", f"column {column.name}: {column.unsupported}")
         if column.note:
             yield found("value-converted", f"column {column.name}: {column.note}")
-        if misfit := seen.take(column, path):
-            yield found("type-changed", misfit)
+        if error := seen.take(column, path, expected.rules):
+            yield found(error.code, error.message.removeprefix(f"{path}: "))
 
 
 @dataclass
@@ -272,17 +289,6 @@ def _marker_number(value: object) -> int | None:
     """The marker's number; None where it is no whole number."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
     return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def _can_mark(column: FileColumn) -> bool:
-    """True for whole numbers and text, however they are stored, and for a column that has no type yet."""
-    type_ = column.arrow_type
-    if isinstance(type_, pa.BaseExtensionType):
-        type_ = type_.storage_type
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
-    return bool(is_text or pa.types.is_integer(type_) or pa.types.is_null(type_) or column.encoding == "enum")
 
 
 def _is_nested(column: FileColumn) -> bool:

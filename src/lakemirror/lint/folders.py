@@ -1,4 +1,4 @@
-"""What is wrong with a landing zone, told to a publisher's author; nothing is applied, nothing is changed.
+"""What is wrong with a landing zone, for a publisher's author. Nothing is applied or changed.
 
 path ─▶ zone ─▶ each table: metadata, names, numbers ─▶ each file: columns, markers, keys ─▶ findings
 """
@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from lakemirror.declared_readers import allowed
 from lakemirror.errors import LakemirrorError, SetupError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.change_file import (
@@ -27,8 +28,8 @@ from lakemirror.landing_zone.change_file import (
     numbered_rivals,
     partition_of,
 )
+from lakemirror.landing_zone.database_folder import databases_below, missing_database
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
-from lakemirror.landing_zone.lint_content import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.partner_events import read_partner
@@ -42,7 +43,9 @@ from lakemirror.landing_zone.zone import (
     collisions,
     scan,
 )
-from lakemirror.settings import DEFINITION, MOST_BYTES, Settings, parse_definition
+from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
+from lakemirror.replication.replicator import column_rules
+from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Storage
 
 MANY_FILES = 1000  # that wait in one folder
@@ -56,13 +59,14 @@ MANY_KEYS = 5
 def check(
     path: str | os.PathLike[str],
     *,
-    settle: float = 30.0,
+    settle: float | None = None,
     now: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Finding]:
     """The findings in a mirrored database, a landing zone or one table folder; none where all is well.
 
-    Files are named relative to the path. `settle` in seconds: a younger file may still be written. `progress` is
+    Files are named relative to the path. `settle` in seconds, by default as
+    the settings have it: a younger file may still be written. `progress` is
     called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
     """
     storage, place = _open(Path(path))
@@ -71,12 +75,14 @@ def check(
         zone = scan(storage)
     except FileNotFoundError as error:
         raise SetupError("database-missing", f"{path} is gone") from error
-    findings = list(_check_zone(storage, zone))
+    settings, findings = _settings(storage)
+    findings += _check_zone(storage, zone, settings)
+    settings = settings if settle is None else replace(settings, settle=settle)
     for done, folder in enumerate(zone.tables.values()):
         if progress:
             progress(done, len(zone.tables))
         try:
-            for finding in check_table(storage, folder, settle=settle, now=now):
+            for finding in check_table(storage, folder, settings, now=now):
                 findings.append(finding)
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
@@ -84,7 +90,7 @@ def check(
     return [replace(finding, file=_relative(finding.file, place)) for finding in findings]
 
 
-def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: float) -> Iterator[Finding]:
+def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, now: float) -> Iterator[Finding]:
     """The findings in one table folder."""
     table = str(folder.name)
     yield from (from_warning(each, table) for each in not_files(folder.others))
@@ -105,15 +111,21 @@ def check_table(storage: Storage, folder: TableFolder, *, settle: float, now: fl
     read = metadata or TableMetadata()
     yield from _check_numbers(folder, read)
     yield from _check_sizes(folder, read)
-    expected = Expected(table, metadata.key_columns if metadata else None, read.upsert_by_default)
+    expected = Expected(
+        table,
+        metadata.key_columns if metadata else None,
+        read.upsert_by_default,
+        column_rules(settings),
+        settings.undeclared_columns,
+    )
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:
         for _, entry in _in_order(folder, read):
-            yield from _check_delimited(storage, entry, read, expected, seen, now - settle)
+            yield from _check_delimited(storage, entry, read, expected, seen, now - settings.settle)
         return
     for number, entry in _in_order(folder, read):
         try:
-            change = complete(entry, number, now=now, settle=settle, read_footer=footer_reader(storage))
+            change = complete(entry, number, now=now, settle=settings.settle, read_footer=footer_reader(storage))
         except LakemirrorError as error:
             yield replace(from_error(error, table), file=entry.path)
             continue
@@ -169,9 +181,9 @@ class _Mounted(LocalStorage):
 
 
 def _open(path: Path) -> tuple[Storage, str]:
-    """The folder as a database, and where in it the given path lies.
+    """The folder as a database, and where in it the given path is.
 
-    A database holds Files/LandingZone. A table folder lies in a landing zone, or looks like one. Any other folder is
+    A database holds Files/LandingZone. A table folder is in a landing zone, or looks like one. Any other folder is
     taken for a landing zone.
     """
     path = path.resolve()
@@ -187,6 +199,8 @@ def _open(path: Path) -> tuple[Storage, str]:
         place = f"{LANDING_ZONE}/{path.name}"
     elif zone.match(LANDING_ZONE) or _looks_like_a_table(path):
         place = f"{LANDING_ZONE}/{schema}{path.name}"
+    elif any(databases_below(path)):
+        raise missing_database(str(path))
     else:
         place = LANDING_ZONE
     return _Mounted(path, place), place
@@ -204,15 +218,15 @@ def _looks_like_a_table(path: Path) -> bool:
     return not tables and any(is_data_name(name) for name, is_folder in items.items() if not is_folder)
 
 
-def _check_zone(storage: Storage, zone: Zone) -> Iterator[Finding]:
-    default_schema = ""
+def _settings(storage: Storage) -> tuple[Settings, list[Finding]]:
+    """The settings with which an engine would run, and what is wrong with them."""
     try:
-        definition = parse_definition(storage.read(DEFINITION, MOST_BYTES)) if type(storage) is LocalStorage else {}
-        default_schema = Settings().with_definition(definition).default_schema
-    except FileNotFoundError:
-        pass
+        return allowed(resolve(read_definition(storage) if type(storage) is LocalStorage else {})), []
     except LakemirrorError as error:
-        yield replace(from_error(error), file="mirroring.json")
+        return Settings(), [replace(from_error(error), file=DEFINITION)]
+
+
+def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Finding]:
     for warned in not_files(zone.others):
         yield from_warning(warned)
     for path, failed in zone.errors.items():
@@ -221,8 +235,8 @@ def _check_zone(storage: Storage, zone: Zone) -> Iterator[Finding]:
         message = f"the folder {path.rpartition('/')[2]} is no table: its name begins with _"
         yield reported("folder-skipped", message, file=path)
     for entry in zone.strays:
-        yield reported("file-stray", f"{entry.name} lies in no table folder", file=entry.path)
-    for name, other in sorted(collisions(zone, default_schema).items()):
+        yield reported("file-stray", f"{entry.name} is in no table folder", file=entry.path)
+    for name, other in sorted(collisions(zone, settings.default_schema).items()):
         message = f"{name} and {other} land in the same place of Tables/"
         yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
     _, warning = read_partner(storage, zone)
@@ -276,7 +290,7 @@ def _check_sizes(folder: TableFolder, metadata: TableMetadata) -> Iterator[Findi
     table = str(folder.name)
     files = _in_order(folder, metadata)
     if len(files) > MANY_FILES:
-        message = f"{len(files)} files lie in the folder"
+        message = f"{len(files)} files are in the folder"
         yield reported("files-many", message, table=table, file=folder.name.folder)
     for _, entry in files:
         if entry.size > LARGE_BYTES:

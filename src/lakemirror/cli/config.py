@@ -1,0 +1,74 @@
+"""`lakemirror config DB`: each setting in force, and where it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from lakemirror.cli.engine_options import (
+    Database,
+    EngineName,
+    Jars,
+    Json,
+    Master,
+    Memory,
+    Parallel,
+    SparkRemote,
+    SparkSetting,
+    engine_flags,
+    require,
+)
+from lakemirror.cli.printable import printable, say
+
+
+def config(
+    database: Database,
+    engine: EngineName = None,
+    master: Master = None,
+    spark_remote: SparkRemote = None,
+    spark: SparkSetting = None,
+    jars: Jars = None,
+    driver_memory: Memory = None,
+    parallel: Parallel = None,
+    as_json: Json = False,
+) -> None:
+    """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
+
+    Takes the options of `sync` and `run`, and shows what these commands would use. Changes nothing.
+
+    Example: lakemirror config shop
+    """
+    from lakemirror.settings import read_definition
+    from lakemirror.settings_origin import DEFAULT, setting_origins
+    from lakemirror.settings_spelling import unknown_settings
+    from lakemirror.storage import LocalStorage
+
+    require(database)
+    definition = read_definition(LocalStorage(database))
+    for warned in unknown_settings(definition):
+        say(f"warning {warned.code}: {printable(warned.message)}")
+    flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
+    found = setting_origins(definition, flags)
+    if as_json:
+        print(json.dumps({"settings": [dataclasses.asdict(each) for each in found]}, indent=1))
+        return
+    names = max(len(each.name) for each in found)
+    values = [_text(each.value) for each in found]
+    for each, value in zip(found, values, strict=True):
+        source = "" if each.source == DEFAULT else each.source
+        print(printable(f"{each.name:{names}}  {value:{min(24, max(map(len, values)))}}  {source}".rstrip()))
+    print("Values without a source are defaults.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={text}" for key, text in value.items()) or "-"
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "-"
+    return "-" if value == "" else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+__all__ = ["config"]

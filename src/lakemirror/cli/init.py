@@ -1,0 +1,21 @@
+"""`lakemirror init DB`: makes a new mirrored database."""
+
+from __future__ import annotations
+
+from lakemirror.cli.engine_options import Database
+from lakemirror.landing_zone.database_folder import create_database
+from lakemirror.landing_zone.zone import LANDING_ZONE
+
+
+def init(database: Database) -> None:
+    """Make a mirrored database: a folder with Files/LandingZone, where publishers put their change files.
+
+    A database that is there already is left as it is.
+
+    Example: lakemirror init shop
+    """
+    made = create_database(database)
+    print(f"{database / LANDING_ZONE}: {'made' if made else 'is there already'}")
+
+
+__all__ = ["init"]

@@ -1,0 +1,26 @@
+"""The log of a command on stderr, and counts in words."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from lakemirror.cli.printable import printable
+
+
+def log_to_stderr(verbose: bool, quiet: int = logging.ERROR) -> None:
+    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_OneLine("%(message)s"))
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")

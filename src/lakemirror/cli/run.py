@@ -1,0 +1,71 @@
+"""`lakemirror run DB`: applies what arrives, until it is stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakemirror.cli.engine_options import (
+    Database,
+    EngineName,
+    Jars,
+    Master,
+    Memory,
+    Parallel,
+    SparkRemote,
+    SparkSetting,
+    Verbose,
+    engine_flags,
+    require,
+)
+from lakemirror.cli.run_log import LogFormat, RunLog
+from lakemirror.cli.supervised import leave, supervised
+from lakemirror.errors import LakemirrorError
+
+
+def run(
+    database: Database,
+    engine: EngineName = None,
+    master: Master = None,
+    spark_remote: SparkRemote = None,
+    spark: SparkSetting = None,
+    jars: Jars = None,
+    driver_memory: Memory = None,
+    parallel: Parallel = None,
+    verbose: Verbose = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
+) -> None:
+    """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then let the commits at work end, for a few seconds.
+
+    A second signal ends it at once. Either is safe: nothing is half done.
+
+    Each start, apply, warning, error and stop is one line with its time on stderr, and in a log file in the cache.
+
+    Example: lakemirror run shop
+
+    Example: lakemirror run shop --log-format json
+    """
+    from lakemirror.database import MirroredDatabase
+
+    require(database)
+    said = RunLog(database, log_format, verbose=verbose)
+    flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
+
+    def abandon() -> None:
+        opened.abandon()
+        said.stopped("stopped; commits at work did not end in time, and are as if they had not begun")
+
+    try:
+        opened = MirroredDatabase(database, **flags)
+        said.started(opened.settings)
+        _, number = supervised(lambda stop: opened.run(stop, said), abandon, said.stopping)
+    except LakemirrorError as error:
+        said.ended_by(error)
+        leave(error.exit_code)
+    said.stopped()
+    if number:
+        leave(0)  # not a word to threads that are still at work
+
+
+__all__ = ["run"]

@@ -1,0 +1,145 @@
+"""What `run` says: start, each apply, each warning once, errors, stop; with times, as text or as JSON lines.
+
+    events and the log ─▶ one line each ─▶ stderr and <cache>/logs/run-<database>-<hash>.log, rotated
+
+A terminal that is gone, or a cache that cannot be written, stops nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakemirror.cli.narration import counted
+from lakemirror.cli.printable import printable
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.zone import TableName
+    from lakemirror.replication.apply_plan import Applied
+    from lakemirror.settings import Settings
+
+MOST_BYTES = 10 * 1024**2  # of one log file
+KEPT = 4  # older log files beside it
+LogFormat = Literal["text", "json"]
+
+
+class RunLog:
+    """Logs the events of one database's engine. Observes its tables."""
+
+    def __init__(self, database: Path, log_format: LogFormat, *, verbose: bool = False) -> None:
+        self._database = database
+        self._log = logging.getLogger("lakemirror.run")
+        self._log.setLevel(logging.INFO)
+        self._formatter: logging.Formatter = _JsonLines() if log_format == "json" else _TextLines()
+        logging.raiseExceptions = False  # a terminal that is gone is no error
+        logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, force=True)
+        logging.getLogger().handlers[0].setFormatter(self._formatter)
+
+    def started(self, settings: Settings) -> None:
+        """From now on everything also goes to the log file in the cache."""
+        from lakemirror import __version__
+
+        path = self._keep_in(settings)
+        where = f"; log: {path}" if path else ""
+        database = str(self._database.absolute())
+        text = f"lakemirror {__version__} runs {database} with engine {settings.engine}{where}"
+        self._say("started", text, version=__version__, database=database, engine=settings.engine, pid=os.getpid())
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        batch = applied.batch
+        files, rows = counted(len(batch.files), "file"), counted(batch.rows, "change")
+        by = f", by {applied.engine}" if applied.engine else ""
+        self._say(
+            "applied",
+            f"{name}: {files}, {rows}, now at {applied.position.number}{by}",
+            table=str(name),
+            files=len(batch.files),
+            rows=batch.rows,
+            bytes=batch.bytes,
+            position=applied.position.number,
+            version=applied.version,
+            engine=applied.engine,
+            engineReason=applied.engine_reason,
+        )
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        self._fail(f"{name}: ", error, table=str(name))
+
+    def dropped(self, target: str) -> None:
+        text = f"{target}: dropped, its folder is gone (kept under Files/_DroppedTables)"
+        self._say("dropped", text, target=target)
+
+    def stopping(self, text: str) -> None:
+        self._say("stopping", text)
+
+    def stopped(self, text: str = "stopped") -> None:
+        self._say("stopped", text)
+
+    def ended_by(self, error: LakemirrorError) -> None:
+        """The engine cannot go on."""
+        self._fail("", error)
+
+    def _fail(self, what: str, error: LakemirrorError, **fields: Any) -> None:
+        given = {"code": error.code, "message": error.message, "hint": error.hint, "file": error.file, **fields}
+        self._say("failed", f"{what}{error} ({error.hint})", logging.ERROR, **given)
+
+    def _say(self, event: str, text: str, level: int = logging.INFO, **fields: Any) -> None:
+        self._log.log(level, "%s", text, extra={"event": event, "fields": fields})
+
+    def _keep_in(self, settings: Settings) -> Path | None:
+        """The log file; None where none can be written."""
+        path = log_file(self._database, settings)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handler = RotatingFileHandler(
+                path, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8", errors="backslashreplace"
+            )
+        except (OSError, RuntimeError):
+            return None
+        handler.setFormatter(self._formatter)
+        logging.getLogger().addHandler(handler)
+        return path
+
+
+def log_file(database: Path, settings: Settings) -> Path:
+    """Where the log of a database's engine is: one file for each database folder."""
+    from lakemirror.spark_session.jars import cache_folder
+
+    folder = str(database.absolute())
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", database.absolute().name)[:60]
+    key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
+    return cache_folder(settings) / "logs" / f"run-{name}-{key}.log"
+
+
+class _TextLines(logging.Formatter):
+    """`2026-11-22T10:00:00Z shop.orders: 1 file, …`, on one line whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        kind = {logging.WARNING: "warning: ", logging.ERROR: "error: "}.get(record.levelno, "")
+        message = record.getMessage()
+        kind = "" if ": warning " in message or message.startswith("warning ") else kind
+        return printable(f"{_time(record)} {kind}{message}")
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `event` (`log` for what is no event), `text`, and the event's own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = {"time": _time(record), "level": record.levelname.lower(), "event": getattr(record, "event", "log")}
+        return json.dumps({**shown, "text": record.getMessage(), **getattr(record, "fields", {})}, default=str)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+
+
+__all__ = ["KEPT", "MOST_BYTES", "LogFormat", "RunLog", "log_file"]

@@ -1,0 +1,167 @@
+"""`lakemirror status DB`: every table, the engine, and their errors. Starts no JVM."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakemirror.cli.durations import seconds
+from lakemirror.cli.engine_options import Database, Json, require
+from lakemirror.cli.printable import printable
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.findings import summed_up
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.metadata import Warned
+    from lakemirror.status import DatabaseStatus, TableStatus
+
+Behind = Annotated[
+    str, typer.Option(help="Exit code 3 also where a table has waited longer than this for an apply, such as 5m.")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds, until Ctrl-C.")]
+_EVERY = 2.0  # seconds between two looks of --watch
+
+
+def status(database: Database, behind: Behind = "", watch: Watch = False, as_json: Json = False) -> None:
+    """Show every table: state, position, what is pending, what it waits for, the last error. Starts no JVM.
+
+    Exit code 3 where a table or the engine has an error, or is too far behind.
+
+    Example: lakemirror status shop --json
+
+    Example: lakemirror status shop --behind 5m
+    """
+    require(database)
+    longest = seconds(behind) if behind else math.inf
+    while True:
+        found, now = _look(database), time.time()
+        shown = _json(found, now, indent=None if watch else 1) if as_json else _text(found, now)
+        if watch and not as_json and sys.stdout.isatty():
+            print("\x1b[H\x1b[2J", end="")
+        print(shown, flush=True)
+        if not watch:
+            break
+        try:
+            time.sleep(_EVERY)
+        except KeyboardInterrupt:
+            break
+    failed = any(t.error_code for t in found.tables) or bool(found.error_code)
+    if failed or any(t.lag(now) > longest for t in found.tables):
+        raise typer.Exit(3)
+
+
+def _look(database: Path) -> DatabaseStatus:
+    """The status now. What makes the engine refuse its settings is the database's error."""
+    from lakemirror.database import MirroredDatabase, read_stored
+    from lakemirror.storage import LocalStorage
+
+    try:
+        return MirroredDatabase(database).status()
+    except LakemirrorError as error:
+        if error.code not in ("definition-invalid", "setting-invalid", "client-unknown"):
+            raise
+        return replace(read_stored(LocalStorage(database)), error_code=error.code, error_message=error.message)
+
+
+def _json(found: DatabaseStatus, now: float, indent: int | None) -> str:
+    from lakemirror import status as monitoring
+
+    since = found.not_running_since(now)
+    rendered = monitoring.render(found if since is None else replace(found, status="Stopped"))
+    shown = {**json.loads(rendered[monitoring.REPLICATOR]), **json.loads(rendered[monitoring.TABLES])}
+    lags = {t.name: t.lag(now) for t in found.tables}
+    for row in shown["tables"]:
+        row["lagSeconds"] = round(lags[row["normalizedTableName"]], 1)
+    if since is not None:
+        shown["notRunningSince"] = monitoring.format_time(since)
+    return json.dumps(shown, indent=indent)
+
+
+def _text(found: DatabaseStatus, now: float) -> str:
+    lines = [*_engine(found, now), *_tables(found.tables, now)]
+    if found.partner is not None:
+        source = f"{found.partner.source_type} {found.partner.source_version}".strip()
+        by = found.partner.name or "an unnamed partner"
+        lines.append(printable(f"published by {by}" + (f" from {source}" if source else "")))
+    return "\n".join([*lines, *_warnings(found)])
+
+
+def _engine(found: DatabaseStatus, now: float) -> list[str]:
+    """Whether the engine runs, since when, and its error."""
+    from lakemirror.status import format_time
+
+    since = found.not_running_since(now)
+    if since is not None:
+        lines = [f"engine: not running since {format_time(since)[:19]}Z"]
+    elif found.process is not None and found.status != "Stopped":
+        started = format_time(found.process.started)[:19]
+        process = f"process {found.process.pid} on {printable(found.process.host)}"
+        lines = [f"engine: {found.status} since {started}Z ({process})"]
+    else:
+        lines = ["engine: not running"]
+    if found.error_code:
+        lines.append(f"{found.error_code}: {printable(found.error_message)}")
+    return lines
+
+
+def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
+    from rich.console import Console
+    from rich.table import Table
+
+    from lakemirror.status import format_time
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("table", "state", "position", "pending", "changes", "last apply", "behind", "engine", "waits for"):
+        is_text = heading in ("table", "state", "engine", "waits for")
+        table.add_column(heading, justify="left" if is_text else "right")
+    for t in tables:
+        waiting = f"{t.waiting_for.what} since {format_time(t.waiting_for.since)[:19]}Z" if t.waiting_for else ""
+        applied = _ago(max(0.0, now - t.last_sync)) + " ago" if t.last_sync else ""
+        behind = _ago(t.lag(now)) if t.lag(now) else ""
+        counts = (str(t.position), str(t.pending_files), str(t.processed_rows))
+        engine = f"{t.engine}: {t.engine_reason}" if t.engine_reason else t.engine
+        table.add_row(printable(t.name), t.status, *counts, applied, behind, printable(engine), printable(waiting))
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    for t in tables:
+        if t.error_code:
+            lines += ["", f"{printable(t.name)}: {t.error_code}: {printable(t.error_message)}", f"  {t.error_hint}"]
+    return lines
+
+
+def _warnings(found: DatabaseStatus) -> list[str]:
+    """One line for each warning; one line with a count where many tables, or one table often, have the same."""
+    lines = []
+    by_code: dict[str, dict[str, list[Warned]]] = {}
+    for t in found.tables:
+        for warned in summed_up(t.warnings):
+            by_code.setdefault(warned.code, {}).setdefault(t.name, []).append(warned)
+    for code, by_table in by_code.items():
+        alike = len(by_table) > _MOST_TABLES
+        for table, same in list(by_table.items())[: 1 if alike else None]:
+            more = f" (and {len(by_table) - 1} more tables with such warnings)" if alike else ""
+            same = same[:1] if alike else same
+            lines += [f"{printable(table)}: warning {code}: {printable(each.message)}{more}" for each in same]
+    return [*lines, *(f"warning {each.code}: {printable(each.message)}" for each in summed_up(found.warnings))]
+
+
+def _ago(seconds: float) -> str:
+    """A duration for people: 12 s, 5 min, 3 h, 2 d."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_MOST_TABLES = 3  # whose warnings of one code are shown one by one
+
+__all__ = ["status"]

@@ -1,0 +1,135 @@
+"""`lakemirror sync DB`: one pass over everything that is there now."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakemirror.cli.engine_options import (
+    Database,
+    EngineName,
+    Jars,
+    Json,
+    Master,
+    Memory,
+    Parallel,
+    SparkRemote,
+    SparkSetting,
+    Verbose,
+    engine_flags,
+    require,
+)
+from lakemirror.cli.narration import counted, log_to_stderr
+from lakemirror.cli.printable import printable, say
+from lakemirror.cli.supervised import leave, supervised
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.zone import TableName
+    from lakemirror.replication.apply_plan import Applied
+
+
+def sync(
+    database: Database,
+    engine: EngineName = None,
+    master: Master = None,
+    spark_remote: SparkRemote = None,
+    spark: SparkSetting = None,
+    jars: Jars = None,
+    driver_memory: Memory = None,
+    parallel: Parallel = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Apply everything that is there now, once. Prints a line for every table that did something.
+
+    Example: lakemirror sync shop
+    """
+    from lakemirror.database import MirroredDatabase
+
+    log_to_stderr(verbose)
+    require(database)
+    opened = MirroredDatabase(
+        database, **engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
+    )
+    with _Progress(opened.storage) as progress:
+        result, number = supervised(lambda stop: opened.sync(progress, stop))
+    if result is None:
+        raise typer.Exit(1)
+    for warned in result.warnings:
+        say(f"warning {warned.code}: {printable(warned.message)}")
+    if as_json:
+        tables = {
+            name: {
+                "commits": t.commits, "files": t.files, "rows": t.rows, "bytes": t.bytes,
+                "error": _error_json(t.error) if t.error else None,
+            }
+            for name, t in sorted(result.tables.items())
+        }  # fmt: skip
+        print(json.dumps({"tables": tables, "dropped": result.dropped, "seconds": round(result.seconds, 3)}, indent=1))
+    else:
+        for name, t in sorted(result.tables.items()):
+            if t.commits:
+                done = f"{counted(t.files, 'file')}, {counted(t.rows, 'change')}, {counted(t.commits, 'commit')}"
+                print(f"{printable(name)}: {done}")
+            if t.error is not None:
+                print(f"{printable(name)}: {printable(str(t.error))}\n  {t.error.hint}")
+        for target in result.dropped:
+            print(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+    if number:
+        leave(128 + number)
+    if result.failed:
+        raise typer.Exit(max(1, *(e.exit_code for e in result.failed.values())))
+
+
+class _Progress:
+    """A progress bar over the change files of one pass, on a terminal; else nothing."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self._bar: Any = None
+        self._task: Any = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task("applying", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def found(self, files: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, total=files)
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        if self._bar is not None:
+            with self._lock:
+                self._bar.update(self._task, advance=len(applied.batch.files), description=printable(str(name)))
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        pass
+
+    def dropped(self, target: str) -> None:
+        pass
+
+
+def _error_json(error: LakemirrorError) -> dict[str, Any]:
+    return {
+        "code": error.code, "message": error.message, "hint": error.hint, "file": error.file, "row": error.row,
+        "column": error.column,
+    }  # fmt: skip

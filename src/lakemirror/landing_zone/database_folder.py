@@ -1,0 +1,100 @@
+"""The folder of a mirrored database: found, made, and named in messages where a path is wrong.
+
+A database is a folder that holds `Files/LandingZone` (contract section 1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.failures import coded
+from lakemirror.landing_zone.zone import LANDING_ZONE
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_LEVELS = 2  # of folders that are searched for databases
+_MOST = 3  # databases that a message names
+_MOST_FOLDERS = 1000  # that are searched for databases
+
+
+def local_folder(address: str) -> Path:
+    """The folder that a path or a `file:` address names. LakemirrorError `address-unsupported` for another address."""
+    if address.startswith("file:"):
+        return Path(unquote(urlsplit(address).path))
+    match = _ADDRESS.match(address)
+    if match is not None:
+        message = f"{address}: {match[1]}: addresses are not supported here, only local folders are"
+        raise SetupError("address-unsupported", message)
+    return Path(address)
+
+
+def is_database(folder: Path) -> bool:
+    """True for a folder that holds `Files/LandingZone`. LakemirrorError `storage-unavailable`."""
+    try:
+        return (folder / LANDING_ZONE).is_dir()
+    except OSError as failure:
+        raise coded(failure) from failure
+
+
+def create_database(folder: Path) -> bool:
+    """Makes the landing zone of a new database; True where there was none. LakemirrorError `storage-unavailable`."""
+    if is_database(folder):
+        return False
+    try:
+        (folder / LANDING_ZONE).mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise coded(failure) from failure
+    return True
+
+
+def missing_database(address: str) -> LakemirrorError:
+    """The error `database-missing` for a folder that is no database. It names databases below it and above it."""
+    folder = Path(address)
+    if not folder.is_dir():
+        found = f"there is no folder {address}"
+        if "/" not in address and address.count(".") == 2:
+            found += "; names of a catalog are not supported, only folders are"
+    else:
+        found = f"{address} has no {LANDING_ZONE}"
+    below = list(databases_below(folder))
+    above = next((each for each in folder.absolute().parents if (each / LANDING_ZONE).is_dir()), None)
+    hint = None
+    if below:
+        named = ", ".join(str(each) for each in below[:_MOST])
+        more = f" and {len(below) - _MOST} more" if len(below) > _MOST else ""
+        hint = f"Databases below it: {named}{more}. Give one of them."
+    elif above is not None:
+        hint = f"The database is {above}."
+    return SetupError("database-missing", found, hint=hint)
+
+
+def databases_below(folder: Path) -> Iterator[Path]:
+    """The databases in a folder, at most _LEVELS deep. Folders that cannot be read hold none."""
+    level = [folder]
+    seen = 0
+    for _ in range(_LEVELS):
+        inner = []
+        for each in level:
+            try:
+                inner += [item for item in sorted(each.iterdir()) if item.is_dir() and not item.is_symlink()]
+            except OSError:
+                continue
+        level = []
+        for each in inner:
+            seen += 1
+            if seen > _MOST_FOLDERS:
+                return
+            try:
+                found = (each / LANDING_ZONE).is_dir()
+            except OSError:
+                continue
+            if found:
+                yield each
+            else:
+                level.append(each)
+
+
+__all__ = ["create_database", "databases_below", "is_database", "local_folder", "missing_database"]

@@ -1,0 +1,69 @@
+"""`check` says of a landing zone what the engine then does: the same errors, or none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.landing import put
+
+from lakemirror import MirroredDatabase
+from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.lint import check
+
+FILES: dict[str, list[dict[str, Any]]] = {
+    "plain": [{"id": [1]}, {"id": [2]}],
+    "a marker in other case": [{"id": [1], "__rowmarker__": [0]}],
+    "a marker without underscores": [{"id": [1], "RowMarker": [0]}],
+    "a marker and one like it": [{"id": [1], "rowmarker": [0], "__rowMarker__": [0]}],
+    "a marker of dates": [{"id": [1], "__rowMarker__": pa.array([0], pa.date32())}],
+    "a marker of text": [{"id": [1], "__rowMarker__": ["0"]}],
+    "a name that Delta refuses": [{"id": [1], "a b": [1]}],
+    "a reserved name": [{"id": [1], "_change_type": ["x"]}],
+    "a type that Delta lacks": [{"id": [1], "h": pa.array([1], pa.float16())}],
+    "a wider type": [{"id": pa.array([1], pa.int32())}, {"id": pa.array([2], pa.int64())}],
+    "a narrower type": [{"id": pa.array([1], pa.int64())}, {"id": pa.array([2], pa.int32())}],
+    "another type": [{"id": [1]}, {"id": ["x"]}],
+    "names that differ in case": [{"id": [1], "a": [1], "A": [1]}],
+    "an update without keys": [{"id": [1], "__rowMarker__": [1]}],
+    "an unknown marker": [{"id": [1], "__rowMarker__": [7]}],
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "lenient": {"row_marker_misspelt": "column", "on_type_change": "widen"},
+    "strict": {"column_mapping": False, "change_data_feed": True},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("files", FILES)
+def test_the_same_errors(tmp_path: Path, files: str, settings: str) -> None:
+    for number, columns in enumerate(FILES[files], 1):
+        put(tmp_path, "orders", number, columns)
+    assert_agreed(tmp_path, SETTINGS[settings])
+
+
+@pytest.mark.parametrize("undeclared", ["error", "string"])
+def test_text_with_undeclared_columns(tmp_path: Path, undeclared: str) -> None:
+    folder = tmp_path / LANDING_ZONE / "orders"
+    folder.mkdir(parents=True)
+    declared = {"columns": [{"name": "id", "dataType": "Int32"}]}
+    metadata = {
+        "keyColumns": ["id"],
+        "fileFormat": "DelimitedText",
+        "fileExtension": "csv",
+        "SchemaDefinition": declared,
+    }
+    (folder / "_metadata.json").write_text(json.dumps(metadata))
+    (folder / f"{1:020}.csv").write_text("id,extra\r\n1,x\r\n")
+    assert_agreed(tmp_path, {"undeclared_columns": undeclared, "settle": 0})
+
+
+def assert_agreed(database: Path, settings: dict[str, Any]) -> None:
+    (database / "mirroring.json").write_text(json.dumps({"lakemirror": settings}))
+    found = {each.code for each in check(database) if each.severity == "error"}
+    failed = {error.code for error in MirroredDatabase(database).sync().failed.values()}
+    assert found == failed, (found, failed)
