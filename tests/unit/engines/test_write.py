@@ -120,7 +120,7 @@ def test_floating_point_has_no_dictionary_and_no_bounds_in_the_footer(tmp_path: 
 
 
 def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> None:
-    rows = pa.record_batch({"d": [0.1 * n for n in range(5000)]})
+    rows = pa.record_batch({"d": [math.sin(n) for n in range(5000)]})  # snappy leaves them as they are
     (add,) = write_rows([rows], target(tmp_path, {"d": "double"}))
     path = tmp_path / add["path"]
     data = bytearray(path.read_bytes())
