@@ -111,13 +111,12 @@ def lose_everything_else(database: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("by", ["itself", pytest.param("spark", marks=pytest.mark.full)])
+@pytest.mark.parametrize("by", ["local", pytest.param("spark", marks=pytest.mark.full)])
 def test_dying_at_every_named_place_does_no_harm(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """With the change data feed every apply is Spark's: then the places of an apply alone are tried."""
-    if by == "spark":
-        monkeypatch.setenv("LAKEMIRROR_CHANGE_DATA_FEED", "true")
+    """By either engine; with Spark the places of an apply alone are tried."""
+    monkeypatch.setenv("LAKEMIRROR_ENGINE", by)
     publisher = Publisher(tmp_path, seed=1)
     MirroredDatabase(tmp_path, spark=spark).sync()
     publisher.check(spark)
@@ -129,7 +128,7 @@ def test_dying_at_every_named_place_does_no_harm(
         "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
         "merge.before-commit": lambda: [publisher.publish("orders", initial=True) for _ in range(40)],
     }
-    for turn, name in enumerate(n for n in failpoints.NAMES if by == "itself" or n.startswith("apply.")):
+    for turn, name in enumerate(n for n in failpoints.NAMES if by == "local" or n.startswith("apply.")):
         monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1" if name == "merge.before-commit" else "1000")
         if name.startswith(("apply.", "commit.", "retire.")):
             for table in (TABLES[turn % 4], TABLES[(turn + 1) % 4]):

@@ -28,8 +28,8 @@ from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.kernels.add_files import add_file, arrow_type, unsupported_reason
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import ChangeUnit
+from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.column_types import file_columns
-from lakemirror.replication.table_commit import target_of
 
 UTC = datetime.timezone.utc
 Ask: TypeAlias = Callable[[str], list[tuple[Any, ...]]]
@@ -94,7 +94,7 @@ def table(spark: Any, tmp_path: Path) -> Path:
     for _ in range(2):
         spark.read.parquet(str(given)).coalesce(1).write.format("delta").mode("append").save(str(path))
     spark.sql(f"OPTIMIZE delta.`{path}`")
-    target = target_of(snapshot(path).metadata.value, (), str(path))
+    target = target_of(str(path), snapshot(path).metadata.value)
     theirs = tmp_path / f"{1:020}.parquet"
     pq.write_table(rows(2), theirs, use_dictionary=["s", "i"])
     footer = pq.read_metadata(theirs)

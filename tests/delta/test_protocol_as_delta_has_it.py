@@ -12,7 +12,7 @@ from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.delta.protocol import features_of, protocol_of, unsupported_reason
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.replication.table_commit import target_of
+from lakemirror.engines.target import target_of
 
 PROPERTIES = {
     "vectors": "delta.enableDeletionVectors",
@@ -69,7 +69,7 @@ def test_features_that_delta_turned_on_stay_true_in_our_commit(spark: Any, tmp_p
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a'), (2, 'b')")
     before = snapshot(path)
     assert unsupported_reason(before.metadata.value, before.protocol) is None
-    target = target_of(before.metadata.value, ("n",), str(path))
+    target = target_of(str(path), before.metadata.value, ("n",))
     adds = write_rows([pa.record_batch({"n": [3, 4, 5], "s": ["c", "d", "e"]})], target)
     info = {"timestamp": 1, "operation": "WRITE", "operationParameters": {"mode": "Append"}, "txnId": "t"}
     assert put_commit(str(path), before, [{"commitInfo": info}, *({"add": add} for add in adds)]) is not None

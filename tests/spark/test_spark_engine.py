@@ -24,6 +24,7 @@ import pytest
 from tests.landing import MARKER, declare, put
 from tests.spark.engine_scenario import differences
 
+from lakemirror.database import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, java, jvm
@@ -50,6 +51,26 @@ def test_a_job_that_fails_has_a_code(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(LakemirrorError, match=r"orders: fail: .*KeyError: 'no_such_task'") as caught:
         Jobs(spark).run("orders: fail", Stage("no_such_task", None, [1]))
     assert caught.value.code == "spark-job-failed" and caught.value.retry
+
+
+def test_a_constraint_that_a_user_put_on_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark evaluates it, as it does for its own writes: false and NULL break it. `local` says why it cannot."""
+    database = MirroredDatabase(tmp_path, spark=spark)
+    declare(tmp_path, "orders", ["id"])
+    put(tmp_path, "orders", 1, {"id": [1, 2], "n": [5, 6]})
+    assert database.sync().failed == {}
+    table = f"delta.`{tmp_path / 'Tables' / 'orders'}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (n < 10)")
+    put(tmp_path, "orders", 2, {"id": [1, 2, 3], "n": [7, None, 8], MARKER: pa.array([4, 2, 4], pa.int32())})
+    told = MirroredDatabase(tmp_path, engine="local").sync().failed
+    assert [error.code for error in told.values()] == ["spark-needed"]
+    assert database.sync().failed == {}
+    assert sorted(tuple(row) for row in spark.sql(f"SELECT id, n FROM {table}").collect()) == [(1, 7), (3, 8)]
+    put(tmp_path, "orders", 3, {"id": [4, 5], "n": [9, None], MARKER: pa.array([4, 4], pa.int32())})
+    (error,) = database.sync().failed.values()
+    assert (error.code, error.row) == ("constraint-violated", 2)
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        spark.sql(f"INSERT INTO {table} VALUES (5, NULL)")
 
 
 def test_jobs_name_table_and_step(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,16 @@ def test_only_delta_commit_makes_a_version() -> None:
         if "lakemirror.storage.durable.put_new" in imports(path)
     }
     assert users == {"delta/commit.py", "delta/checksum.py"}
+
+
+def test_spark_s_inner_side_is_used_in_one_place() -> None:
+    """Everything else is PySpark's public API, so that any PySpark will do, classic or Connect."""
+    users = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in MODULES
+        if re.search("_jvm|py4j", path.read_text(encoding="utf-8"))
+    }
+    assert users <= {"spark_session"}
 
 
 def test_no_module_says_nothing() -> None:

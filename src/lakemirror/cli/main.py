@@ -260,7 +260,12 @@ app.command()(cli_features.sql)
 
 
 class _NoPandas:
-    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else."""
+    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else.
+
+    `spark_session` takes it away where PySpark asks for pandas.
+    """
+
+    hides_pandas = True
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -462,7 +467,6 @@ def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
     logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_OneLine("%(message)s"))
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 class _OneLine(logging.Formatter):

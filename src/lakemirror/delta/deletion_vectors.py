@@ -7,6 +7,7 @@ bitmap:                      magic 1681511377 │ 64-bit Roaring bitmap of row n
 from __future__ import annotations
 
 import base64
+import contextlib
 import struct
 import uuid
 import zlib
@@ -120,5 +121,11 @@ def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[s
             "sizeInBytes": len(data), "cardinality": len(rows),
         })  # fmt: skip
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    (Path(table) / vector_path(encoded)).write_bytes(content)
+    path = Path(table) / vector_path(encoded)
+    try:
+        path.write_bytes(content)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
     return vectors

@@ -116,7 +116,7 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
         f"Publishing a year of flights into {folder}/{LANDING_ZONE}, mirroring it into {folder}/Tables", style="bold"
     )
     steps = list(source.steps())
-    database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, **settings})
+    database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, "engine": "spark", **settings})
     begun = time.monotonic()
     session = spark_session.start(database.settings, delta=True)  # Delta's jars only to read the tables as users do
     console.print(f"Spark started in {time.monotonic() - begun:.1f} s")

@@ -6,7 +6,6 @@ units ─▶ changes_of ─▶ kept_batches: those that come, NOT NULL checked �
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakemirror.delta.data_files import data_file
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.key_values import whole_numbers
@@ -125,10 +125,7 @@ def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -
 
 def counted(add: Action) -> int:
     """How many living rows the statistics of an `add` action promise; 0 where they say nothing."""
-    try:
-        rows = int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
-    except (ValueError, TypeError):
-        rows = 0
+    rows = record_count(add) or 0
     vector = add.get("deletionVector")
     return max(0, rows - (vector["cardinality"] if vector else 0))
 
@@ -140,7 +137,7 @@ def named_errors(table: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:
         raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
     except OSError as error:
         raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error

@@ -24,7 +24,7 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
 
-_MOST_BUCKETS = 512
+_MOST_BUCKETS = 256  # files that are open at once; a process may often have 1024, and Arrow, tables and logs need some
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
@@ -157,6 +157,7 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
     """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once."""
     target = work.target
     columns = key_columns(target)
+    deletes.close()
 
     def keys_of(item: tuple[int, Any]) -> list[pa.Table]:
         number, group = item

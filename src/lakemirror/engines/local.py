@@ -36,7 +36,7 @@ from lakemirror.engines.fold_passes import FoldedBatch, Narrow, fold_in_passes, 
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
-from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.living_rows import living_rows, only_living
 from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
@@ -190,6 +190,7 @@ class LocalEngine:
         if target.vectors:
             deleted = {path: whole_numbers(rows) for path, rows in found.items()}
             return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
+        found = only_living(found, work.candidates, target)
         touched = [add for add in work.candidates if add["path"] in found]
 
         def without(add: Action) -> list[Action]:

@@ -19,8 +19,9 @@ from lakemirror.landing_zone.column_types import FileColumn
 
 Action = dict[str, Any]
 
-FILE, ROW, MARKER = "__file__", "__row__", "__marker__"
-"""Columns that go with a key through a fold: number of the change file, row in it from 0, row marker."""
+FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
+"""Columns that go with a key through a fold: number of the change file, row in it from 0, row marker. Columns of such
+names are refused (`schema_evolution`)."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Spill:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._close()
+        self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, rows: pa.Table) -> None:
@@ -52,19 +52,20 @@ class Spill:
 
     def read(self, bucket: int) -> pa.Table | None:
         """The rows of a bucket in the order in which they came; None where there is none. Then nothing can be added."""
-        self._close()
+        self.close()
         path = self.folder / f"{bucket}.arrows"
         if self._schema is None or not path.exists():
             return None
         with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return stream.read_all()
 
+    def close(self) -> None:
+        """Closes the files, one for each bucket: no more than one spill may have them open. Nothing can be added."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
     def _writer(self, bucket: int, schema: pa.Schema) -> pa.RecordBatchStreamWriter:
         if bucket not in self._writers:
             self._writers[bucket] = pa.ipc.new_stream(str(self.folder / f"{bucket}.arrows"), schema)
         return self._writers[bucket]
-
-    def _close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}

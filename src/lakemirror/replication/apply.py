@@ -105,9 +105,11 @@ def _written(
         deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}
         counted = {name: _with_count(candidates[name], target) for name in deleted}
         actions += delete_rows(path, counted, deleted)
-    except ValueError as error:
+    except BaseException as error:
         _remove(files)
-        raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
+        if isinstance(error, ValueError):
+            raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
+        raise
     actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": each} for each in result.changes]

@@ -18,6 +18,8 @@ from lakemirror.replication.position import Position, current_position
 OURS = "lakemirror"
 """The `engineInfo` of commits that lakemirror makes without Delta."""
 
+_REPLACES = ("REPLACE TABLE", "CREATE OR REPLACE TABLE")  # REPLACE COLUMNS keeps all rows
+
 
 @dataclass(frozen=True)
 class ForeignChange:
@@ -68,7 +70,7 @@ def judge(newer: Sequence[tuple[int, Sequence[Action]]], applied: int | None, po
             if target is None or applied is None or target < applied:
                 return Verdict(_described(version, info))
             newest_seen = target
-        elif "REPLACE" in operation or _moves_back(actions, position):
+        elif operation.startswith(_REPLACES) or _moves_back(actions, position):
             return Verdict(_described(version, info))
         elif info.get("engineInfo") != OURS and any(_changes_data(action) for action in actions):
             changes.append(_described(version, info))

@@ -297,7 +297,7 @@ class Scheduler:
                 again = self._look_again(name)
                 races += 1
         except Exception as failure:  # the boundary around one table
-            self.broken = self.broken or _jvm_is_gone(failure)
+            self.broken = self.broken or _spark_is_gone(failure)
             self._failed(name, look, coded(failure, table=str(name)))
         finally:
             with self._lock:
@@ -426,8 +426,8 @@ def _dropped(target: str, observer: Observer) -> None:
     observer.dropped(target)
 
 
-def _jvm_is_gone(failure: Exception) -> bool:
-    names = {kind.__name__ for kind in type(failure).__mro__}  # told without importing py4j
+def _spark_is_gone(failure: Exception) -> bool:
+    names = {kind.__name__ for kind in type(failure).__mro__}  # by name: nothing of Spark is imported here
     return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakemirror.delta.schema import Column, needs_mapping
+from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.row_markers import ROW_MARKER
@@ -74,6 +75,8 @@ def _check_name(name: str, file: str, rules: Rules) -> None:
     why = ""
     if not name:
         why = "Delta cannot hold a column without a name"
+    elif name.lower() in (FILE, ROW, MARKER):
+        why = f"lakemirror uses the name {name!r} itself"
     elif name.lower() in rules.reserved:
         why = f"the change data feed has a column {name!r} of its own"
     elif needs_mapping(name) and not rules.map_names:

@@ -79,6 +79,7 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     `delta` is asked for.
     """
     with _starting:
+        _show_pandas()
         if settings.spark_remote:
             session = _remote(settings)
         else:
@@ -240,6 +241,11 @@ def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
             del os.environ["PYSPARK_PYTHON"]
         else:
             os.environ["PYSPARK_PYTHON"] = before
+
+
+def _show_pandas() -> None:
+    """Lets pandas be imported: PySpark asks for it before it runs an Arrow function. The commands hide it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "hides_pandas", False)]
 
 
 def _remote(settings: Settings) -> SparkSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import resource
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -145,3 +146,27 @@ def test_files_become_fewer(tmp_path: Path, into: int) -> None:
     assert len(adds) == into and not any(add["dataChange"] for add in adds)
     mirror.files = {add["path"]: add for add in adds}
     assert mirror.bag() == before and sum(before.values()) == 6
+
+
+def test_a_spilled_fold_opens_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = tuned(monkeypatch, "spilled")
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {"id": pa.int64()}, ("id",)))
+    rows = pa.table({"id": list(range(6000)), ROW_MARKER: [4] * 6000})
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 320, before[1]))
+    try:
+        for number in (1, 2):
+            mirror.apply(worker, [unit(tmp_path, number, rows)], 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert sum(mirror.bag().values()) == 6000
+
+
+@pytest.mark.parametrize("name", ["__file__", "__row__", "__marker__"])
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, name: str) -> None:
+    worker = tuned(monkeypatch, way)
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {name: pa.int64()}, (name,)))
+    for number in (1, 2):
+        mirror.apply(worker, [unit(tmp_path, number, pa.table({name: [1, 2], ROW_MARKER: [4, 4]}))], 0)
+    assert sum(mirror.bag().values()) == 2

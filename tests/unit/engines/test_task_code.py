@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
+from lakemirror.engines.spark import SparkEngine
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.spark.tasks import Failed, Units
 from lakemirror.engines.spark.units import groups_of
+from lakemirror.errors import LakemirrorError
 
 ALONE = """
 import pickle, sys
@@ -101,3 +103,35 @@ def test_arrow_is_all_that_a_record_needs() -> None:
 
     table = pa.table({"k": ["a", None], "n": [1, 2]})
     assert unstream(stream(table)).equals(table)
+
+
+def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path) -> None:
+    """The loop ends where Spark's process is gone; a store that does not answer would be waited for."""
+
+    class Gone:
+        """A session whose JVM was killed."""
+
+        sparkContext = property(lambda self: self)
+        defaultParallelism = 2
+
+        def getLocalProperty(self, _: str) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        def range(self, *_: int) -> Gone:
+            return self
+
+        def mapInArrow(self, *_: object) -> Gone:
+            return self
+
+    class Bare(Gone):
+        """A session of a PySpark that lacks a package."""
+
+        def mapInArrow(self, *_: object) -> Gone:
+            raise ImportError("Pandas >= 2.2.0 must be installed")
+
+    unit = ChangeUnit(str(tmp_path / "1.parquet"), "1.parquet", 1, (), 1, 1)
+    with pytest.raises(LakemirrorError, match="Pandas") as caught:
+        SparkEngine(Bare()).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]
+    assert caught.value.code == "spark-unsupported"
+    with pytest.raises(ConnectionRefusedError):
+        SparkEngine(Gone()).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]

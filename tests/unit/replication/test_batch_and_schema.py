@@ -87,6 +87,7 @@ def test_a_batch_is_bounded_but_never_empty() -> None:
         ({"v": [1], MARKER: [1]}, ("id",), "key-column-absent"),
         ({"id": [1], "ID": [2]}, ("id",), "columns-ambiguous"),
         ({"id": [1], "": [2]}, ("id",), "column-name-invalid"),
+        ({"id": [1], "__LakeMirror_Row__": [2]}, ("id",), "column-name-invalid"),
         ({"id": pa.nulls(2)}, ("id",), "type-unsupported"),
     ],
 )

@@ -158,3 +158,12 @@ def test_delta_jars_are_for_one_version_of_spark(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SetupError, match=r"needs PySpark 4\.2, and 3\.5\.7 is installed") as caught:
         spark.start(Settings(), delta=True)
     assert caught.value.code == "spark-unsupported"
+
+
+def test_pandas_is_shown_once_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakemirror.cli.main import _NoPandas
+
+    monkeypatch.setattr(sys, "meta_path", [_NoPandas, *sys.meta_path])
+    monkeypatch.setattr(spark, "_active", lambda: Session())
+    spark.start(Settings())
+    assert _NoPandas not in sys.meta_path

@@ -6,7 +6,7 @@ add action + rows that go ─▶ living_rows ─▶ a file without them (tables 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,21 @@ def chosen_rows(
         low, high = np.searchsorted(wanted, [begin, begin + rows.num_rows])
         if high > low:
             yield rows.take(pa.array(wanted[low:high] - begin))
+
+
+def only_living(found: Mapping[str, np.ndarray], candidates: Sequence[Action], target: Target) -> dict[str, np.ndarray]:
+    """`found` (row numbers by path of the candidates) without rows that vectors delete already, and without files of
+    which nothing is left: they need not be written again."""
+    result = {}
+    for add in candidates:
+        numbers = found.get(add["path"])
+        if numbers is None:
+            continue
+        deleted = deleted_rows(add, target)
+        living = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
+        if len(living):
+            result[add["path"]] = living
+    return result
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:

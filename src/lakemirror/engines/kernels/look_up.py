@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import json
 from bisect import bisect_left
 from functools import cached_property
 from typing import Any
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, constant, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Cache, Kept, Runs, size_of
 from lakemirror.engines.kernels.key_values import comparable, comparable_column, key_codes, whole_numbers
@@ -58,11 +58,9 @@ class Sought:
 
 def may_hold(add: Action, target: Target, sought: Sought) -> bool:
     """False where the log's statistics and partition values of a file say that no key is in it."""
-    try:
-        stats = json.loads(add.get("stats") or "{}", parse_float=decimal.Decimal)
-    except ValueError:
-        stats = {}
-    low, high, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+    stats = parse_statistics(add)
+    told = (stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
+    low, high, nulls = (each if isinstance(each, dict) else {} for each in told)
     values = add.get("partitionValues") or {}
     for column in key_columns(target):
         keys = sought.columns[column.name]

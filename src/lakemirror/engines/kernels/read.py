@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import calendar_of
@@ -287,7 +288,7 @@ class _Reading:
                 continue
             each, convert = held
             try:
-                values.append(convert(batch.column(self._at[each.place])))
+                values.append(self._told_apart(column, convert(batch.column(self._at[each.place]))))
             except InvalidValue as error:
                 if error.row is None or error.row < rows:
                     bad = self._invalid(each.column, error, first_row)
@@ -296,9 +297,17 @@ class _Reading:
             return bad
         return Changes(pa.RecordBatch.from_arrays(values, schema=self._schema), marker, first_row)
 
+    def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
+        """The values as the table keeps them: an empty string in a partition column is NULL there, as a key too."""
+        if column.name not in self._target.partition_columns or not pa.types.is_string(values.type):
+            return values
+        return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
         kind = arrow_type(column.type)
         value = self._constants.get(column.name.lower())
+        if value == "" and column.name in self._target.partition_columns:
+            value = None
         return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
 
     def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:

@@ -2,8 +2,8 @@
 
 RowWork ─▶ stages of units ─▶ DataFrame, mapInArrow ─▶ tasks on executors ─▶ small results ─▶ RowResult
 
-Executors need what PySpark's own Arrow functions need: pyarrow and numpy, and pandas before 4.1. lakemirror's own code
-travels with each task (`task_code`).
+Executors need what PySpark's own Arrow functions ask for: pyarrow, numpy and pandas. lakemirror's own code travels with
+each task (`task_code`).
 """
 
 from lakemirror.engines.spark.engine import SparkEngine

@@ -22,6 +22,7 @@ from lakemirror.engines.change_rows import Bad, Written, counted, named_errors, 
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
+from lakemirror.engines.kernels.living_rows import only_living
 from lakemirror.engines.kernels.look_up import Sought, is_among, key_columns, may_hold
 from lakemirror.engines.memory_budget import DEFAULT
 from lakemirror.engines.row_work import MARKER, ROW, Action, BadRow, RewriteWork, RowResult, RowWork, Target
@@ -72,7 +73,7 @@ class SparkEngine:
         try:
             with named_errors(work.target.path):
                 changes = tuple(part for unit in work.changes for part in split(unit))
-                return self._run(replace(work, changes=changes), written)
+            return self._run(replace(work, changes=changes), written)
         except Bad as bad:
             written.remove()
             return RowResult(error=bad.row)
@@ -107,6 +108,8 @@ class SparkEngine:
         adds = self._write(target, "write rows", Stage("write_kept", head, units), written)
         if effect is None or not effect.gone:
             return RowResult(adds=tuple(adds))
+        if not target.vectors:
+            effect = _of_living(work, effect)
         touched = self._files(work, effect)
         changes: list[Action] = []
         if target.feed and effect.living:
@@ -236,7 +239,7 @@ class SparkEngine:
         parallelism = self._jobs.parallelism
         found: list[DataFiles] = []
         for group in groups_of(files, parallelism, weight=lambda item: int(item[1].get("size") or 0)):
-            items = tuple((number, add, b"", b"") for number, add in group)
+            items = tuple((number, _without_statistics(add), b"", b"") for number, add in group)
             parts = -(-int(group[0][1].get("size") or 0) // (256 << 20)) if len(group) == 1 else 1
             found += [DataFiles(items, part, parts) for part in range(max(1, parts))]
         return found
@@ -244,7 +247,7 @@ class SparkEngine:
     def _files(self, work: RowWork, effect: Effect) -> list[DataFiles]:
         """The candidates of which rows go, with these rows."""
         touched = [
-            (number, work.candidates[number], packed(rows), packed(updated))
+            (number, _without_statistics(work.candidates[number]), packed(rows), packed(updated))
             for number, (rows, updated) in sorted(effect.gone.items())
         ]
         groups = groups_of(touched, self._jobs.parallelism, weight=lambda item: int(item[1].get("size") or 0))
@@ -275,6 +278,11 @@ def _bad_rows(results: Iterable[Any]) -> list[BadRow]:
     return bad
 
 
+def _without_statistics(add: Action) -> Action:
+    """What a task needs of an `add` action; the driver has used the statistics."""
+    return {name: value for name, value in add.items() if name != "stats"}
+
+
 def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Row numbers by candidate, of all tasks together, ascending."""
     rows: dict[int, list[np.ndarray]] = {}
@@ -288,6 +296,14 @@ def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarra
         number: (np.sort(np.concatenate(parts)), np.sort(np.concatenate(updated.get(number, none))))
         for number, parts in rows.items()
     }
+
+
+def _of_living(work: RowWork, effect: Effect) -> Effect:
+    """The effect without rows that vectors delete already."""
+    rows = {work.candidates[number]["path"]: rows for number, (rows, _) in effect.gone.items()}
+    living = only_living(rows, work.candidates, work.target)
+    paths = {number: work.candidates[number]["path"] for number in effect.gone}
+    return replace(effect, gone={n: (living[path], effect.gone[n][1]) for n, path in paths.items() if path in living})
 
 
 def _key_width(target: Target) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.engines.spark.task_code import task
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,19 +65,23 @@ class Jobs:
         """The results of each unit, in the units' order. LakemirrorError `spark-job-failed`."""
         if not stage.units:
             return []
-        return self._collect(description, self._started(stage, "results", _RESULTS), len(stage.units))
+        with spark_errors(description):
+            frame = self._started(stage, "results", _RESULTS)
+        return self._collect(description, frame, len(stage.units))
 
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, function: str, shared: Any
     ) -> list[Any]:
         """The results of `function` over the blobs that the stages make, those of one bucket together, in no order."""
-        made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
-        blobs = made[0]
-        for more in made[1:]:
-            blobs = blobs.union(more)
-        run = task("gathered", function, pickle.dumps(shared))
-        found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
-        return self._collect(description, found, 1)[0]
+        with spark_errors(description):
+            made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
+            blobs = made[0]
+            for more in made[1:]:
+                blobs = blobs.union(more)
+            run = task("gathered", function, pickle.dumps(shared))
+            found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
+        tasks = sum(len(stage.units) for stage in stages) + partitions
+        return self._collect(description, found, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
         """The rows that a stage makes, as a DataFrame that is not computed yet."""
@@ -95,11 +99,12 @@ class Jobs:
                 self.session.removeTag(tag)
             return
         context = self.session.sparkContext
+        before = context.getLocalProperty("spark.job.description")
         context.setJobDescription(description)
         try:
             yield
         finally:
-            context.setJobDescription(None)  # type: ignore[arg-type]
+            context.setJobDescription(before)  # type: ignore[arg-type]
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
         units = [pickle.dumps(unit) for unit in stage.units]
@@ -107,11 +112,11 @@ class Jobs:
         count = len(units)
         return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 
-    def _collect(self, description: str, frame: DataFrame, units: int) -> list[list[Any]]:
+    def _collect(self, description: str, frame: DataFrame, units: int, tasks: int = 0) -> list[list[Any]]:
         begun = time.monotonic()
         with self.described(description), spark_errors(description):
             rows = frame.collect()
-        log.debug("%s: %d units, %.1f s", description, units, time.monotonic() - begun)
+        log.debug("%s: %d tasks, %.1f s", description, tasks or units, time.monotonic() - begun)
         found: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
             found[row["unit"]].append(pickle.loads(bytes(row["result"])))
@@ -125,7 +130,10 @@ class Jobs:
 
 @contextlib.contextmanager
 def spark_errors(description: str) -> Iterator[None]:
-    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone."""
+    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone.
+
+    SetupError `spark-unsupported` where PySpark lacks a package.
+    """
     try:
         yield
     except LakemirrorError:
@@ -134,6 +142,9 @@ def spark_errors(description: str) -> Iterator[None]:
         names = {kind.__name__ for kind in type(error).__mro__}
         if isinstance(error, ConnectionError) or "Py4JNetworkError" in names:
             raise
+        if isinstance(error, ImportError):
+            hint = "Install it beside PySpark: pip install pyarrow 'pandas>=2.2,<3'"
+            raise SetupError("spark-unsupported", f"{description}: {_telling_line(error)}", hint=hint) from error
         raise LakemirrorError("spark-job-failed", f"{description}: {_telling_line(error)}") from error
 
 
