@@ -1,7 +1,7 @@
 """Which error codes and findings the package itself raised while the tests ran: all of them, in a complete run.
 
 `make test` and `make test-full` fail where a code was raised by no test. A run of chosen tests checks nothing.
-`LAKEMIRROR_RAISED_CODES=FILE` writes the codes of any run to a file.
+`RAISED_CODES=FILE` writes the codes of any run to a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fails a complete run in which a code was raised by no test."""
-    if place := os.environ.get("LAKEMIRROR_RAISED_CODES"):
+    if place := os.environ.get("RAISED_CODES"):
         Path(place).write_text("\n".join(sorted(_raised)) + "\n", encoding="utf-8")
     config = session.config
     chosen = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword

@@ -119,6 +119,18 @@ def test_floating_point_has_no_dictionary_and_no_bounds_in_the_footer(tmp_path: 
     assert math.copysign(1, low) == -1 and math.copysign(1, high) == 1, "one value to some readers, two to others"
 
 
+def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> None:
+    rows = pa.record_batch({"d": [math.sin(n) for n in range(5000)]})  # snappy leaves them as they are
+    (add,) = write_rows([rows], target(tmp_path, {"d": "double"}))
+    path = tmp_path / add["path"]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert pq.read_table(path).num_rows == 5000, "a wrong value, and nobody notices"
+    with pytest.raises(OSError, match="could not verify page integrity"):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
 @pytest.mark.parametrize(
     ("type_", "values", "low", "high"),
     [

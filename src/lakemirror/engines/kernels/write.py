@@ -229,7 +229,7 @@ class _Files:
             self._made.append(path)
             writer = pq.ParquetWriter(
                 path, self._schema, compression="snappy", store_schema=False,
-                use_dictionary=self._exact, write_statistics=self._exact,
+                use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
             )  # fmt: skip
             self._open[key] = _File(path, below, values, writer, Tally(self._indexed))
         return self._open[key]
