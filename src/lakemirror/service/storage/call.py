@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from aiohttp import web
@@ -12,9 +14,11 @@ from multidict import CIMultiDict
 from lakemirror.service.addresses import BLOB, DFS, Address, address_of, is_writable, source_segments
 from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
 from lakemirror.service.storage.answers import StorageError, forbidden, not_found
+from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.place import Place
 from lakemirror.service.storage.workers import Workers
 
+KEPT_SECONDS = 7 * 86400
 LETTERS = {"read": "r", "list": "l", "write": "wca", "delete": "d"}
 
 
@@ -36,10 +40,19 @@ class Places:
             place.folder = database.folder
             return place
 
-    def all(self) -> list[Place]:
-        """Those that requests have met."""
+    def remove_old_uploads(self, now: float) -> None:
+        """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
+        before = now - KEPT_SECONDS
         with self._lock:
-            return list(self._places.values())
+            places = dict(self._places)
+        with suppress(FileNotFoundError):
+            for folder in self._registry.staging.iterdir():
+                place = places.get(folder.name)
+                if place is not None:
+                    remove_old_blocks(place, before)
+                    place.remove_old_uploads(before)
+                elif all(each.lstat().st_mtime < before for each in (folder, *folder.rglob("*"))):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass

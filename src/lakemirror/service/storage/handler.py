@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
@@ -33,6 +34,7 @@ StorageHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 _NOT_OFFERED = ("x-ms-structured-body", "x-ms-encryption-key", "x-ms-lease-action")
+_SWEEP_SECONDS = 3600.0
 _ACTS = frozenset({"append", "flush", "filesystem", "directory", "file", "list", "block", "blocklist", "batch"})
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -49,6 +51,15 @@ def make_storage_handler(
     request once it is answered. A header that an answer has already, like `x-ms-request-id`, stays.
     """
     serving = Serving(registry, authenticator, limits, Places(registry), Workers())
+
+    next_sweep = 0.0
+
+    def sweep() -> None:
+        nonlocal next_sweep
+        now = time.time()
+        if now >= next_sweep:
+            next_sweep = now + _SWEEP_SECONDS
+            serving.workers.later(serving.places.remove_old_uploads, now)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         method, outcome = request.method, Outcome()
@@ -68,6 +79,7 @@ def make_storage_handler(
             address = address_of(segments_of(raw_path), authenticator.is_principal)
             outcome.operation = _operation(dialect, method, query)
             call = Call(request, serving, caller, method, dialect, query, address, request.headers, outcome)
+            sweep()
             answer = await _dispatch(call)
         except StorageError as error:
             answer = _refusal(request, error, dialect, method)
