@@ -123,7 +123,7 @@ class EndpointServer:
         self._loop.close()
 
     async def _start(self, port: int) -> int:
-        self._runner = web.ServerRunner(web.Server(self.handler), shutdown_timeout=0.5)
+        self._runner = web.ServerRunner(web.Server(self.handler, auto_decompress=False), shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
