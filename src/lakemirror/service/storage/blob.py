@@ -211,7 +211,7 @@ async def list_blobs(call: Call) -> web.Response:
         tree = Tree(
             {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
         )
-    page = await call.serving.workers.run(_list, tree, prefix, first, delimiter, most)
+    page = await call.serving.workers.run(list_page, tree, prefix, first, delimiter, most)
     body = blob_list(
         BlobPage(
             _endpoint(call),
@@ -226,6 +226,15 @@ async def list_blobs(call: Call) -> web.Response:
         )
     )
     return web.Response(text=body, content_type="application/xml")
+
+
+def list_page(tree: Tree, prefix: str, first: str, delimiter: str, most: int) -> Page:
+    """One page of the names that begin with `prefix`, from the name `first` on."""
+    try:
+        entries = tree.walk(prefix.rpartition("/")[0], first, recursive=delimiter != "/", slashed=delimiter == "/")
+        return page_of(rolled_up(_beginning(entries, prefix), prefix, delimiter), most)
+    except FileNotFoundError:
+        return Page([], "")
 
 
 async def answer_batch(call: Call) -> web.Response:
@@ -318,14 +327,6 @@ def _delete(place: Place, path: str, conditions: Conditions) -> None:
     remove(place, path, conditions, recursive=False, missing="BlobNotFound", filled="DirectoryIsNotEmpty")
     with place.lock:
         drop_blocks(place, path)
-
-
-def _list(tree: Tree, prefix: str, first: str, delimiter: str, most: int) -> Page:
-    try:
-        entries = tree.walk(prefix.rpartition("/")[0], first, recursive=delimiter != "/", slashed=delimiter == "/")
-        return page_of(rolled_up(_beginning(entries, prefix), prefix, delimiter), most)
-    except FileNotFoundError:
-        return Page([], "")
 
 
 def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:
