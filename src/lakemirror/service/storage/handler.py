@@ -1,0 +1,152 @@
+"""The handler of the storage plane: from a request to its answer, whatever goes wrong.
+
+request ─▶ caller ─▶ dialect ─▶ address ─▶ dfs | blob ─▶ headers that every answer carries
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from lakemirror.service.addresses import (
+    DFS,
+    AddressError,
+    address_of,
+    dialect_of,
+    query_of,
+    segments_of,
+    split_target,
+)
+from lakemirror.service.interface import AccessDenied, Authenticator, Limits, Registry
+from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers, not_found
+from lakemirror.service.storage.blob import answer_blob
+from lakemirror.service.storage.call import Call, Outcome, Places, Serving
+from lakemirror.service.storage.dfs import answer_dfs
+from lakemirror.service.storage.workers import Workers
+
+log = logging.getLogger(__name__)
+
+StorageHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
+_NOT_OFFERED = ("x-ms-structured-body", "x-ms-encryption-key", "x-ms-lease-action")
+_SWEEP_SECONDS = 3600.0
+_ACTS = frozenset({"append", "flush", "filesystem", "directory", "file", "list", "block", "blocklist", "batch"})
+_IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def make_storage_handler(
+    registry: Registry,
+    authenticator: Authenticator,
+    limits: Limits,
+    observe: Callable[[web.BaseRequest, Outcome], None] = lambda request, outcome: None,
+) -> StorageHandler:
+    """A handler for every request of the storage plane; it never raises.
+
+    Mount it on a `web.Server(handler, auto_decompress=False)`, so that bodies stay as they are sent and nothing answers
+    `Expect: 100-continue` or reads the body before it. `observe` is told of every
+    request once it is answered. A header that an answer has already, like `x-ms-request-id`, stays.
+    """
+    serving = Serving(registry, authenticator, limits, Places(registry), Workers())
+
+    next_sweep = 0.0
+
+    def sweep() -> None:
+        nonlocal next_sweep
+        now = time.time()
+        if now >= next_sweep:
+            next_sweep = now + _SWEEP_SECONDS
+            serving.workers.later(serving.places.remove_old_uploads, now)
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        method, outcome = request.method, Outcome()
+        raw_path, raw_query = split_target(request.raw_path)
+        dialect, refused, query = DFS, None, {}
+        try:
+            query = query_of(raw_query)
+        except AddressError as error:
+            refused = error
+        dialect = dialect_of(request.host or "", method, query, request.headers)
+        try:
+            caller = await authenticator.authenticate(request, storage=True)
+            outcome.principal = caller.name
+            if refused is not None:
+                raise refused
+            method = _meant(request)
+            address = address_of(segments_of(raw_path), authenticator.is_principal)
+            outcome.operation = _operation(dialect, method, query)
+            call = Call(request, serving, caller, method, dialect, query, address, request.headers, outcome)
+            sweep()
+            answer = await _dispatch(call)
+        except StorageError as error:
+            answer = _refusal(request, error, dialect, method)
+        except AccessDenied as error:
+            denied = StorageError(error.status, error.code, error.message, error.headers)
+            answer = _refusal(request, denied, dialect, method)
+        except AddressError as error:
+            answer = _refusal(request, StorageError(400, error.code, str(error)), dialect, method)
+        except OSError as error:
+            answer = _refusal(request, _failed(error, request, dialect), dialect, method)
+        except Exception as error:
+            log.exception("storage request failed: %s", type(error).__name__)
+            answer = _refusal(request, StorageError(500, "InternalError", "The service failed."), dialect, method)
+        if not answer.prepared:
+            finish_headers(request, answer)
+        outcome.status, outcome.code = answer.status, answer.headers.get("x-ms-error-code", "")
+        observe(request, outcome)
+        return answer
+
+    return handle
+
+
+async def _dispatch(call: Call) -> web.StreamResponse:
+    for name in _NOT_OFFERED:
+        if name in call.headers:
+            raise StorageError(501, "NotImplemented", f"{name} is not offered.")
+    return await (answer_dfs(call) if call.dialect == DFS else answer_blob(call))
+
+
+def _meant(request: web.BaseRequest) -> str:
+    """The method that is meant: PATCH where a PUT says so."""
+    override = request.headers.get("X-HTTP-Method-Override")
+    if override is not None:
+        if request.method != "PUT" or override.upper() != "PATCH":
+            raise StorageError(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
+        return "PATCH"
+    if request.method not in _METHODS:
+        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+    return request.method
+
+
+def _operation(dialect: str, method: str, query: Mapping[str, str]) -> str:
+    """A short name of what is asked for, one of few: for metrics."""
+    act = next((query[name].lower() for name in ("action", "comp", "resource", "restype") if query.get(name)), "")
+    return f"{dialect}-{method.lower()}{'-' + act if act in _ACTS else ''}"
+
+
+def _refusal(request: web.BaseRequest, error: StorageError, dialect: str, method: str) -> web.Response:
+    answer = error_answer(error, dialect, method)
+    if request.body_exists and not request.content.at_eof():
+        answer.force_close()  # what is left of the body is not read
+    return answer
+
+
+def _failed(error: OSError, request: web.BaseRequest, dialect: str) -> StorageError:
+    if error.errno in _NO_SPACE:
+        return StorageError(503, "ServerBusy", "The disk is full.", {"Retry-After": "1"})
+    if isinstance(error, FileNotFoundError):
+        return not_found(dialect)
+    if error.errno in _IN_THE_WAY:
+        return StorageError(409, "PathConflict", "A file or folder is in the way.")
+    if error.errno == errno.ENAMETOOLONG:
+        return StorageError(400, "InvalidResourceName", "The name is too long for the file system.")
+    log.error("storage request failed: %s %s: %s", request.method, type(error).__name__, error.strerror)
+    return StorageError(500, "InternalError", "The store failed.")
+
+
+__all__ = ["StorageHandler", "make_storage_handler"]
