@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli import access as cli_access
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.check import check
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
+from lakemirror.cli.serve import serve
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
@@ -218,6 +220,8 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(serve)
+app.add_typer(cli_access.app, name="access")
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
 app.command()(cli_features.sql)
