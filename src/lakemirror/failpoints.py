@@ -39,6 +39,19 @@ PUBLISHER_NAMES = (
     "publish.dropped",
 )
 
+# and those that an upload meets at the service's storage plane
+STORAGE_NAMES = (
+    "upload.created",
+    "upload.written",
+    "upload.counted",
+    "block.staged",
+    "publish.synced",
+    "publish.renamed",
+    "publish.durable",
+    "rename.done",
+    "remove.done",
+)
+
 _reached: dict[str, int] = {}
 
 

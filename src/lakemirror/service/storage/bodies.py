@@ -1,0 +1,156 @@
+"""The body of a request, written to a file as it arrives, with bounded memory (service.md sections 5 and 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from aiohttp import ClientPayloadError, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from lakemirror.service.interface import Limits
+from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.checksums import BodyChecksum
+from lakemirror.service.storage.workers import Workers
+
+_BUFFER = 1 << 20
+
+
+def announced_length(request: web.BaseRequest, limits: Limits) -> int | None:
+    """The length that the request announces, None where the body comes in chunks.
+
+    StorageError 413 `RequestBodyTooLarge` before anything is read.
+    """
+    if request.headers.get("Transfer-Encoding"):
+        return None
+    length = request.content_length or 0
+    if length > limits.max_body:
+        raise _too_large(limits)
+    return length
+
+
+async def receive(
+    request: web.BaseRequest, file: Callable[[], int], offset: int, limits: Limits, workers: Workers
+) -> int:
+    """Writes the body to an open file from `offset` on; the number of bytes. `file` opens it, in a worker thread.
+
+    StorageError 400 where the body ends early or its checksum differs, 408 where nothing arrives for
+    `limits.body_timeout` seconds, 413. What is written then is nothing's content yet: the caller drops it.
+    """
+    expected = announced_length(request, limits)
+    checksum = BodyChecksum(request.headers)
+    await answer_expectation(request)
+    target = -1
+    received, buffered, buffer = 0, 0, []
+    try:
+        async for chunk in _chunks(request, limits.body_timeout):
+            buffer.append(chunk)
+            buffered += len(chunk)
+            if received + buffered > (limits.max_body if expected is None else expected):
+                raise _too_large(limits)
+            if buffered >= _BUFFER:
+                target = target if target >= 0 else await workers.run(file)
+                await workers.run(_write, target, buffer, offset + received, checksum)
+                received, buffered, buffer = received + buffered, 0, []
+        if expected is not None and received + buffered != expected:
+            raise _ended_early()
+        target = await workers.run(_finish, target, file, buffer, offset + received, checksum)
+    finally:
+        if target >= 0:
+            os.close(target)
+    return received + buffered
+
+
+async def read_small(request: web.BaseRequest, most: int, limits: Limits) -> bytes:
+    """A small body. StorageError 413, 400, 408 as above."""
+    if (request.content_length or 0) > most:
+        raise StorageError(413, "RequestBodyTooLarge", f"This body may have {most:,} bytes.")
+    await answer_expectation(request)
+    data = bytearray()
+    async for chunk in _chunks(request, limits.body_timeout):
+        data += chunk
+        if len(data) > most:
+            raise StorageError(413, "RequestBodyTooLarge", f"This body may have {most:,} bytes.")
+    return bytes(data)
+
+
+async def answer_expectation(request: web.BaseRequest) -> None:
+    """Tells a client that asked (`Expect: 100-continue`) to send its body; once for a request."""
+    if request.headers.get("Expect", "").lower() == "100-continue" and not request.get("continued"):
+        request["continued"] = True
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
+class _chunks:
+    """The chunks of a body. One timer ends a body that stalls."""
+
+    def __init__(self, request: web.BaseRequest, timeout: float) -> None:
+        self._content = request.content
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._waits = False
+        self._timer = self._loop.call_later(timeout, self._look)
+
+    def __aiter__(self) -> _chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._waits = True
+        self._last = self._loop.time()
+        try:
+            chunk = await self._content.readany()
+        except asyncio.TimeoutError:
+            raise StorageError(408, "OperationTimedOut", "The body stalled.", {"Connection": "close"}) from None
+        except (OSError, ClientPayloadError, HttpProcessingError, asyncio.CancelledError) as error:
+            self._timer.cancel()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise _ended_early() from error
+        finally:
+            self._waits = False
+        if not chunk:
+            self._timer.cancel()
+            raise StopAsyncIteration
+        return chunk
+
+    def _look(self) -> None:
+        left = self._last + self._timeout - self._loop.time()
+        if self._waits and left <= 0:
+            self._content.set_exception(asyncio.TimeoutError())
+        else:
+            self._timer = self._loop.call_later(max(left, 0.01) if self._waits else self._timeout, self._look)
+
+
+def _write(target: int, buffer: list[bytes], offset: int, checksum: BodyChecksum) -> None:
+    if checksum.is_needed:
+        for chunk in buffer:
+            checksum.add(chunk)
+    data = memoryview(b"".join(buffer) if len(buffer) > 1 else buffer[0])
+    while data:
+        written = os.pwrite(target, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _finish(target: int, file: Callable[[], int], buffer: list[bytes], offset: int, checksum: BodyChecksum) -> int:
+    opened = file() if target < 0 else target
+    try:
+        if buffer:
+            _write(opened, buffer, offset, checksum)
+        checksum.check()
+    except BaseException:
+        if target < 0:
+            os.close(opened)
+        raise
+    return opened
+
+
+def _ended_early() -> StorageError:
+    return StorageError(400, "IncompleteBody", "The body ended early.", {"Connection": "close"})
+
+
+def _too_large(limits: Limits) -> StorageError:
+    message = f"A body may have {limits.max_body:,} bytes."
+    return StorageError(413, "RequestBodyTooLarge", message, {"Connection": "close"})

@@ -1,0 +1,63 @@
+"""Checksums that a request carries: of its body, and of a complete file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Mapping
+
+from lakemirror.service.storage.answers import StorageError
+
+
+class BodyChecksum:
+    """The checksum of a body as it arrives, where the request carries one to compare it with."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        """StorageError 400 where a header is no checksum."""
+        self._md5_wanted = digest_of(headers.get("Content-MD5"))
+        self._md5 = None if self._md5_wanted is None else hashlib.md5(usedforsecurity=False)
+
+    @property
+    def is_needed(self) -> bool:
+        return self._md5 is not None
+
+    def add(self, data: bytes) -> None:
+        """Takes the next bytes of the body."""
+        if self._md5 is not None:
+            self._md5.update(data)
+
+    def check(self) -> None:
+        """StorageError 400 `Md5Mismatch` where the body is not what the request says."""
+        if self._md5 is not None and self._md5.digest() != self._md5_wanted:
+            raise _mismatch()
+
+
+def digest_of(text: str | None) -> bytes | None:
+    """The 16 bytes of a Base64 MD5, None for none. StorageError 400 `InvalidMd5`."""
+    if not text:
+        return None
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        digest = b""
+    if len(digest) != 16:
+        raise StorageError(400, "InvalidMd5", "The MD5 is not Base64 of 16 bytes.")
+    return digest
+
+
+def check_file(file: int, md5: bytes | None) -> None:
+    """StorageError 400 `Md5Mismatch` where the MD5 of an open file is another one; None checks nothing."""
+    if md5 is None:
+        return
+    digest, at = hashlib.md5(usedforsecurity=False), 0
+    while data := os.pread(file, 1 << 20, at):
+        digest.update(data)
+        at += len(data)
+    if digest.digest() != md5:
+        raise _mismatch()
+
+
+def _mismatch() -> StorageError:
+    return StorageError(400, "Md5Mismatch", "The MD5 of the content is not the one that the request gives.")

@@ -1,0 +1,292 @@
+"""The DFS dialect: one function for each operation (service.md section 5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from aiohttp import web
+
+from lakemirror.failpoints import reach
+from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.storage import publish
+from lakemirror.service.storage.answers import StorageError, http_date, invalid_parameter, not_found
+from lakemirror.service.storage.bodies import announced_length, receive
+from lakemirror.service.storage.call import Call
+from lakemirror.service.storage.checksums import digest_of
+from lakemirror.service.storage.conditions import conditions_of
+from lakemirror.service.storage.filesystems import (
+    filesystem_status,
+    make_filesystem,
+    remove_filesystem,
+    workspaces_json,
+)
+from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size
+from lakemirror.service.storage.place import Found, Place
+from lakemirror.service.storage.reads import ACCESS, FILE_PERMISSIONS, FOLDER_PERMISSIONS, access_of, read, written
+from lakemirror.service.storage.removal import remove
+from lakemirror.service.storage.rename import rename
+from lakemirror.service.storage.staging import Part, Upload
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+async def answer_dfs(call: Call) -> web.StreamResponse:
+    """The answer to a request in the DFS dialect. StorageError."""
+    method, resource, action = call.method, call.query.get("resource", "").lower(), call.query.get("action", "").lower()
+    if method in ("GET", "HEAD"):
+        if not call.address.workspace:
+            return await workspaces_json(call)
+        if method == "GET" and resource == "filesystem":
+            return await list_paths(call)
+        if not call.address.database:
+            if action == "getaccesscontrol":
+                call.workspace("read", "read")
+                return web.Response(headers=access_of(True))
+            return filesystem_status(call)
+        return await read(call)
+    if resource == "filesystem" or not call.address.database:
+        return {"PUT": make_filesystem, "DELETE": remove_filesystem}.get(method, _unsupported)(call)
+    if method == "PUT":
+        if "x-ms-rename-source" in call.headers:
+            return await rename_path(call)
+        if resource == "directory":
+            return await create_folder(call)
+        if resource == "file":
+            return await create_file(call)
+        raise invalid_parameter("resource")
+    if method == "PATCH":
+        if action == "append":
+            return await append(call)
+        if action == "flush":
+            return await flush(call)
+        if action == "setproperties":
+            return await set_properties(call)
+        if action in ("setaccesscontrol", "setaccesscontrolrecursive"):
+            raise StorageError(501, "NotImplemented", "Roles decide here, not lists of control.")
+        raise invalid_parameter("action")
+    if method == "DELETE":
+        return await delete(call)
+    return _unsupported(call)
+
+
+async def create_folder(call: Call) -> web.Response:
+    """201: the folder and its parents exist."""
+    database = call.database("contribute", "write")
+    path = call.address.path
+    if path != "Files/LandingZone":
+        call.check_writable(path)
+    place = await call.place(database)
+    return written(201, await call.serving.workers.run(_make_folder, place, path, call))
+
+
+async def create_file(call: Call) -> web.Response:
+    """201: clients see the file with length 0; nothing is published yet."""
+    database = call.database("contribute", "write")
+    call.check_writable(call.address.path)
+    place = await call.place(database)
+    conditions = conditions_of(call.headers)
+    return written(201, await call.serving.workers.run(publish.create_file, place, call.address.path, conditions))
+
+
+async def append(call: Call) -> web.Response:
+    """202: the bytes outlive the process, or were flushed before. With `flush=true` they are published as well."""
+    database = call.database("contribute", "write")
+    path = call.address.path
+    call.check_writable(path)
+    position = _position(call)
+    length = announced_length(call.request, call.serving.limits)
+    place = await call.place(database)
+    upload, file = await call.serving.workers.run(_begin_append, place, path, position, length, call)
+    if upload is None:
+        length = await receive(call.request, _open_nothing, 0, call.serving.limits, call.serving.workers)
+    else:
+        target = upload.folder / file
+        offset = position if file == "data" else 0
+        try:
+            length = await receive(
+                call.request, lambda: _open_part(target), offset, call.serving.limits, call.serving.workers
+            )
+            await call.serving.workers.run(_count, place, upload, Part(position, length, file))
+        finally:
+            with place.lock:
+                upload.release(position, announced_length(call.request, call.serving.limits), file)
+    call.request["uploaded_bytes"] = length
+    headers = {"x-ms-request-server-encrypted": "false"}
+    if call.query.get("flush", "").lower() == "true":
+        found = await _flush_at(call, database, place, position + length)
+        headers |= {"ETag": f'"{found.etag}"', "Last-Modified": http_date(found.modified_ns)}
+    return web.Response(status=202, headers=headers)
+
+
+async def flush(call: Call) -> web.Response:
+    """200: what was appended is published, durably, and the replicator woken."""
+    database = call.database("contribute", "write")
+    call.check_writable(call.address.path)
+    position = _position(call)
+    place = await call.place(database)
+    return written(200, await _flush_at(call, database, place, position))
+
+
+async def set_properties(call: Call) -> web.Response:
+    """200: metadata and properties of files are not kept."""
+    database = call.database("contribute", "write")
+    place = await call.place(database)
+    found = await call.serving.workers.run(place.find, call.address.path)
+    if found is None:
+        raise not_found(call.dialect)
+    return written(200, found)
+
+
+async def rename_path(call: Call) -> web.Response:
+    """201: the file or folder has its new name, durably."""
+    database = call.database("contribute", "write")
+    wrong = StorageError(400, "InvalidSourceUri", "The source is not in the same mirrored database.")
+    source = call.source("x-ms-rename-source", database, wrong)
+    call.check_writable(call.address.path)
+    call.check_writable(source)
+    place = await call.place(database)
+    conditions, of_source = conditions_of(call.headers), conditions_of(call.headers, "x-ms-source-")
+    found = await call.serving.workers.run(rename, place, source, call.address.path, conditions, of_source)
+    call.serving.registry.published(database)
+    return written(201, found)
+
+
+async def delete(call: Call) -> web.Response:
+    """200: gone, durably."""
+    database = call.database("contribute", "delete")
+    call.check_writable(call.address.path)
+    place = await call.place(database)
+    recursive = call.query.get("recursive", "").lower() == "true"
+    await call.serving.workers.run(
+        remove,
+        place,
+        call.address.path,
+        conditions_of(call.headers),
+        recursive=recursive,
+        missing="PathNotFound",
+        filled="DirectoryNotEmpty",
+    )
+    call.serving.registry.published(database)
+    return web.Response(status=200)
+
+
+async def list_paths(call: Call) -> web.Response:
+    """One page of a folder, in byte order; a file lists itself."""
+    workspace = call.workspace("read", "list")
+    address = call.address.below_directory(call.query.get("directory", ""))
+    registry, places = call.serving.registry, call.serving.places
+    if address.database:
+        database = registry.database(workspace, address.database)
+        if database is None:
+            raise not_found(call.dialect)
+        tree = Tree({address.database: lambda: places.of(database)})
+    else:
+        tree = Tree(
+            {f"{each.display_name}.MirroredDatabase": _later(call, each) for each in registry.databases(workspace)}
+        )
+    name = "/".join(part for part in (address.database, address.path) if part)
+    recursive = call.query.get("recursive", "").lower() == "true"
+    most = page_size(call.query.get("maxresults"), "maxResults")
+    first = name_of(call.query.get("continuation", ""), "continuation")
+    page = await call.serving.workers.run(_list, tree, name, first, recursive, most)
+    headers = {"x-ms-continuation": marker_of(page.following)} if page.following else {}
+    body = json.dumps({"paths": [_path_entry(entry) for entry in page.entries]}, ensure_ascii=False)
+    return web.Response(text=body, content_type="application/json", headers=headers)
+
+
+async def _flush_at(call: Call, database: DatabaseEntry, place: Place, position: int) -> Found:
+    md5 = digest_of(call.headers.get("x-ms-content-md5"))
+    conditions = conditions_of(call.headers)
+    found = await call.serving.workers.run(publish.flush, place, call.address.path, position, conditions, md5)
+    call.serving.registry.published(database)
+    return found
+
+
+def _begin_append(place: Place, path: str, position: int, length: int | None, call: Call) -> tuple[Upload | None, str]:
+    with place.lock:
+        upload, flushed = publish.upload_for_append(place, path)
+        publish.check_now(place, path, conditions_of(call.headers))
+        if position < flushed:
+            return None, ""
+        if upload is None:
+            upload = publish.begin_append(place, path)
+        return upload, upload.claim(position, length)
+
+
+def _count(place: Place, upload: Upload, part: Part) -> None:
+    reach("upload.written")
+    with place.lock:
+        if place.uploads.get(upload.path) is not upload or upload.sealed:
+            raise StorageError(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")
+        upload.count(part)
+    reach("upload.counted")
+
+
+def _open_part(path: os.PathLike[str]) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        message = "Another request flushed, created or deleted this path meanwhile."
+        raise StorageError(409, "PathConflict", message) from None
+
+
+def _open_nothing() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _make_folder(place: Place, path: str, call: Call) -> Found:
+    with place.lock:
+        found = place.find(path)
+        conditions_of(call.headers).check_write(found, call.exists_code)
+        if found is not None and not found.is_folder:
+            raise StorageError(409, call.exists_code, "A file has this name.")
+        publish.make_parents(place, f"{path}/x")
+        made = place.find(path)
+    place.sync_folder_of(f"{path}/x")
+    if made is None:
+        raise not_found(call.dialect)
+    return made
+
+
+def _list(tree: Tree, name: str, first: str, recursive: bool, most: int) -> Page:
+    if name:
+        found = tree.find(name)
+        if found is None:
+            raise StorageError(404, "PathNotFound", "The path does not exist.")
+        if not found.is_folder:
+            return Page([Entry(name, found)], "")
+    try:
+        return page_of(tree.walk(name, first, recursive=recursive), most)
+    except FileNotFoundError:
+        raise StorageError(404, "PathNotFound", "The path does not exist.") from None
+
+
+def _path_entry(entry: Entry) -> dict[str, str]:
+    found = entry.found
+    described = {
+        "name": entry.name,
+        "contentLength": str(found.length),
+        "lastModified": http_date(found.modified_ns),
+        "etag": found.etag,
+        "owner": ACCESS["x-ms-owner"],
+        "group": ACCESS["x-ms-group"],
+        "permissions": FOLDER_PERMISSIONS if found.is_folder else FILE_PERMISSIONS,
+    }
+    return {**described, "isDirectory": "true"} if found.is_folder else described
+
+
+def _later(call: Call, database: DatabaseEntry):  # type: ignore[no-untyped-def]
+    return lambda: call.serving.places.of(database)
+
+
+def _position(call: Call) -> int:
+    text = call.query.get("position", "")
+    if not _NUMBER.fullmatch(text):
+        raise invalid_parameter("position")
+    return int(text)
+
+
+def _unsupported(call: Call) -> web.Response:
+    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")

@@ -1,0 +1,70 @@
+"""Workspaces as the storage plane shows them: file systems of the DFS dialect, containers of the Blob dialect."""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp import web
+
+from lakemirror.service.addresses import DFS
+from lakemirror.service.interface import WorkspaceEntry
+from lakemirror.service.storage.answers import StorageError, forbidden, http_date
+from lakemirror.service.storage.call import Call
+
+
+def filesystem_status(call: Call) -> web.Response:
+    """200 with the properties of the workspace."""
+    workspace = call.workspace("read", "read")
+    return web.Response(
+        headers={
+            **_about(workspace),
+            "x-ms-namespace-enabled": "true",
+            "x-ms-lease-status": "unlocked",
+            "x-ms-lease-state": "available",
+            "x-ms-has-immutability-policy": "false",
+            "x-ms-has-legal-hold": "false",
+        }
+    )
+
+
+def make_filesystem(call: Call) -> web.Response:
+    """Never done: StorageError 409 where the workspace exists, else 403."""
+    try:
+        call.workspace("contribute", "write")
+    except StorageError as error:
+        raise forbidden("Workspaces are not made here.") from error
+    if call.address.database:
+        raise forbidden("Workspaces are not made here.")
+    code = "FilesystemAlreadyExists" if call.dialect == DFS else "ContainerAlreadyExists"
+    raise StorageError(409, code, "The workspace exists already.")
+
+
+def remove_filesystem(call: Call) -> web.Response:
+    """Never done: StorageError 403."""
+    raise forbidden("Workspaces are not deleted here.")
+
+
+def readable(call: Call) -> list[WorkspaceEntry]:
+    """The workspaces that the caller may read, by name."""
+    call.check_sas("list")
+    found = [each for each in call.serving.registry.workspaces() if call.caller.may(each.name, "read")]
+    return sorted(found, key=lambda each: each.name)
+
+
+async def workspaces_json(call: Call) -> web.Response:
+    """The readable workspaces, as the DFS dialect lists file systems."""
+    entries = []
+    for workspace in readable(call):
+        about = _about(workspace)
+        entries.append(
+            {"name": workspace.name, "lastModified": about["Last-Modified"], "etag": about["ETag"].strip('"')}
+        )
+    return web.Response(text=json.dumps({"filesystems": entries}), content_type="application/json")
+
+
+def _about(workspace: WorkspaceEntry) -> dict[str, str]:
+    try:
+        modified = workspace.folder.stat().st_mtime_ns
+    except OSError:
+        modified = 0
+    return {"ETag": f'"0x{modified:X}"', "Last-Modified": http_date(modified)}

@@ -1,0 +1,197 @@
+"""Listings in byte order, one page at a time.
+
+    folder, first name ─▶ walk: a stack of open folders, names sorted ─▶ entries ─▶ page + the name that comes next
+
+The content of folder `x` comes where `x/` sorts: after `x-y`, before `x0`. Links, other kinds of file and names that no
+address can hold are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lakemirror.service.addresses import MOST_PATH_BYTES
+from lakemirror.service.storage.answers import invalid_parameter
+from lakemirror.service.storage.place import Found, Place, found_of
+
+MOST_ENTRIES = 5000
+
+_HIDDEN = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name, beginning with the database as the request wrote it, and what it holds."""
+
+    name: str
+    found: Found
+
+
+@dataclass(frozen=True)
+class Page:
+    """`following`: the name that the next page begins with, "" for the last page."""
+
+    entries: list[Entry]
+    following: str
+
+
+class Tree:
+    """Several databases under the names that they are listed with."""
+
+    def __init__(self, places: Mapping[str, Callable[[], Place]]) -> None:
+        self._places = places
+
+    def find(self, name: str) -> Found | None:
+        """What a name holds."""
+        database, _, path = name.partition("/")
+        return self._places[database]().find(path) if database in self._places else None
+
+    def walk(self, folder: str, first: str, *, recursive: bool, slashed: bool = False) -> Iterator[Entry]:
+        """What is in a folder ("": the databases), from the name `first` on, in byte order.
+
+        `slashed`: folders sort as their name with a slash (under a delimiter). FileNotFoundError for no folder.
+        """
+        start = first.encode("utf-8", "surrogateescape")
+        stack = [self._frame(folder, start, recursive, slashed)]
+        try:
+            while stack:
+                step = next(stack[-1].steps, None)
+                if step is None:
+                    stack.pop().close()
+                    continue
+                name, enters = step
+                if enters:
+                    with suppress(FileNotFoundError):
+                        stack.append(self._frame(name, start, recursive, slashed))
+                else:
+                    found = stack[-1].find(name)
+                    if found is not None:
+                        yield Entry(name, found)
+        finally:
+            for frame in stack:
+                frame.close()
+
+    def _frame(self, folder: str, start: bytes, recursive: bool, slashed: bool) -> _Frame:
+        if not folder:
+            return _Frame(-1, None, "", [(name, True) for name in self._places], start, recursive, slashed)
+        database, _, path = folder.partition("/")
+        if database not in self._places:
+            raise FileNotFoundError(folder)
+        place = self._places[database]()
+        handle = place.open_to_list(path)
+        try:
+            names = _names(handle, place, path)
+        except BaseException:
+            os.close(handle)
+            raise
+        return _Frame(handle, place, folder, names, start, recursive, slashed)
+
+
+class _Frame:
+    """An open folder in the middle of a walk."""
+
+    def __init__(
+        self,
+        handle: int,
+        place: Place | None,
+        folder: str,
+        names: list[tuple[str, bool]],
+        start: bytes,
+        recursive: bool,
+        slashed: bool,
+    ) -> None:
+        self._handle = handle
+        self._place = place
+        self._folder = folder
+        below = f"{folder}/" if folder else ""
+        keys: list[tuple[bytes, str, bool]] = []
+        for name, is_folder in names:
+            full = below + name
+            key = full.encode()
+            own = key + b"/" if slashed and is_folder else key
+            if own >= start:
+                keys.append((own, full, False))
+            if recursive and is_folder and key + b"0" > start:
+                keys.append((key + b"/", full, True))
+        keys.sort()
+        self.steps = iter([(full, enters) for _, full, enters in keys])
+
+    def find(self, name: str) -> Found | None:
+        if self._place is None:
+            return Found(True, 0, "0x0", 0)
+        path = name.partition("/")[2]
+        upload = self._place.uploads.get(path)
+        if upload is not None and upload.is_create:
+            return self._place.find(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return found_of(os.stat(name.rpartition("/")[2], dir_fd=self._handle, follow_symlinks=False))
+        return None
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def page_of(entries: Iterator[Entry], most: int) -> Page:
+    """The next `most` entries."""
+    taken: list[Entry] = []
+    for entry in entries:
+        if len(taken) == most:
+            return Page(taken, entry.name)
+        taken.append(entry)
+    return Page(taken, "")
+
+
+def marker_of(name: str) -> str:
+    """A name as an opaque marker, "" for none."""
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=") if name else ""
+
+
+def name_of(marker: str, parameter: str) -> str:
+    """The name that a marker stands for. StorageError 400 for one that this service did not make."""
+    try:
+        padded = marker + "=" * (-len(marker) % 4)
+        name = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        raise invalid_parameter(parameter) from None
+    if _HIDDEN.search(name) or len(name) > 2 * MOST_PATH_BYTES or {".", ".."} & set(name.split("/")):
+        raise invalid_parameter(parameter)
+    return name
+
+
+def page_size(text: str | None, parameter: str) -> int:
+    """How many entries a page may have. StorageError 400 for no positive number."""
+    if text is None or text == "":
+        return MOST_ENTRIES
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) == 0:
+        raise invalid_parameter(parameter)
+    return min(int(text), MOST_ENTRIES)
+
+
+def _names(handle: int, place: Place, path: str) -> list[tuple[str, bool]]:
+    """The names in a folder, each with whether it is a folder."""
+    found: dict[str, bool] = {}
+    with os.scandir(handle) as scan:
+        for item in scan:
+            if _HIDDEN.search(item.name) or (not path and item.name.startswith(".")):
+                continue
+            with suppress(OSError):
+                if item.is_dir(follow_symlinks=False):
+                    found[item.name] = True
+                elif item.is_file(follow_symlinks=False):
+                    found[item.name] = False
+    below = f"{path}/" if path else ""
+    with place.lock:
+        staged = [upload.path for upload in place.uploads.values() if upload.is_create]
+    for each in staged:
+        folder, _, name = each.rpartition("/")
+        if each.startswith(below) and folder == path:
+            found[name] = False
+    return list(found.items())

@@ -1,0 +1,132 @@
+"""Reading a file or a folder: HEAD and GET of both dialects."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+
+from aiohttp import web
+
+from lakemirror.service.storage.answers import StorageError, http_date, not_found
+from lakemirror.service.storage.call import Call
+from lakemirror.service.storage.conditions import conditions_of
+from lakemirror.service.storage.place import Found, found_of
+from lakemirror.service.storage.ranges import ByteRange, range_of
+
+_CHUNK = 1 << 20
+_MOST_MD5 = 4 << 20
+
+ACCESS = {"x-ms-owner": "$superuser", "x-ms-group": "$superuser"}
+FOLDER_PERMISSIONS, FILE_PERMISSIONS = "rwxr-x---", "rw-r-----"
+
+
+async def read(call: Call) -> web.StreamResponse:
+    """The answer to HEAD or GET of a path."""
+    database = call.database("read", "read")
+    place = await call.place(database)
+    path = call.address.path
+    found = await call.serving.workers.run(place.find, path)
+    if found is None:
+        raise not_found(call.dialect)
+    handle = -1
+    if not found.is_folder and not found.is_staged:
+        try:
+            handle = await call.serving.workers.run(place.open, path)
+        except FileNotFoundError:
+            raise not_found(call.dialect) from None
+    try:
+        if handle >= 0:
+            found = found_of(os.fstat(handle)) or found  # the file that is read, if it was replaced just now
+        return await _answer(call, found, handle)
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def properties_of(found: Found) -> dict[str, str]:
+    """The headers that describe what is found."""
+    headers = {
+        "ETag": f'"{found.etag}"',
+        "Last-Modified": http_date(found.modified_ns),
+        "Accept-Ranges": "bytes",
+        "Content-Type": "application/octet-stream",
+        "x-ms-resource-type": "directory" if found.is_folder else "file",
+        "x-ms-blob-type": "BlockBlob",
+        "x-ms-creation-time": http_date(found.modified_ns),
+        "x-ms-lease-status": "unlocked",
+        "x-ms-lease-state": "available",
+        "x-ms-server-encrypted": "false",
+    }
+    if found.is_folder:
+        headers["x-ms-meta-hdi_isfolder"] = "true"
+    return headers
+
+
+def access_of(is_folder: bool) -> dict[str, str]:
+    """The headers of `action=getAccessControl`: fixed, since roles decide, not lists of control."""
+    permissions = FOLDER_PERMISSIONS if is_folder else FILE_PERMISSIONS
+    user, group, other = permissions[:3], permissions[3:6], permissions[6:]
+    return {
+        **ACCESS,
+        "x-ms-permissions": permissions,
+        "x-ms-acl": f"user::{user},group::{group},other::{other}",
+    }
+
+
+def written(status: int, found: Found) -> web.Response:
+    """The answer to a write that went well."""
+    headers = {
+        "ETag": f'"{found.etag}"',
+        "Last-Modified": http_date(found.modified_ns),
+        "x-ms-request-server-encrypted": "false",
+    }
+    return web.Response(status=status, headers=headers)
+
+
+async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
+    headers = properties_of(found)
+    status = conditions_of(call.headers).verdict(found.etag, found.modified_ns, reading=True)
+    if status:
+        about = {"ETag": headers["ETag"], "Last-Modified": headers["Last-Modified"]}
+        raise StorageError(status, "ConditionNotMet", "The condition of the request does not hold.", about)
+    if call.query.get("action", "").lower() == "getaccesscontrol":
+        headers |= access_of(found.is_folder)
+    if call.method == "HEAD":
+        return web.Response(status=200, headers={**headers, "Content-Length": str(found.length)})
+    part = range_of(call.headers, found.length)
+    if part is None:
+        wanted, code = ByteRange(0, found.length, found.length), 200
+    else:
+        wanted, code = part, 206
+        headers["Content-Range"] = part.content_range
+        if call.headers.get("x-ms-range-get-content-md5", "").lower() == "true":
+            headers["Content-MD5"] = await call.serving.workers.run(_md5, handle, part)
+    answer = web.StreamResponse(status=code, headers=headers)
+    answer.content_length = wanted.length
+    await _send(call, answer, handle, wanted)
+    return answer
+
+
+async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: ByteRange) -> None:
+    finish = call.request.get("finish_headers")
+    if finish is not None:
+        finish(answer)
+    await answer.prepare(call.request)
+    at = wanted.start
+    while at < wanted.end:
+        data = await call.serving.workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
+        if not data:  # the file became shorter: the client sees that the body is not complete
+            if call.request.transport is not None:
+                call.request.transport.abort()
+            return
+        await answer.write(data)
+        at += len(data)
+    await answer.write_eof()
+
+
+def _md5(handle: int, part: ByteRange) -> str:
+    if part.length > _MOST_MD5:
+        raise StorageError(400, "InvalidRange", "The MD5 of a range is given up to 4 MiB.")
+    data = os.pread(handle, part.length, part.start)
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

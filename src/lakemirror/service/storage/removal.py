@@ -1,0 +1,52 @@
+"""Deleting files and folders: gone from their place by one rename or unlink, and durably so, before the answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lakemirror.failpoints import reach
+from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.conditions import Conditions
+from lakemirror.service.storage.place import Place
+from lakemirror.storage import LocalStorage
+
+
+def remove(place: Place, path: str, conditions: Conditions, *, recursive: bool, missing: str, filled: str) -> None:
+    """Removes a file, or a folder with all that is in it where `recursive`.
+
+    StorageError 404 with the code `missing`, 409 with the code `filled` for a folder that holds something.
+    """
+    doomed = None
+    with place.lock:
+        found = place.find(path)
+        if found is None:
+            raise StorageError(404, missing, "The path does not exist.")
+        conditions.check_write(found, "PathAlreadyExists")
+        if found.is_folder:
+            if not recursive and not place.is_empty(path):
+                raise StorageError(409, filled, "The folder holds something.")
+            for each in place.staged_below(path):
+                place.discard(each)
+            doomed = place.temporary("trash")
+            _take_folder(place, path, doomed)
+            place.forget_durable_folders()
+        else:
+            if place.on_disk(path) is not None:
+                with place.parent(path, make=False) as (folder, name):
+                    os.unlink(name, dir_fd=folder)
+            place.discard(path)
+    reach("remove.done")
+    place.sync_folder_of(path)
+    if doomed is not None:
+        place.trash(doomed)
+
+
+def _take_folder(place: Place, path: str, doomed: os.PathLike[str]) -> None:
+    try:
+        with place.parent(path, make=False) as (folder, name):
+            os.rename(name, doomed, src_dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        LocalStorage(place.folder).delete(path)  # the database is on another file system than the staging folder

@@ -1,0 +1,87 @@
+"""Renames inside one database: one rename on disk, durable in both folders before the answer."""
+
+from __future__ import annotations
+
+import os
+
+from lakemirror.failpoints import reach
+from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.conditions import Conditions
+from lakemirror.service.storage.place import Found, Place, new_etag, now_ns
+from lakemirror.service.storage.publish import publish, sync_file
+from lakemirror.service.storage.staging import begin_upload
+
+
+def rename(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
+    """Renames a file or folder, over a file or an empty folder. StorageError as service.md section 6 says."""
+    with place.lock:
+        found = place.find(source)
+        if found is None:
+            raise StorageError(404, "SourcePathNotFound", "The source does not exist.")
+        of_source.check_write(found, "PathAlreadyExists")
+        parent = place.find(target.rpartition("/")[0])
+        if parent is None or not parent.is_folder:
+            raise StorageError(404, "RenameDestinationParentPathNotFound", "The target's folder does not exist.")
+        if found.is_folder and target.startswith(f"{source}/"):
+            raise StorageError(409, "InvalidRenameSourcePath", "A folder cannot be moved into itself.")
+        there = place.find(target)
+        conditions.check_write(there, "PathAlreadyExists")
+        if source == target:
+            return found
+        if there is not None and there.is_folder != found.is_folder:
+            message = "A file cannot replace a folder, nor a folder a file."
+            raise StorageError(409, "InvalidSourceOrDestinationResourceType", message)
+        if there is not None and there.is_folder and not place.is_empty(target):
+            raise StorageError(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
+        if found.is_staged:
+            return _publish_empty(place, source, target)
+        _move(place, source, target, found.is_folder)
+        moved = place.on_disk(target)
+    reach("rename.done")
+    place.sync_folder_of(target)
+    place.sync_folder_of(source)
+    if moved is None:
+        raise StorageError(404, "SourcePathNotFound", "The source was removed at once.")
+    return moved
+
+
+def _move(place: Place, source: str, target: str, is_folder: bool) -> None:
+    with place.parent(source, make=False) as (origin, name), place.parent(target, make=False) as (folder, new_name):
+        if not is_folder:
+            now = now_ns()
+            os.utime(name, ns=(now, now), dir_fd=origin, follow_symlinks=False)
+            if _is_same(origin, name, folder, new_name):
+                os.unlink(new_name, dir_fd=folder)  # two names of one file: a rename would leave both
+        os.rename(name, new_name, src_dir_fd=origin, dst_dir_fd=folder)
+    place.discard(source)
+    place.discard(target)
+    if is_folder:
+        place.forget_durable_folders()
+        for path in place.staged_below(source):
+            upload = place.uploads[path]
+            place.discard(path)
+            if upload.is_create:  # a created file moves with its folder; its unflushed bytes do not
+                moved = target + path[len(source) :]
+                place.uploads[moved] = begin_upload(place.temporary("up"), moved, new_etag(), now_ns(), 0, "")
+
+
+def _publish_empty(place: Place, source: str, target: str) -> Found:
+    """A file that was created and never flushed has length 0: that is what the target becomes."""
+    empty = place.temporary("put")
+    empty.touch()
+    sync_file(empty)
+    found = publish(place, empty, target, Conditions(), "PathAlreadyExists")
+    if place.on_disk(source) is not None:
+        with place.parent(source, make=False) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+        place.sync_folder_of(source)
+    place.discard(source)
+    return found
+
+
+def _is_same(origin: int, name: str, folder: int, new_name: str) -> bool:
+    try:
+        target = os.stat(new_name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.stat(name, dir_fd=origin, follow_symlinks=False), target)

@@ -1,0 +1,136 @@
+"""The storage plane alone on a loopback port: a registry and an authenticator in memory, for tests.
+
+As a program: `endpoint_double.py ROOT` serves and prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiohttp import web
+
+from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.storage import make_storage_handler
+
+WORKSPACE_ID = "11111111-2222-3333-4444-555555555555"
+DATABASE_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+ACCOUNT_KEY = "bG9va2luZyBmb3IgYSBrZXk="
+
+
+class MemoryRegistry:
+    """Workspaces `ws` and `other`, each with a database `sales`, and `ws` with `empty`."""
+
+    def __init__(self, root: Path) -> None:
+        self._staging = root / ".lakemirror" / "staged"
+        self.wakes: list[str] = []
+        self._workspaces = [
+            WorkspaceEntry(WORKSPACE_ID, "ws", root / "ws"),
+            WorkspaceEntry("99999999-2222-3333-4444-555555555555", "other", root / "other"),
+        ]
+        self._databases = {
+            "ws": [
+                DatabaseEntry(DATABASE_ID, "sales", root / "ws" / "sales"),
+                DatabaseEntry("aaaaaaaa-bbbb-cccc-dddd-000000000000", "empty", root / "ws" / "empty"),
+            ],
+            "other": [DatabaseEntry("aaaaaaaa-0000-cccc-dddd-eeeeeeeeeeee", "sales", root / "other" / "sales")],
+        }
+        for databases in self._databases.values():
+            for database in databases:
+                (database.folder / "Files" / "LandingZone").mkdir(parents=True, exist_ok=True)
+                (database.folder / "Tables").mkdir(exist_ok=True)
+
+    @property
+    def staging(self) -> Path:
+        return self._staging
+
+    def workspaces(self) -> list[WorkspaceEntry]:
+        return self._workspaces
+
+    def workspace(self, name_or_id: str) -> WorkspaceEntry | None:
+        wanted = name_or_id.lower()
+        return next((each for each in self._workspaces if wanted in (each.id, each.name)), None)
+
+    def databases(self, workspace: WorkspaceEntry) -> list[DatabaseEntry]:
+        return self._databases[workspace.name]
+
+    def database(self, workspace: WorkspaceEntry, name_or_id: str) -> DatabaseEntry | None:
+        wanted = name_or_id.lower().removesuffix(".mirroreddatabase")
+        return next((each for each in self.databases(workspace) if wanted in (each.id, each.display_name)), None)
+
+    def published(self, database: DatabaseEntry) -> None:
+        self.wakes.append(database.id)
+
+
+class MemoryAuthenticator:
+    """`Bearer NAME` is the principal NAME; anything with a key or a SAS is `loader`."""
+
+    def __init__(self, roles: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self.roles = roles or {"loader": {"ws": "contribute"}, "reader": {"ws": "read"}, "admin": {"*": "contribute"}}
+
+    def is_principal(self, name: str) -> bool:
+        return name in self.roles
+
+    async def authenticate(self, request: web.BaseRequest, *, storage: bool) -> Caller:
+        header = request.headers.get("Authorization", "")
+        if "sig=" in request.raw_path:
+            letters = request.rel_url.query.get("sp", "")
+            return Caller("loader", self.roles["loader"], frozenset(letters))
+        if not header:
+            raise AccessDenied(401, "NoAuthenticationInformation", "No credentials.", {"WWW-Authenticate": "Bearer"})
+        kind, _, name = header.partition(" ")
+        name = name if kind == "Bearer" else name.partition(":")[0]
+        if name not in self.roles:
+            raise AccessDenied(401, "InvalidAuthenticationInfo", "The token is foreign.")
+        return Caller(name, self.roles[name])
+
+
+class EndpointServer:
+    """The endpoint in a thread of its own. `url`: without a slash at the end."""
+
+    def __init__(self, root: Path, limits: Limits | None = None, port: int = 0) -> None:
+        self.root = root
+        self.registry = MemoryRegistry(root)
+        self.authenticator = MemoryAuthenticator()
+        self.handler = make_storage_handler(self.registry, self.authenticator, limits or Limits())
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner: web.ServerRunner | None = None
+        self.port = asyncio.run_coroutine_threadsafe(self._start(port), self._loop).result()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "ws" / "sales"
+
+    @property
+    def landing_zone(self) -> Path:
+        return self.database / "Files" / "LandingZone"
+
+    def staged(self) -> list[Path]:
+        """What the staging folder of the database holds."""
+        return sorted((self.registry.staging / DATABASE_ID).glob("*"))
+
+    def close(self) -> None:
+        assert self._runner is not None
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self, port: int) -> int:
+        self._runner = web.ServerRunner(web.Server(self.handler), shutdown_timeout=0.5)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+
+if __name__ == "__main__":
+    server = EndpointServer(Path(sys.argv[1]), port=int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    print(server.port, flush=True)
+    threading.Event().wait()
