@@ -11,6 +11,7 @@ import logging
 import re
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
+from lakemirror.service.addresses import address_of, dialect_of, query_of, segments_of, split_target
+from lakemirror.service.authority.audit_log import AuditLog
 from lakemirror.service.authority.authenticator import PrincipalAuthenticator
 from lakemirror.service.authority.endpoints import Authority, is_authority
+from lakemirror.service.authority.failure_limit import FailureLimit
 from lakemirror.service.authority.principals import Principals
 from lakemirror.service.authority.tokens import Tokens
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
@@ -30,9 +34,13 @@ from lakemirror.service.control.rest import Rest
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import AccessDenied, Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
+from lakemirror.service.operating.endpoints import Operating
+from lakemirror.service.operating.metrics import RequestMetrics
 from lakemirror.service.private_files import locked, own_folder
 from lakemirror.service.raw_query import raw_path_of
-from lakemirror.service.request_notes import begin_notes, notes
+from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
+from lakemirror.service.storage.answers import StorageError, error_answer
+from lakemirror.service.storage.handler import make_storage_handler
 
 log = logging.getLogger("lakemirror")
 
@@ -41,6 +49,7 @@ FINISH = 30.0  # seconds that requests under way get after SIGTERM
 APPLIES = 12.0  # seconds that applies at work get then
 LEAST_FREE = 1024**3  # bytes, and
 LEAST_SHARE = 0.02  # of the disk, under which nothing is written
+_LOST = 499  # noted for a request whose client went away
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 _OPERATING = frozenset({"/", "/metrics", "/livez", "/readyz", "/openapi.json"})
 
@@ -91,12 +100,25 @@ class Service:
         self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url)
         limits = options.limits
         paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
-        self._rest = Rest(
-            self.registry, self.host, self.authenticator, self.base_url, paging, limits.body_timeout
+        self._metrics = RequestMetrics()
+        self._audit = AuditLog(self._own / "audit.log")
+        rest = Rest(
+            self.registry, self.host, self.authenticator, self.base_url, paging, limits.body_timeout, self.has_room
+        )
+        self.failures = FailureLimit()
+        authority = Authority(
+            self.principals, self.tokens, self.authenticator, self.base_url, limits.body_timeout, self.failures
+        )
+        operating = Operating(
+            self.registry, self.host, self.authenticator, self._metrics, self.has_room, lambda: self.in_flight,
+            self.base_url,
         )  # fmt: skip
-        self._authority = Authority(
-            self.principals, self.tokens, self.authenticator, self.base_url, limits.body_timeout
-        )  # fmt: skip
+        self._planes: dict[str, Handler] = {
+            "rest": rest.handle,
+            "authority": authority.handle,
+            "operating": operating.handle,
+            "storage": make_storage_handler(self.registry, self.authenticator, limits),
+        }
         self._listener = Listener(self.handle)
         self._following: asyncio.Task[None] | None = None
         self.in_flight = 0
@@ -150,46 +172,93 @@ class Service:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request. Never raises but for a connection that is lost."""
-        begin_notes()
+        noted = begin_notes()
+        request["request_id"] = noted.id
         plane = plane_of(request.raw_path)
-        begun = time.monotonic()
+        begun, status = time.monotonic(), _LOST
         self.in_flight += 1
         try:
             answer = await self._answered(request, plane)
+            status = answer.status
         finally:
             self.in_flight -= 1
-        del begun
+            self._note(request, noted, plane, status, time.monotonic() - begun)
+        if not answer.prepared:
+            answer.headers.setdefault("x-ms-request-id", noted.id)
         return answer
 
     async def _answered(self, request: web.BaseRequest, plane: str) -> web.StreamResponse:
         try:
-            if len(request.raw_path) > MOST_LINE:
-                raise Refused(414, "UriTooLong", f"A request line has at most {MOST_LINE} bytes.")
-            if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MOST_HEADER_BYTES:
-                raise Refused(431, "RequestHeaderFieldsTooLarge", f"Headers have at most {MOST_HEADER_BYTES} bytes.")
-            if self.in_flight > self.options.limits.max_requests:
-                status = 429 if plane == "rest" else 503
-                raise Refused(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
-            return await self._plane(plane)(request)
+            self._check_limits(request, plane)
+            answer = await self._planes[plane](request)
         except (AccessDenied, Refused) as denied:
             notes().refused = denied.code
-            return self._refusal(request, plane, denied.status, denied.code, denied.message, denied.headers)
+            return _refusal(request, plane, denied.status, denied.code, denied.message, denied.headers)
         except LakemirrorError as error:
             log.error("%s", error)
-            return self._refusal(request, plane, error.kind.http_status, "ServiceUnavailable", error.message, {})
+            status = error.kind.http_status if error.retry else 500
+            return _refusal(request, plane, status, "ServiceUnavailable", "The service cannot do this now.", {})
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as failure:  # the boundary around one request
             log.error("%s", coded(failure))
-            return self._refusal(request, plane, 500, "InternalError", "The service failed; its log says more.", {})
+            return _refusal(request, plane, 500, "InternalError", "The service failed; its log says more.", {})
+        return answer
 
-    def _plane(self, plane: str) -> Handler:
-        return {"rest": self._rest.handle, "authority": self._authority.handle}[plane]
+    def _check_limits(self, request: web.BaseRequest, plane: str) -> None:
+        """Refused where the request or the service is beyond a limit of section 7."""
+        if len(request.raw_path) > MOST_LINE:
+            raise Refused(414, "UriTooLong", f"A request line has at most {MOST_LINE} bytes.")
+        if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MOST_HEADER_BYTES:
+            raise Refused(431, "RequestHeaderFieldsTooLarge", f"Headers have at most {MOST_HEADER_BYTES} bytes.")
+        if self.in_flight > self.options.limits.max_requests and request.path != "/livez":
+            status = 429 if plane == "rest" else 503
+            raise Refused(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
+        if plane == "storage" and request.method in ("PUT", "PATCH") and not self.has_room():
+            raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
 
-    def _refusal(
-        self, request: web.BaseRequest, plane: str, status: int, code: str, message: str, headers: dict[str, str]
-    ) -> web.StreamResponse:
-        return refusal(status, code, message, notes().id, headers)
+    def has_room(self) -> bool:
+        """True where the disk has 1 GiB and 2 % free."""
+        usage = shutil.disk_usage(self.root)
+        return usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
+
+    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
+        """Counts the request, and writes it to the audit log where it belongs there. Never raises."""
+        if plane == "storage":
+            noted.operation = str(request.get("operation", ""))
+            self._note_upload(request, int(request.get("uploaded_bytes", 0)), status)
+            changes = request.method not in ("GET", "HEAD", "OPTIONS")
+        else:
+            changes = plane == "rest" and not noted.operation.startswith(("Get", "List"))
+        self._metrics.note(plane, noted.operation or "Other", status, seconds)
+        if status in (401, 403):
+            self._metrics.refused(noted.refused or str(status))
+        if status in (401, 403) or (changes and status < 400):
+            self._record(request, noted, status)
+
+    def _record(self, request: web.BaseRequest, noted: RequestNotes, status: int) -> None:
+        try:
+            self._audit.write(
+                principal=noted.caller.name if noted.caller else "",
+                operation=noted.operation,
+                path=raw_path_of(request.raw_path),
+                status=status,
+                request_id=noted.id,
+                remote=request.remote or "",
+            )
+        except OSError as failure:
+            log.error("the audit log cannot be written: %s", coded(failure))
+
+    def _note_upload(self, request: web.BaseRequest, size: int, status: int) -> None:
+        if size <= 0 or status >= 400:
+            return
+        with contextlib.suppress(ValueError):
+            path = split_target(request.raw_path)[0]
+            address = address_of(segments_of(path), self.authenticator.is_principal)
+            workspace = self.registry.workspace(address.workspace)
+            database = self.registry.database(workspace, address.database) if workspace else None
+            if workspace is not None and database is not None:
+                self._metrics.uploaded(workspace.name, database.display_name, size)
 
     async def _follow(self) -> None:
         """Follows what is done by hand, and finishes deletions."""
@@ -210,10 +279,20 @@ class Service:
         self.registry.sweep(time.time())
 
 
-def has_room(folder: Path) -> bool:
-    """True where the disk has 1 GiB and 2 % free."""
-    usage = shutil.disk_usage(folder)
-    return usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
+def _refusal(
+    request: web.BaseRequest, plane: str, status: int, code: str, message: str, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """A refusal in the words of the plane."""
+    if plane != "storage":
+        return refusal(status, code, message, notes().id, headers)
+    try:
+        query = query_of(split_target(request.raw_path)[1])
+    except ValueError:
+        query = {}
+    dialect = dialect_of(request.host, request.method, query, request.headers)
+    answer = error_answer(StorageError(status, code, message, headers), dialect, request.method)
+    answer.force_close()  # the body was not read
+    return answer
 
 
-__all__ = ["Options", "Service", "has_room", "plane_of"]
+__all__ = ["Options", "Service", "plane_of"]

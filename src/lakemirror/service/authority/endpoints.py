@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
@@ -13,6 +11,7 @@ from urllib.parse import parse_qsl, unquote_plus
 from aiohttp import web
 
 from lakemirror.service.authority.authenticator import PrincipalAuthenticator, basic_credentials
+from lakemirror.service.authority.failure_limit import FailureLimit
 from lakemirror.service.authority.principals import Principals
 from lakemirror.service.authority.tokens import Tokens
 from lakemirror.service.raw_query import query_pairs, raw_path_of
@@ -21,7 +20,6 @@ from lakemirror.service.request_notes import notes
 from lakemirror.service.workspace_names import is_guid
 
 MOST_BYTES = 64 * 1024  # of a token request
-MOST_FAILURES = 10  # in a second from one address
 ALIASES = frozenset({"adfs", "common", "organizations"})
 _DISCOVERY = (".well-known/openid-configuration", "v2.0/.well-known/openid-configuration")
 
@@ -44,13 +42,14 @@ class Authority:
         authenticator: PrincipalAuthenticator,
         base_url: Callable[[web.BaseRequest], str],
         body_timeout: float,
+        failures: FailureLimit,
     ) -> None:
         self._principals = principals
         self._tokens = tokens
         self._authenticator = authenticator
         self._base_url = base_url
         self._body_timeout = body_timeout
-        self._failures: dict[str, deque[float]] = {}
+        self._failures = failures
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         tenant, _, rest = raw_path_of(request.raw_path).strip("/").partition("/")
@@ -106,7 +105,7 @@ class Authority:
         if request.method != "POST":
             return web.json_response(_error("invalid_request", "Use POST."), status=405, headers={"Allow": "POST"})
         remote = request.remote or ""
-        if self._too_many_failures(remote):
+        if self._failures.is_reached(remote):
             return _refused(
                 429, "temporarily_unavailable", "Too many failures from this address.", {"Retry-After": "1"}
             )
@@ -129,7 +128,7 @@ class Authority:
         client_id, secret = _credentials(request, form)
         found = await self._authenticator.principal(client_id, secret)
         if found is None:
-            self._failures.setdefault(remote, deque(maxlen=MOST_FAILURES + 1)).append(time.monotonic())
+            self._failures.note(remote)
             notes().refused = "invalid_client"
             return _refused(401, "invalid_client", "The client or its secret is wrong.", number=7000215)
         notes().caller = found.caller()
@@ -145,12 +144,6 @@ class Authority:
         if not version_2:
             answer["resource"] = audience
         return web.json_response(answer, headers={"Cache-Control": "no-store", "Pragma": "no-cache"})
-
-    def _too_many_failures(self, remote: str) -> bool:
-        if len(self._failures) > 10_000:
-            self._failures.clear()
-        recent = self._failures.get(remote)
-        return recent is not None and len(recent) > MOST_FAILURES and time.monotonic() - recent[0] < 1.0
 
 
 def _credentials(request: web.BaseRequest, form: dict[str, str]) -> tuple[str, str]:

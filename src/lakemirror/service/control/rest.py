@@ -80,6 +80,7 @@ class Rest:
         base_url: Callable[[web.BaseRequest], str],
         paging: Paging,
         body_timeout: float,
+        has_room: Callable[[], bool],
     ) -> None:
         self._registry = registry
         self._host = host
@@ -87,6 +88,7 @@ class Rest:
         self._base_url = base_url
         self._paging = paging
         self._body_timeout = body_timeout
+        self._has_room = has_room
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """The answer. Refused, AccessDenied; LakemirrorError where the store fails."""
@@ -115,6 +117,7 @@ class Rest:
             return self._chosen(method, {"GET": _Call("ListWorkspaces", "", self._workspaces)}), asked
         calls = self._calls(parts[2:])
         call = self._chosen(method, calls)
+        notes().operation = call.operation
         workspace = self._workspace(asked.caller, parts[1], call.role)
         database = None
         if len(parts) > 3:
@@ -289,6 +292,8 @@ class Rest:
             raise _no_item() from error
 
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
+        if not self._has_room():
+            raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
         try:
             found = json.loads(await read_body(request, MOST_BYTES, self._body_timeout))
         except BodyTooLarge as error:
