@@ -31,16 +31,16 @@ def shop(running: Running, token: str) -> str:
     """A database with a table that is fine, one that failed, and one whose name is markup."""
     database = running.create(token, "shop", start=True)
     zone = running.root / "sales/shop/Files/LandingZone"
-    for table, keys in (("orders", "id"), ("bad", "absent"), ("<b>&x", "id")):
+    for table, metadata in (("orders", '{"keyColumns": ["id"]}'), ("bad", "{"), ("<b>&x", '{"keyColumns": ["id"]}')):
         (zone / table).mkdir()
-        (zone / table / "_metadata.json").write_text(json.dumps({"keyColumns": [keys]}))
+        (zone / table / "_metadata.json").write_text(metadata)
         pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
         (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
+    pq.write_table(pa.table({"id": [4]}), zone / "orders" / f"{3:020}.parquet")  # waits for file 2
     path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
 
     def settled() -> bool:
         rows = running.send("POST", path, token=token).json["data"]
-        print(rows)
         return sorted(row["status"] for row in rows) == ["Failed", "Replicating", "Replicating"]
 
     until(settled)
@@ -83,8 +83,8 @@ def test_metrics(running: Running, shop: str, writer: Issued, admin: Issued) -> 
     assert samples[f'lakemirror_databases{{{where},state="Running"}}'] == 1
     assert samples[f'lakemirror_table_rows_total{{{where},schema="",table="orders"}}'] == 2
     assert samples[f'lakemirror_table_state{{{where},schema="",table="bad",state="Failed"}}'] == 1
-    assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="bad"}}'] == 1
-    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="bad"}}'] > 0
+    assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="orders"}}'] == 1
+    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="orders"}}'] > 0
     assert samples['lakemirror_auth_failures_total{reason="Unauthorized"}'] >= 1
     assert samples["process_resident_memory_bytes"] > 1e6
     assert samples["lakemirror_http_in_flight"] >= 1
@@ -181,16 +181,18 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
     assert f"/ui/databases/{shop}/tables/bad" in seen
     assert f"/ui/databases/{shop}/tables/bad.json" in seen
     bad = page(running, f"/ui/databases/{shop}/tables/bad.json", reader).json
-    assert bad["error"]["code"] == "key-column-absent"
+    assert bad["error"]["code"] == "metadata-invalid"
     assert bad["error"]["hint"]
     shown = page(running, f"/ui/databases/{shop}/tables/bad", reader).body.decode()
-    assert "key-column-absent" in shown
+    assert "metadata-invalid" in shown
     assert bad["error"]["hint"] in shown
     odd = page(running, f"/ui/databases/{shop}", reader).body.decode()
     assert "<b>&x" not in odd
     assert "&lt;b&gt;&amp;x" in odd
     orders = page(running, f"/ui/databases/{shop}/tables/orders.json", reader).json
     assert [each["rows"] for each in orders["history"]] == [2]
+    assert orders["waitingFor"]["what"]
+    assert orders["waitingFor"]["what"] in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
     assert "<rect" in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
     for nowhere in (
         "/ui/x",
