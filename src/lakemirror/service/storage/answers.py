@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from collections.abc import Mapping
 from email.utils import formatdate
 from xml.sax.saxutils import escape
@@ -12,6 +14,8 @@ from aiohttp import web
 from lakemirror.service.addresses import DFS
 
 VERSION = "2024-11-04"
+
+_ECHOED = re.compile(r"[\x20-\x7e]{0,1024}")
 
 
 class StorageError(Exception):
@@ -58,3 +62,13 @@ def forbidden(message: str = "This caller may not do that here.") -> StorageErro
 def invalid_parameter(name: str) -> StorageError:
     """400: the value of this query parameter is missing or out of its range."""
     return StorageError(400, "InvalidQueryParameterValue", f"The value of {name} is missing or not allowed.")
+
+
+def finish_headers(request: web.BaseRequest, answer: web.StreamResponse) -> None:
+    """Adds the headers that every answer carries."""
+    headers = answer.headers
+    headers.setdefault("x-ms-request-id", str(uuid.uuid4()))
+    for name, default in (("x-ms-version", VERSION), ("x-ms-client-request-id", "")):
+        value = request.headers.get(name, default)
+        if value and _ECHOED.fullmatch(value):
+            headers.setdefault(name, value)

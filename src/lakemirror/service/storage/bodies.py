@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lakemirror.service.interface import Limits
 from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.checksums import BodyChecksum
-from lakemirror.service.storage.workers import Workers
 
 _BUFFER = 1 << 20
 
@@ -30,16 +31,15 @@ def announced_length(request: web.BaseRequest, limits: Limits) -> int | None:
     return length
 
 
-async def receive(
-    request: web.BaseRequest, file: Callable[[], int], offset: int, limits: Limits, workers: Workers
-) -> int:
+async def receive(call: Call, file: Callable[[], int], offset: int) -> int:
     """Writes the body to an open file from `offset` on; the number of bytes. `file` opens it, in a worker thread.
 
     StorageError 400 where the body ends early or its checksum differs, 408 where nothing arrives for
     `limits.body_timeout` seconds, 413. What is written then is nothing's content yet: the caller drops it.
     """
+    request, limits, workers = call.request, call.serving.limits, call.serving.workers
     expected = announced_length(request, limits)
-    checksum = BodyChecksum(request.headers)
+    checksum = BodyChecksum(call.headers)
     await answer_expectation(request)
     target = -1
     received, buffered, buffer = 0, 0, []
@@ -59,11 +59,18 @@ async def receive(
     finally:
         if target >= 0:
             os.close(target)
+    call.outcome.uploaded_bytes = received + buffered
     return received + buffered
 
 
-async def read_small(request: web.BaseRequest, most: int, limits: Limits) -> bytes:
+def to_new_file(path: Path) -> Callable[[], int]:
+    """Opens a file that does not exist yet, for `receive`."""
+    return lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+
+async def read_small(call: Call, most: int) -> bytes:
     """A small body. StorageError 413, 400, 408 as above."""
+    request, limits = call.request, call.serving.limits
     if (request.content_length or 0) > most:
         raise StorageError(413, "RequestBodyTooLarge", f"This body may have {most:,} bytes.")
     await answer_expectation(request)
@@ -76,9 +83,8 @@ async def read_small(request: web.BaseRequest, most: int, limits: Limits) -> byt
 
 
 async def answer_expectation(request: web.BaseRequest) -> None:
-    """Tells a client that asked (`Expect: 100-continue`) to send its body; once for a request."""
-    if request.headers.get("Expect", "").lower() == "100-continue" and not request.get("continued"):
-        request["continued"] = True
+    """Tells a client that asked (`Expect: 100-continue`) to send its body."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from lakemirror.service.addresses import BLOB, DFS, Address, address_of, is_writable, source_segments
 from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
 from lakemirror.service.storage.answers import StorageError, forbidden, not_found
+from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.place import Place
 from lakemirror.service.storage.workers import Workers
 
+KEPT_SECONDS = 7 * 86400
 LETTERS = {"read": "r", "list": "l", "write": "wca", "delete": "d"}
 
 
@@ -30,15 +34,38 @@ class Places:
         """The place of a database. Reads its staging folder the first time: call it in a worker thread."""
         with self._lock:
             place = self._places.get(database.id)
-            if place is None or place.folder != database.folder:
-                place = Place(Path(database.folder), Path(self._registry.staging) / database.id)
+            if place is None:
+                place = Place(database.folder, self._registry.staging / database.id)
                 self._places[database.id] = place
+            place.folder = database.folder
             return place
 
-    def all(self) -> list[Place]:
-        """Those that requests have met."""
+    def remove_old_uploads(self, now: float) -> None:
+        """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
+        before = now - KEPT_SECONDS
         with self._lock:
-            return list(self._places.values())
+            places = dict(self._places)
+        with suppress(FileNotFoundError):
+            for folder in self._registry.staging.iterdir():
+                place = places.get(folder.name)
+                if place is not None:
+                    remove_old_blocks(place, before)
+                    place.remove_old_uploads(before)
+                elif all(each.lstat().st_mtime < before for each in (folder, *folder.rglob("*"))):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Outcome:
+    """What is known of a request when it is answered, for logs and metrics. "" and 0 where there is none."""
+
+    principal: str = ""
+    operation: str = ""
+    workspace: str = ""
+    database: str = ""
+    uploaded_bytes: int = 0
+    status: int = 0
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,10 +90,8 @@ class Call:
     dialect: str
     query: Mapping[str, str]
     address: Address
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.request.headers
+    headers: Mapping[str, str]
+    outcome: Outcome
 
     def workspace(self, role: str, act: str) -> WorkspaceEntry:
         """The workspace that is addressed. StorageError 403 without the role, 404 where there is none.
@@ -95,12 +120,27 @@ class Call:
         found = self.serving.registry.database(workspace, self.address.database) if self.address.database else None
         if found is None:
             raise not_found(self.dialect)
+        self.outcome.workspace, self.outcome.database = workspace.name, found.display_name
         return found
 
     def check_writable(self, path: str) -> None:
         """StorageError 403 where clients may not write."""
         if not is_writable(path):
             raise forbidden("Clients may write below Files/ only, and not where the engine writes.")
+
+    def is_same_workspace(self, name_or_id: str) -> bool:
+        """True where this names the workspace that is addressed."""
+        ours = self.serving.registry.workspace(self.address.workspace)
+        theirs = self.serving.registry.workspace(name_or_id) if name_or_id else None
+        return ours is not None and theirs is not None and ours.id == theirs.id
+
+    def for_part(self, address: Address, headers: Mapping[str, str]) -> Call:
+        """The same caller's call for one part of a batch."""
+        return replace(self, address=address, headers=CIMultiDict(headers), method="DELETE")
+
+    def later(self, database: DatabaseEntry) -> Callable[[], Place]:
+        """Gives a database's place when it is called, in a worker thread."""
+        return lambda: self.serving.places.of(database)
 
     async def place(self, database: DatabaseEntry) -> Place:
         """The addressed database's place."""
@@ -110,8 +150,7 @@ class Call:
         """The path inside the database that a rename or copy source names; `wrong` where it is not in the database."""
         address = address_of(source_segments(self.headers[header]), self.is_account)
         workspace = self.serving.registry.workspace(self.address.workspace)
-        theirs = self.serving.registry.workspace(address.workspace) if address.workspace else None
-        if workspace is None or theirs is None or theirs.id != workspace.id or not address.database:
+        if workspace is None or not self.is_same_workspace(address.workspace) or not address.database:
             raise wrong
         other = self.serving.registry.database(workspace, address.database)
         if other is None or other.id != database.id:

@@ -78,7 +78,7 @@ async def create_folder(call: Call) -> web.Response:
     if path != "Files/LandingZone":
         call.check_writable(path)
     place = await call.place(database)
-    return written(201, await call.serving.workers.run(_make_folder, place, path, call))
+    return written(201, await call.serving.workers.run(make_folder, place, path, call))
 
 
 async def create_file(call: Call) -> web.Response:
@@ -100,19 +100,16 @@ async def append(call: Call) -> web.Response:
     place = await call.place(database)
     upload, file = await call.serving.workers.run(_begin_append, place, path, position, length, call)
     if upload is None:
-        length = await receive(call.request, _open_nothing, 0, call.serving.limits, call.serving.workers)
+        length = await receive(call, _open_nothing, 0)
     else:
         target = upload.folder / file
         offset = position if file == "data" else 0
         try:
-            length = await receive(
-                call.request, lambda: _open_part(target), offset, call.serving.limits, call.serving.workers
-            )
+            length = await receive(call, lambda: _open_part(target), offset)
             await call.serving.workers.run(_count, place, upload, Part(position, length, file))
         finally:
             with place.lock:
                 upload.release(position, announced_length(call.request, call.serving.limits), file)
-    call.request["uploaded_bytes"] = length
     headers = {"x-ms-request-server-encrypted": "false"}
     if call.query.get("flush", "").lower() == "true":
         found = await _flush_at(call, database, place, position + length)
@@ -176,15 +173,15 @@ async def list_paths(call: Call) -> web.Response:
     """One page of a folder, in byte order; a file lists itself."""
     workspace = call.workspace("read", "list")
     address = call.address.below_directory(call.query.get("directory", ""))
-    registry, places = call.serving.registry, call.serving.places
+    registry = call.serving.registry
     if address.database:
         database = registry.database(workspace, address.database)
         if database is None:
             raise not_found(call.dialect)
-        tree = Tree({address.database: lambda: places.of(database)})
+        tree = Tree({address.database: call.later(database)})
     else:
         tree = Tree(
-            {f"{each.display_name}.MirroredDatabase": _later(call, each) for each in registry.databases(workspace)}
+            {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
         )
     name = "/".join(part for part in (address.database, address.path) if part)
     recursive = call.query.get("recursive", "").lower() == "true"
@@ -194,6 +191,21 @@ async def list_paths(call: Call) -> web.Response:
     headers = {"x-ms-continuation": marker_of(page.following)} if page.following else {}
     body = json.dumps({"paths": [_path_entry(entry) for entry in page.entries]}, ensure_ascii=False)
     return web.Response(text=body, content_type="application/json", headers=headers)
+
+
+def make_folder(place: Place, path: str, call: Call) -> Found:
+    """Makes a folder and its parents, durably; harmless where it exists. StorageError 409 for a file there, 412."""
+    with place.lock:
+        found = place.find(path)
+        conditions_of(call.headers).check_write(found, call.exists_code)
+        if found is not None and not found.is_folder:
+            raise StorageError(409, call.exists_code, "A file has this name.")
+        publish.make_parents(place, f"{path}/x")
+        made = place.find(path)
+    place.sync_folder_of(f"{path}/x")
+    if made is None:
+        raise not_found(call.dialect)
+    return made
 
 
 async def _flush_at(call: Call, database: DatabaseEntry, place: Place, position: int) -> Found:
@@ -236,20 +248,6 @@ def _open_nothing() -> int:
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-def _make_folder(place: Place, path: str, call: Call) -> Found:
-    with place.lock:
-        found = place.find(path)
-        conditions_of(call.headers).check_write(found, call.exists_code)
-        if found is not None and not found.is_folder:
-            raise StorageError(409, call.exists_code, "A file has this name.")
-        publish.make_parents(place, f"{path}/x")
-        made = place.find(path)
-    place.sync_folder_of(f"{path}/x")
-    if made is None:
-        raise not_found(call.dialect)
-    return made
-
-
 def _list(tree: Tree, name: str, first: str, recursive: bool, most: int) -> Page:
     if name:
         found = tree.find(name)
@@ -275,10 +273,6 @@ def _path_entry(entry: Entry) -> dict[str, str]:
         "permissions": FOLDER_PERMISSIONS if found.is_folder else FILE_PERMISSIONS,
     }
     return {**described, "isDirectory": "true"} if found.is_folder else described
-
-
-def _later(call: Call, database: DatabaseEntry):  # type: ignore[no-untyped-def]
-    return lambda: call.serving.places.of(database)
 
 
 def _position(call: Call) -> int:

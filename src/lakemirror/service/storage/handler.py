@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
-import uuid
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -23,8 +22,9 @@ from lakemirror.service.addresses import (
     split_target,
 )
 from lakemirror.service.interface import AccessDenied, Authenticator, Limits, Registry
-from lakemirror.service.storage.answers import VERSION, StorageError, error_answer
-from lakemirror.service.storage.call import Call, Places, Serving
+from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers
+from lakemirror.service.storage.blob import answer_blob
+from lakemirror.service.storage.call import Call, Outcome, Places, Serving
 from lakemirror.service.storage.dfs import answer_dfs
 from lakemirror.service.storage.workers import Workers
 
@@ -33,22 +33,36 @@ log = logging.getLogger(__name__)
 StorageHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
-_ECHOED = re.compile(r"[\x20-\x7e]{0,1024}")
 _NOT_OFFERED = ("x-ms-structured-body", "x-ms-encryption-key", "x-ms-lease-action")
+_SWEEP_SECONDS = 3600.0
+_ACTS = frozenset({"append", "flush", "filesystem", "directory", "file", "list", "block", "blocklist", "batch"})
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def make_storage_handler(registry: Registry, authenticator: Authenticator, limits: Limits) -> StorageHandler:
+def make_storage_handler(
+    registry: Registry,
+    authenticator: Authenticator,
+    limits: Limits,
+    observe: Callable[[web.BaseRequest, Outcome], None] = lambda request, outcome: None,
+) -> StorageHandler:
     """A handler for every request of the storage plane; it never raises.
 
-    Mount it so that nothing answers `Expect: 100-continue` or reads the body before it. In the request it leaves
-    `operation`, `principal` and `uploaded_bytes` for logs and metrics, and takes `request_id` where there is one.
+    Mount it so that nothing answers `Expect: 100-continue` or reads the body before it. `observe` is told of every
+    request once it is answered. A header that an answer has already, like `x-ms-request-id`, stays.
     """
     serving = Serving(registry, authenticator, limits, Places(registry), Workers())
 
+    next_sweep = 0.0
+
+    def sweep() -> None:
+        nonlocal next_sweep
+        now = time.time()
+        if now >= next_sweep:
+            next_sweep = now + _SWEEP_SECONDS
+            serving.workers.later(serving.places.remove_old_uploads, now)
+
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        request["finish_headers"] = lambda answer: _finish(request, answer)
-        method = request.method
+        method, outcome = request.method, Outcome()
         raw_path, raw_query = split_target(request.raw_path)
         dialect, refused, query = DFS, None, {}
         try:
@@ -58,12 +72,14 @@ def make_storage_handler(registry: Registry, authenticator: Authenticator, limit
         dialect = dialect_of(request.host or "", method, query, request.headers)
         try:
             caller = await authenticator.authenticate(request, storage=True)
-            request["principal"] = caller.name
+            outcome.principal = caller.name
             if refused is not None:
                 raise refused
             method = _meant(request)
             address = address_of(segments_of(raw_path), authenticator.is_principal)
-            call = Call(request, serving, caller, method, dialect, query, address)
+            outcome.operation = _operation(dialect, method, query)
+            call = Call(request, serving, caller, method, dialect, query, address, request.headers, outcome)
+            sweep()
             answer = await _dispatch(call)
         except StorageError as error:
             answer = _refusal(request, error, dialect, method)
@@ -78,7 +94,9 @@ def make_storage_handler(registry: Registry, authenticator: Authenticator, limit
             log.exception("storage request failed: %s", type(error).__name__)
             answer = _refusal(request, StorageError(500, "InternalError", "The service failed."), dialect, method)
         if not answer.prepared:
-            _finish(request, answer)
+            finish_headers(request, answer)
+        outcome.status, outcome.code = answer.status, answer.headers.get("x-ms-error-code", "")
+        observe(request, outcome)
         return answer
 
     return handle
@@ -88,9 +106,7 @@ async def _dispatch(call: Call) -> web.StreamResponse:
     for name in _NOT_OFFERED:
         if name in call.headers:
             raise StorageError(501, "NotImplemented", f"{name} is not offered.")
-    if call.dialect == DFS:
-        return await answer_dfs(call)
-    return await answer_dfs(call)
+    return await (answer_dfs(call) if call.dialect == DFS else answer_blob(call))
 
 
 def _meant(request: web.BaseRequest) -> str:
@@ -105,20 +121,17 @@ def _meant(request: web.BaseRequest) -> str:
     return request.method
 
 
+def _operation(dialect: str, method: str, query: Mapping[str, str]) -> str:
+    """A short name of what is asked for, one of few: for metrics."""
+    act = next((query[name].lower() for name in ("action", "comp", "resource", "restype") if query.get(name)), "")
+    return f"{dialect}-{method.lower()}{'-' + act if act in _ACTS else ''}"
+
+
 def _refusal(request: web.BaseRequest, error: StorageError, dialect: str, method: str) -> web.Response:
     answer = error_answer(error, dialect, method)
     if request.body_exists and not request.content.at_eof():
         answer.force_close()  # what is left of the body is not read
     return answer
-
-
-def _finish(request: web.BaseRequest, answer: web.StreamResponse) -> None:
-    headers = answer.headers
-    headers.setdefault("x-ms-request-id", str(request.get("request_id") or uuid.uuid4()))
-    for name, default in (("x-ms-version", VERSION), ("x-ms-client-request-id", "")):
-        value = request.headers.get(name, default)
-        if value and _ECHOED.fullmatch(value):
-            headers.setdefault(name, value)
 
 
 def _failed(error: OSError, request: web.BaseRequest) -> StorageError:

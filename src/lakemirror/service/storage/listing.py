@@ -27,10 +27,14 @@ _HIDDEN = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Entry:
-    """A name, beginning with the database as the request wrote it, and what it holds."""
+    """A name, beginning with the database as the request wrote it, and what it holds.
+
+    `is_prefix`: the start of several names, under a delimiter; such a name ends with the delimiter.
+    """
 
     name: str
     found: Found
+    is_prefix: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Tree:
     def walk(self, folder: str, first: str, *, recursive: bool, slashed: bool = False) -> Iterator[Entry]:
         """What is in a folder ("": the databases), from the name `first` on, in byte order.
 
-        `slashed`: folders sort as their name with a slash (under a delimiter). FileNotFoundError for no folder.
+        `slashed`: folders are prefixes, with a slash at their end. FileNotFoundError for no folder.
         """
         start = first.encode("utf-8", "surrogateescape")
         stack = [self._frame(folder, start, recursive, slashed)]
@@ -71,7 +75,9 @@ class Tree:
                         stack.append(self._frame(name, start, recursive, slashed))
                 else:
                     found = stack[-1].find(name)
-                    if found is not None:
+                    if found is not None and slashed and found.is_folder:
+                        yield Entry(f"{name}/", found, is_prefix=True)
+                    elif found is not None:
                         yield Entry(name, found)
         finally:
             for frame in stack:
@@ -147,6 +153,21 @@ def page_of(entries: Iterator[Entry], most: int) -> Page:
             return Page(taken, entry.name)
         taken.append(entry)
     return Page(taken, "")
+
+
+def rolled_up(entries: Iterator[Entry], prefix: str, delimiter: str) -> Iterator[Entry]:
+    """The entries, those with the delimiter after the prefix as one entry each time."""
+    if delimiter in ("", "/"):
+        yield from entries
+        return
+    last = ""
+    for entry in entries:
+        at = entry.name.find(delimiter, len(prefix))
+        if at < 0:
+            yield entry
+        elif entry.name[: at + len(delimiter)] != last:
+            last = entry.name[: at + len(delimiter)]
+            yield Entry(last, entry.found, is_prefix=True)
 
 
 def marker_of(name: str) -> str:

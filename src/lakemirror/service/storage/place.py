@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.storage.answers import StorageError
-from lakemirror.service.storage.staging import Upload, load_uploads
+from lakemirror.service.storage.staging import Upload, last_touched, load_uploads
 from lakemirror.storage.inside import folder_of, open_file, open_folder
 
 _MOST_KNOWN_FOLDERS = 100_000
@@ -113,6 +113,13 @@ class Place:
         upload = self.uploads.pop(path, None)
         if upload is not None:
             self.trash(upload.folder)
+
+    def remove_old_uploads(self, before: float) -> None:
+        """Discards uploads to which nothing has come since a time (Unix seconds)."""
+        with self.lock:
+            for path, upload in list(self.uploads.items()):
+                if last_touched(upload) < before and not upload.claims and not upload.sealed:
+                    self.discard(path)
 
     def staged_below(self, folder: str) -> list[str]:
         """The paths of uploads below a folder."""

@@ -8,7 +8,7 @@ import os
 
 from aiohttp import web
 
-from lakemirror.service.storage.answers import StorageError, http_date, not_found
+from lakemirror.service.storage.answers import StorageError, finish_headers, http_date, not_found
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.conditions import conditions_of
 from lakemirror.service.storage.place import Found, found_of
@@ -109,9 +109,7 @@ async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
 
 
 async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: ByteRange) -> None:
-    finish = call.request.get("finish_headers")
-    if finish is not None:
-        finish(answer)
+    finish_headers(call.request, answer)
     await answer.prepare(call.request)
     at = wanted.start
     while at < wanted.end:

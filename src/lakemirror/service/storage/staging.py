@@ -128,6 +128,14 @@ def load_uploads(staging: Path) -> dict[str, Upload]:
     return found
 
 
+def last_touched(upload: Upload) -> float:
+    """When something last came to an upload, in Unix seconds; 0 where it is gone."""
+    times = [0.0]
+    with suppress(OSError):
+        times += [each.stat().st_mtime for each in (upload.folder, *upload.folder.iterdir())]
+    return max(times)
+
+
 def chain(parts: Sequence[Part], start: int, end: int) -> list[Part]:
     """The parts that make up `start` to `end`, in the order in which they are to be written.
 

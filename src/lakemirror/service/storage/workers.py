@@ -24,6 +24,10 @@ class Workers:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: act(*args, **kwargs))
 
+    def later(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Has `act` called in a thread; nobody waits for it."""
+        self._pool.submit(act, *args, **kwargs)
+
     def close(self) -> None:
         """Ends the threads once what they do is done."""
         self._pool.shutdown(wait=True)

@@ -1,0 +1,345 @@
+"""The Blob dialect: one function for each operation (service.md section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from lakemirror.service.addresses import AddressError, address_of, checked_segments, query_of, segments_of, split_target
+from lakemirror.service.storage import batch
+from lakemirror.service.storage.answers import (
+    StorageError,
+    error_answer,
+    forbidden,
+    http_date,
+    invalid_parameter,
+    not_found,
+)
+from lakemirror.service.storage.blocks import block_name, drop_blocks, keep_block, publish_blocks, uncommitted
+from lakemirror.service.storage.bodies import announced_length, read_small, receive, to_new_file
+from lakemirror.service.storage.call import Call
+from lakemirror.service.storage.checksums import digest_of
+from lakemirror.service.storage.conditions import Conditions, conditions_of
+from lakemirror.service.storage.copy import copy, missing_source
+from lakemirror.service.storage.dfs import make_folder
+from lakemirror.service.storage.filesystems import filesystem_status, make_filesystem, readable, remove_filesystem
+from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size, rolled_up
+from lakemirror.service.storage.place import Found, Place
+from lakemirror.service.storage.publish import check_now, publish, sync_file
+from lakemirror.service.storage.reads import read, written
+from lakemirror.service.storage.removal import remove
+from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
+
+_MOST_LIST_BYTES = 16 << 20  # 50,000 blocks
+_NOT_OFFERED = frozenset({
+    "lease", "snapshot", "tags", "tier", "query", "page", "pagelist", "appendblock", "seal", "undelete", "acl", "copy",
+    "immutabilitypolicies", "legalhold", "incrementalcopy", "userdelegationkey", "expiry", "rename", "blobs",
+})  # fmt: skip
+
+
+async def answer_blob(call: Call) -> web.StreamResponse:
+    """The answer to a request in the Blob dialect. StorageError."""
+    method, comp, restype = call.method, call.query.get("comp", "").lower(), call.query.get("restype", "").lower()
+    if comp in _NOT_OFFERED or "snapshot" in call.query or "versionid" in call.query:
+        _check_role(call)
+        raise StorageError(501, "NotImplemented", "This operation is not offered.")
+    if restype == "account":
+        return account_properties(call)
+    if not call.address.workspace:
+        if method == "GET" and comp == "list":
+            return list_containers(call)
+        raise invalid_parameter("comp")
+    if restype == "container" or not call.address.database:
+        return await _container(call, comp)
+    if method in ("GET", "HEAD"):
+        if comp == "blocklist":
+            return await get_blocks(call)
+        return await read(call)
+    if method == "DELETE":
+        return await delete_blob(call)
+    if method != "PUT":
+        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+    if comp == "block":
+        return await put_block(call)
+    if comp == "blocklist":
+        return await put_block_list(call)
+    if comp in ("metadata", "properties"):
+        return await set_nothing(call)
+    if comp:
+        raise invalid_parameter("comp")
+    if "x-ms-copy-source" in call.headers:
+        return await copy_blob(call)
+    return await put_blob(call)
+
+
+async def put_blob(call: Call) -> web.Response:
+    """201: the file is published, durably. With `x-ms-meta-hdi_isfolder` and no bytes: the folder exists."""
+    database = call.database("contribute", "write")
+    path = call.address.path
+    kind = call.headers.get("x-ms-blob-type", "").lower()
+    if not kind:
+        raise StorageError(400, "MissingRequiredHeader", "The header x-ms-blob-type is missing.")
+    if kind in ("appendblob", "pageblob"):
+        raise StorageError(501, "NotImplemented", "Only block blobs are offered.")
+    if kind != "blockblob":
+        raise StorageError(400, "InvalidHeaderValue", "The header x-ms-blob-type is not BlockBlob.")
+    length = announced_length(call.request, call.serving.limits)
+    place = await call.place(database)
+    if call.headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true" and length == 0:
+        if path != "Files/LandingZone":
+            call.check_writable(path)
+        return written(201, await call.serving.workers.run(make_folder, place, path, call))
+    call.check_writable(path)
+    conditions, md5 = conditions_of(call.headers), digest_of(call.headers.get("x-ms-blob-content-md5"))
+    run = call.serving.workers.run
+    complete = await run(_before_put, place, path, conditions)
+    try:
+        await receive(call, to_new_file(complete), 0)
+        found = await run(_publish, place, complete, path, conditions, md5)
+    finally:
+        await run(complete.unlink, missing_ok=True)
+    call.serving.registry.published(database)
+    return written(201, found)
+
+
+async def put_block(call: Call) -> web.Response:
+    """201: the block outlives the process; the blob is not there yet."""
+    database = call.database("contribute", "write")
+    call.check_writable(call.address.path)
+    if "x-ms-copy-source" in call.headers:
+        raise StorageError(400, "UnsupportedHeader", "Blocks from an address are not offered.")
+    name = block_name(call.query.get("blockid", ""))
+    announced_length(call.request, call.serving.limits)
+    place = await call.place(database)
+    run = call.serving.workers.run
+    temporary = await run(place.temporary, "block")
+    try:
+        await receive(call, to_new_file(temporary), 0)
+        await run(keep_block, place, call.address.path, name, temporary)
+    finally:
+        await run(temporary.unlink, missing_ok=True)
+    return web.Response(status=201, headers={"x-ms-request-server-encrypted": "false"})
+
+
+async def put_block_list(call: Call) -> web.Response:
+    """201: the listed blocks are published as one file, durably."""
+    database = call.database("contribute", "write")
+    path = call.address.path
+    call.check_writable(path)
+    place = await call.place(database)
+    md5 = digest_of(call.headers.get("x-ms-blob-content-md5"))
+    listed = block_ids(await read_small(call, _MOST_LIST_BYTES))
+    found = await call.serving.workers.run(publish_blocks, place, path, listed, conditions_of(call.headers), md5)
+    call.serving.registry.published(database)
+    return written(201, found)
+
+
+async def get_blocks(call: Call) -> web.Response:
+    """The uncommitted blocks; 404 where there is neither a blob nor a block."""
+    database = call.database("read", "read")
+    place = await call.place(database)
+    blocks = await call.serving.workers.run(uncommitted, place, call.address.path)
+    if not blocks and await call.serving.workers.run(place.find, call.address.path) is None:
+        raise not_found(call.dialect)
+    return web.Response(text=uncommitted_blocks(blocks), content_type="application/xml")
+
+
+async def copy_blob(call: Call) -> web.Response:
+    """202: the copy is published, durably, when this is answered."""
+    database = call.database("contribute", "write")
+    path = call.address.path
+    call.check_writable(path)
+    source = call.source("x-ms-copy-source", database, missing_source())
+    place = await call.place(database)
+    conditions, of_source = conditions_of(call.headers), conditions_of(call.headers, "x-ms-source-")
+    found = await call.serving.workers.run(copy, place, source, path, conditions, of_source)
+    call.serving.registry.published(database)
+    answer = written(202, found)
+    answer.headers["x-ms-copy-id"] = str(uuid.uuid4())
+    answer.headers["x-ms-copy-status"] = "success"
+    return answer
+
+
+async def delete_blob(call: Call) -> web.Response:
+    """202: the file, or the empty folder, is gone, durably."""
+    database = call.database("contribute", "delete")
+    path = call.address.path
+    call.check_writable(path)
+    place = await call.place(database)
+    await call.serving.workers.run(_delete, place, path, conditions_of(call.headers))
+    call.serving.registry.published(database)
+    return web.Response(status=202, headers={"x-ms-delete-type-permanent": "true"})
+
+
+async def set_nothing(call: Call) -> web.Response:
+    """200: metadata and properties are not kept."""
+    database = call.database("contribute", "write")
+    place = await call.place(database)
+    found = await call.serving.workers.run(place.find, call.address.path)
+    if found is None:
+        raise not_found(call.dialect)
+    return written(200, found)
+
+
+async def list_blobs(call: Call) -> web.Response:
+    """One page of names that begin with a prefix, in byte order."""
+    workspace = call.workspace("read", "list")
+    prefix = _prefix(call.query.get("prefix", ""))
+    delimiter = call.query.get("delimiter", "")
+    most = page_size(call.query.get("maxresults"), "maxresults")
+    marker = name_of(call.query.get("marker", ""), "marker")
+    first = max(prefix, marker, _prefix(call.query.get("startfrom", "")), key=str.encode)
+    registry = call.serving.registry
+    database_name, slash, _ = prefix.partition("/")
+    named = registry.database(workspace, database_name) if database_name else None
+    if named is not None:
+        tree = Tree({database_name: call.later(named)})
+    elif slash:
+        tree = Tree({})
+    else:
+        tree = Tree(
+            {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
+        )
+    page = await call.serving.workers.run(_list, tree, prefix, first, delimiter, most)
+    body = blob_list(
+        BlobPage(
+            _endpoint(call),
+            call.address.workspace,
+            prefix,
+            delimiter,
+            call.query.get("marker", ""),
+            most,
+            page.entries,
+            marker_of(page.following),
+            "metadata" in call.query.get("include", "").lower().split(","),
+        )
+    )
+    return web.Response(text=body, content_type="application/xml")
+
+
+async def answer_batch(call: Call) -> web.Response:
+    """202: what became of each delete of a batch."""
+    call.workspace("contribute", "delete")
+    body = await read_small(call, batch.MOST_BYTES)
+    parts = batch.parts_of(call.headers.get("Content-Type", ""), body)
+    answers = await asyncio.gather(*(_batch_part(call, part) for part in parts))
+    content_type, answer = batch.batch_body(answers)
+    return web.Response(status=202, body=answer, headers={"Content-Type": content_type})
+
+
+def account_properties(call: Call) -> web.Response:
+    """200: what kind of account this is, for a caller with any role."""
+    if not call.caller.roles:
+        raise forbidden()
+    call.check_sas("read")
+    headers = {
+        "x-ms-sku-name": "Standard_LRS",
+        "x-ms-account-kind": "StorageV2",
+        "x-ms-is-hns-enabled": "true",
+    }
+    return web.Response(headers=headers)
+
+
+def list_containers(call: Call) -> web.Response:
+    """The readable workspaces that begin with `prefix`."""
+    prefix = call.query.get("prefix", "")
+    names = []
+    for workspace in readable(call):
+        if workspace.name.startswith(prefix):
+            modified = 0
+            with suppress(OSError):
+                modified = workspace.folder.stat().st_mtime_ns
+            names.append((workspace.name, http_date(modified), f"0x{modified:X}"))
+    return web.Response(text=container_list(_endpoint(call), names), content_type="application/xml")
+
+
+async def _container(call: Call, comp: str) -> web.StreamResponse:
+    if call.method == "GET" and comp == "list":
+        return await list_blobs(call)
+    if call.method == "POST" and comp == "batch":
+        return await answer_batch(call)
+    if comp not in ("", "metadata", "properties"):
+        raise invalid_parameter("comp")
+    if call.method in ("GET", "HEAD"):
+        return filesystem_status(call)
+    if call.method == "PUT":
+        return make_filesystem(call)
+    if call.method == "DELETE":
+        return remove_filesystem(call)
+    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+
+
+async def _batch_part(call: Call, part: batch.Part) -> batch.PartAnswer:
+    try:
+        if part.method != "DELETE":
+            raise StorageError(400, "InvalidInput", "Only DELETE can be in a batch.")
+        raw_path, raw_query = split_target(part.target)
+        query_of(raw_query)
+        address = address_of(segments_of(raw_path), call.is_account)
+        if not address.database or not call.is_same_workspace(address.workspace):
+            raise StorageError(400, "InvalidInput", "The part is not in this workspace.")
+        await delete_blob(call.for_part(address, part.headers))
+    except AddressError as error:
+        refused = StorageError(400, error.code, str(error))
+    except StorageError as error:
+        refused = error
+    else:
+        headers = {"x-ms-request-id": str(uuid.uuid4()), "x-ms-delete-type-permanent": "true"}
+        return batch.PartAnswer(part.content_id, 202, "Accepted", headers)
+    answer = error_answer(refused, call.dialect, part.method)
+    headers = {name: value for name, value in answer.headers.items() if name.lower() != "content-length"}
+    reason = http.HTTPStatus(refused.status).phrase
+    return batch.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
+
+
+def _before_put(place: Place, path: str, conditions: Conditions) -> Path:
+    with place.lock:
+        check_now(place, path, conditions, "BlobAlreadyExists")
+    return place.temporary("put")
+
+
+def _publish(place: Place, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
+    sync_file(complete, md5)
+    return publish(place, complete, path, conditions, "BlobAlreadyExists")
+
+
+def _delete(place: Place, path: str, conditions: Conditions) -> None:
+    remove(place, path, conditions, recursive=False, missing="BlobNotFound", filled="DirectoryIsNotEmpty")
+    with place.lock:
+        drop_blocks(place, path)
+
+
+def _list(tree: Tree, prefix: str, first: str, delimiter: str, most: int) -> Page:
+    try:
+        entries = tree.walk(prefix.rpartition("/")[0], first, recursive=delimiter != "/", slashed=delimiter == "/")
+        return page_of(rolled_up(_beginning(entries, prefix), prefix, delimiter), most)
+    except FileNotFoundError:
+        return Page([], "")
+
+
+def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:
+    for entry in entries:
+        if not entry.name.startswith(prefix):
+            return
+        yield entry
+
+
+def _prefix(text: str) -> str:
+    """The start of a name, without empty segments. AddressError."""
+    normal = "/".join(checked_segments(text))
+    return f"{normal}/" if normal and text.endswith("/") else normal
+
+
+def _check_role(call: Call) -> None:
+    if call.address.workspace:
+        call.workspace("read", "read")
+
+
+def _endpoint(call: Call) -> str:
+    return f"{call.request.scheme}://{call.request.host}/"

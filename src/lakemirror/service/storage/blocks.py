@@ -1,0 +1,130 @@
+"""Blocks of the Blob dialect: staged one by one, then put together in the order of a list and published.
+
+Put Block ─▶ blocks/<path>/<id> ─▶ Put Block List ─▶ one complete file ─▶ publish
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from lakemirror.failpoints import reach
+from lakemirror.service.storage.answers import StorageError, invalid_parameter
+from lakemirror.service.storage.conditions import Conditions
+from lakemirror.service.storage.place import Found, Place
+from lakemirror.service.storage.publish import check_now, copy_into, publish, sync_file
+
+_MOST_ID_BYTES = 64
+
+
+def block_name(text: str) -> str:
+    """The staged file's name for a block id. StorageError 400 where it is not Base64 of 1 to 64 bytes."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid_parameter("blockid") from None
+    if not 1 <= len(raw) <= _MOST_ID_BYTES:
+        raise invalid_parameter("blockid")
+    return base64.urlsafe_b64encode(raw).decode()
+
+
+def keep_block(place: Place, path: str, name: str, temporary: Path) -> None:
+    """Makes a received block count, over one with the same id."""
+    folder = _folder(place, path)
+    with place.lock:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.rename(folder / name)
+    reach("block.staged")
+
+
+def uncommitted(place: Place, path: str) -> list[tuple[str, int]]:
+    """The blocks that no list has used: ids in Base64, lengths in bytes."""
+    found = []
+    with suppress(FileNotFoundError):
+        for block in sorted(_folder(place, path).iterdir()):
+            with suppress(FileNotFoundError):
+                found.append((_id_of(block.name), block.stat().st_size))
+    return found
+
+
+def publish_blocks(
+    place: Place, path: str, listed: list[tuple[str, str]], conditions: Conditions, md5: bytes | None
+) -> Found:
+    """Publishes the listed blocks as one file. StorageError 400 `InvalidBlockList` for a block that is not there.
+
+    Blocks that are not listed are dropped.
+    """
+    names = []
+    for kind, text in listed:
+        try:
+            names.append(block_name(text))
+        except StorageError:
+            raise _unknown() from None
+        if kind == "Committed":
+            raise _unknown()
+    with place.lock:
+        check_now(place, path, conditions, "BlobAlreadyExists")
+    complete = place.temporary("put")
+    folder = _folder(place, path)
+    try:
+        _join(folder, names, complete)
+        sync_file(complete, md5)
+        found = publish(place, complete, path, conditions, "BlobAlreadyExists")
+    except BaseException:
+        complete.unlink(missing_ok=True)
+        raise
+    with place.lock:
+        drop_blocks(place, path)
+    return found
+
+
+def drop_blocks(place: Place, path: str) -> None:
+    """Removes the blocks of a path."""
+    folder = _folder(place, path)
+    if folder.exists():
+        place.trash(folder)
+
+
+def remove_old_blocks(place: Place, before: float) -> None:
+    """Removes blocks of paths that nobody has gone on with since a time (Unix seconds)."""
+    with suppress(FileNotFoundError):
+        for folder in (place.staging / "blocks").iterdir():
+            with place.lock, suppress(FileNotFoundError):
+                if max([folder.stat().st_mtime, *(each.stat().st_mtime for each in folder.iterdir())]) < before:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _join(folder: Path, names: list[str], complete: Path) -> None:
+    target = os.open(complete, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        at = 0
+        for name in names:
+            try:
+                block = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise _unknown() from None
+            try:
+                length = os.fstat(block).st_size
+                copy_into(block, target, at, length)
+                at += length
+            finally:
+                os.close(block)
+    finally:
+        os.close(target)
+
+
+def _folder(place: Place, path: str) -> Path:
+    return place.staging / "blocks" / hashlib.sha256(path.encode()).hexdigest()
+
+
+def _id_of(name: str) -> str:
+    return base64.b64encode(base64.urlsafe_b64decode(name)).decode()
+
+
+def _unknown() -> StorageError:
+    return StorageError(400, "InvalidBlockList", "The list names a block that was not put.")

@@ -1,0 +1,55 @@
+"""Copy Blob: a file of the same database as a new one, complete at the answer."""
+
+from __future__ import annotations
+
+import os
+
+from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.conditions import Conditions
+from lakemirror.service.storage.place import Found, Place, found_of
+from lakemirror.service.storage.publish import check_now, copy_into, publish, sync_file
+
+
+def copy(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
+    """Publishes a copy of a file. StorageError 404 `CannotVerifyCopySource`, 409, 412."""
+    with place.lock:
+        check_now(place, target, conditions, "BlobAlreadyExists")
+        staged = place.find(source)
+        is_created = staged is not None and staged.is_staged
+    complete = place.temporary("put")
+    try:
+        if is_created:
+            complete.touch()
+        else:
+            _copy(place, source, of_source, complete)
+        sync_file(complete)
+        return publish(place, complete, target, conditions, "BlobAlreadyExists")
+    except BaseException:
+        complete.unlink(missing_ok=True)
+        raise
+
+
+def missing_source() -> StorageError:
+    """One answer for a source that is missing and for one outside the database."""
+    return StorageError(404, "CannotVerifyCopySource", "The source is not a file of this mirrored database.")
+
+
+def _copy(place: Place, source: str, of_source: Conditions, complete: os.PathLike[str]) -> None:
+    try:
+        file = place.open(source)
+    except FileNotFoundError:
+        raise missing_source() from None
+    try:
+        found = found_of(os.fstat(file))
+        if found is None:
+            raise missing_source()
+        of_source.check_write(found, "BlobAlreadyExists")
+        target = os.open(complete, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            copy_into(file, target, 0, found.length)
+        except EOFError:
+            raise missing_source() from None
+        finally:
+            os.close(target)
+    finally:
+        os.close(file)
