@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import ssl
-import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -137,8 +136,6 @@ class _Connection(RequestHandler):
         if self._current_request is None and not self._messages and self.transport is not None:
             self.force_close()
 
-
-warnings.filterwarnings("ignore", "It is recommended to use web.RequestKey")  # older aiohttp has none
 
 _quiet: Any = logging.getLogger("lakemirror.http")
 _quiet.setLevel(logging.CRITICAL)  # broken requests are the client's; what is ours is caught and logged by the service

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.service.addresses import address_of, dialect_of, query_of, segments_of, split_target
+from lakemirror.service.addresses import dialect_of, query_of, split_target
 from lakemirror.service.authority.audit_log import AuditLog
 from lakemirror.service.authority.authenticator import PrincipalAuthenticator
 from lakemirror.service.authority.endpoints import Authority, is_authority
@@ -40,6 +40,7 @@ from lakemirror.service.private_files import locked, own_folder
 from lakemirror.service.raw_query import raw_path_of
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
 from lakemirror.service.storage.answers import StorageError, error_answer
+from lakemirror.service.storage.call import Outcome
 from lakemirror.service.storage.handler import make_storage_handler
 
 log = logging.getLogger("lakemirror")
@@ -117,7 +118,7 @@ class Service:
             "rest": rest.handle,
             "authority": authority.handle,
             "operating": operating.handle,
-            "storage": make_storage_handler(self.registry, self.authenticator, limits),
+            "storage": make_storage_handler(self.registry, self.authenticator, limits, _take_over),
         }
         self._listener = Listener(self.handle)
         self._following: asyncio.Task[None] | None = None
@@ -173,7 +174,6 @@ class Service:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request. Never raises but for a connection that is lost."""
         noted = begin_notes()
-        request["request_id"] = noted.id
         plane = plane_of(request.raw_path)
         begun, status = time.monotonic(), _LOST
         self.in_flight += 1
@@ -225,8 +225,8 @@ class Service:
     def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
         """Counts the request, and writes it to the audit log where it belongs there. Never raises."""
         if plane == "storage":
-            noted.operation = str(request.get("operation", ""))
-            self._note_upload(request, int(request.get("uploaded_bytes", 0)), status)
+            if noted.uploaded and status < 400:
+                self._metrics.uploaded(noted.workspace, noted.database, noted.uploaded)
             changes = request.method not in ("GET", "HEAD", "OPTIONS")
         else:
             changes = plane == "rest" and not noted.operation.startswith(("Get", "List"))
@@ -249,17 +249,6 @@ class Service:
         except OSError as failure:
             log.error("the audit log cannot be written: %s", coded(failure))
 
-    def _note_upload(self, request: web.BaseRequest, size: int, status: int) -> None:
-        if size <= 0 or status >= 400:
-            return
-        with contextlib.suppress(ValueError):
-            path = split_target(request.raw_path)[0]
-            address = address_of(segments_of(path), self.authenticator.is_principal)
-            workspace = self.registry.workspace(address.workspace)
-            database = self.registry.database(workspace, address.database) if workspace else None
-            if workspace is not None and database is not None:
-                self._metrics.uploaded(workspace.name, database.display_name, size)
-
     async def _follow(self) -> None:
         """Follows what is done by hand, and finishes deletions."""
         while True:
@@ -277,6 +266,13 @@ class Service:
             if self.host.wait_stopped(database.id, 0.0):
                 self.registry.bury(database)
         self.registry.sweep(time.time())
+
+
+def _take_over(_: web.BaseRequest, outcome: Outcome) -> None:
+    """Notes what the storage plane knows of a request that it has answered."""
+    noted = notes()
+    noted.operation, noted.refused = outcome.operation, outcome.code
+    noted.workspace, noted.database, noted.uploaded = outcome.workspace, outcome.database, outcome.uploaded_bytes
 
 
 def _refusal(

@@ -66,7 +66,7 @@ def overview_page(view: Mapping[str, Any]) -> str:
         for each in view["databases"]
     ]
     headings = ("Workspace", "Database", "State", "Tables", "Rows", "Bytes", "Pending files", "Behind")
-    body = _table("Mirrored databases", headings, rows) if rows else "<p>There is no mirrored database yet.</p>"
+    body = _table("State of every database", headings, rows) if rows else "<p>There is no mirrored database yet.</p>"
     return _page("Mirrored databases", [], body, "/ui/overview.json", view["time"])
 
 
@@ -92,6 +92,7 @@ def database_page(view: Mapping[str, Any]) -> str:
         + _problem(view["error"])
         + _warnings(view["warnings"])
         + (_table("Tables", headings, rows) if rows else "<p>No table yet: nothing was published.</p>")
+        + "".join(_problem(each["error"], each["table"]) for each in view["tableList"])
     )
     return _page(view["database"], [("/", "Mirrored databases")], body, f"{address}.json", view["time"])
 
@@ -139,7 +140,7 @@ def _page(title: str, path: Sequence[tuple[str, str]], body: str, twin: str, tim
 
 
 def _table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    numbers = {"Rows", "Bytes", "Pending files", "Behind", "Position"}
+    numbers = {"Rows", "Bytes", "Pending files", "Behind", "Position", "Files"}
     kinds = [' class="number"' if heading in numbers else "" for heading in headings]
     head = "".join(f'<th scope="col"{kind}>{heading}</th>' for heading, kind in zip(headings, kinds, strict=True))
     lines = []
@@ -153,12 +154,13 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts) + "</dl>"
 
 
-def _problem(error: Mapping[str, str] | None) -> str:
+def _problem(error: Mapping[str, str] | None, table: str = "") -> str:
     if error is None:
         return ""
+    of = f"{_text(table)}: " if table else ""
     file = f"<br>File: {_text(error['file'])}" if error.get("file") else ""
     return (
-        f'<div class="problem"><strong>{_text(error["code"])}</strong>: {_text(error["message"])}{file}'
+        f'<div class="problem">{of}<strong>{_text(error["code"])}</strong>: {_text(error["message"])}{file}'
         f"<br>What to do: {_text(error['hint'])}</div>"
     )
 
@@ -188,7 +190,9 @@ def _history(applies: Sequence[Mapping[str, Any]]) -> str:
         [_text(_moment(each["time"])), f"{each['rows']:,}", str(each["files"]), _size(each["bytes"])]
         for each in reversed(applies[-10:])
     ]
-    return f"<h2>Last applies</h2>{chart}" + _table("The last ten", ("Time", "Rows", "Files", "Bytes"), rows)
+    return f'<h2>Last applies</h2><p class="soft">Rows of each, at most {most:,}</p>{chart}' + _table(
+        "The last ten", ("Time", "Rows", "Files", "Bytes"), rows
+    )
 
 
 def _figures(view: Mapping[str, Any]) -> list[str]:
@@ -202,7 +206,7 @@ def _state(state: str, error: Mapping[str, str] | None) -> str:
 
 
 def _counts(tables: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {_text(state)}" for state, count in tables.items()) or "none"
+    return ", ".join(f"{count} {_state(state, None)}" for state, count in tables.items()) or "none"
 
 
 def _waits(waiting: Mapping[str, str] | None) -> str:
