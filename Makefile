@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo test test-unit test-full lint format types bench docs clean
+.PHONY: install demo test test-unit test-full lint format types bench docs screenshots clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
@@ -36,6 +36,9 @@ bench: install ## lakemirror beside its peers, in ten minutes, then table featur
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
+
+screenshots: install ## the pictures of the service's page; needs Chromium
+	@$(BIN)/python docs/screenshots.py
 
 clean: ## .venv and whatever tools left; the jars stay in ~/.cache/lakemirror
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

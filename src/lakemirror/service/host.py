@@ -184,13 +184,17 @@ class _Engine:
     def applied(self, name: TableName, applied: Applied) -> None:
         seen = ApplySeen(time.time(), applied.batch.rows, len(applied.batch.files), applied.batch.bytes, applied.engine)
         self.history.setdefault(str(name), deque(maxlen=_HISTORY)).append(seen)
-        log.info("%s/%s: %s files, %s changes", self.database.display_name, name, seen.files, seen.rows)
+        self._say(logging.INFO, str(name), f"{seen.files} files, {seen.rows} changes")
 
     def failed(self, name: TableName, error: LakemirrorError) -> None:
-        log.warning("%s/%s: %s", self.database.display_name, name, error)
+        self._say(logging.WARNING, str(name), str(error))
 
     def dropped(self, target: str) -> None:
-        log.info("%s/%s: dropped, its folder is gone", self.database.display_name, target)
+        self._say(logging.INFO, target, "dropped, its folder is gone")
+
+    def _say(self, level: int, table: str, message: str) -> None:
+        database = self.database.display_name
+        log.log(level, "%s/%s: %s", database, table, message, extra={"database": database, "table": table})
 
     def _work(self) -> None:
         if self._before is not None:
@@ -203,7 +207,8 @@ class _Engine:
             except Exception as failure:  # the boundary around one database
                 error = coded(failure)
                 if str(error) != str(self.error):
-                    log.error("%s: %s", self.database.display_name, error)
+                    database = self.database.display_name
+                    log.error("%s: %s", database, error, extra={"database": database})
                 self.error = error
                 if error.code == "spark-failed":
                     self._host._spark_is_gone(self._spark)
