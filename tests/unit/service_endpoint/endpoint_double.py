@@ -6,12 +6,20 @@ As a program: `endpoint_double.py ROOT` serves and prints its port.
 from __future__ import annotations
 
 import asyncio
+import datetime
+import ipaddress
+import ssl
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry, Limits, WorkspaceEntry
 from lakemirror.service.storage import make_storage_handler
@@ -91,17 +99,20 @@ class MemoryAuthenticator:
 class EndpointServer:
     """The endpoint in a thread of its own. `url`: without a slash at the end."""
 
-    def __init__(self, root: Path, limits: Limits | None = None, port: int = 0) -> None:
+    def __init__(self, root: Path, limits: Limits | None = None, port: int = 0, *, tls: bool = False) -> None:
+        """`tls`: HTTPS with a certificate that `certificate` names."""
         self.root = root
         self.registry = MemoryRegistry(root)
         self.authenticator = MemoryAuthenticator()
         self.handler = make_storage_handler(self.registry, self.authenticator, limits or Limits())
+        self.certificate = root / "certificate.pem"
+        self._tls = own_certificate(self.certificate) if tls else None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._runner: web.ServerRunner | None = None
         self.port = asyncio.run_coroutine_threadsafe(self._start(port), self._loop).result()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def database(self) -> Path:
@@ -123,11 +134,32 @@ class EndpointServer:
         self._loop.close()
 
     async def _start(self, port: int) -> int:
-        self._runner = web.ServerRunner(web.Server(self.handler), shutdown_timeout=0.5)
+        self._runner = web.ServerRunner(web.Server(self.handler, auto_decompress=False), shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls)
         await site.start()
         return int(self._runner.addresses[0][1])
+
+
+def own_certificate(path: Path) -> ssl.SSLContext:
+    """A server's TLS context whose certificate is at `path`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "endpoint")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    path.write_bytes(certificate.public_bytes(Encoding.PEM))
+    private = path.with_suffix(".key")
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path, private)
+    return context
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 BASE = "/ws/sales"
 ZONE = "/ws/sales/Files/LandingZone"
@@ -52,9 +53,10 @@ class Wire:
     def __call__(
         self, method: str, target: str, body: bytes | None = None, *, name: str = "loader", **headers: str
     ) -> Answer:
-        """The answer. Headers are given as `x_ms_version="…"`; one with the value "" is not sent."""
+        """The answer. Headers are given as `x_ms_version="…"`, `__` for `_`; one with the value "" is not sent."""
+        target = re.sub(r"[^\x00-\x7f]+", lambda found: quote(found[0]), target)
         sent = {"Accept": "application/json", "Authorization": f"Bearer {name}"}
-        sent |= {key.strip("_").replace("_", "-"): value for key, value in headers.items()}
+        sent |= {key.replace("__", "\0").replace("_", "-").replace("\0", "_"): value for key, value in headers.items()}
         self._connection.putrequest(method, target, skip_accept_encoding=True, skip_host="Host" in sent)
         if body is not None or method in ("PUT", "PATCH", "POST"):
             sent.setdefault("Content-Length", str(len(body or b"")))

@@ -21,9 +21,13 @@ _BUFFER = 1 << 20
 def announced_length(request: web.BaseRequest, limits: Limits) -> int | None:
     """The length that the request announces, None where the body comes in chunks.
 
-    StorageError 413 `RequestBodyTooLarge` before anything is read.
+    StorageError 413 `RequestBodyTooLarge` before anything is read, 400 for another coding than chunks.
     """
-    if request.headers.get("Transfer-Encoding"):
+    coding = request.headers.getall("Transfer-Encoding", [])
+    if coding:
+        if [each.strip().lower() for each in coding] != ["chunked"]:
+            message = "The only transfer coding is chunked."
+            raise StorageError(400, "InvalidHeaderValue", message, {"Connection": "close"})
         return None
     length = request.content_length or 0
     if length > limits.max_body:
@@ -73,12 +77,17 @@ async def read_small(call: Call, most: int) -> bytes:
     request, limits = call.request, call.serving.limits
     if (request.content_length or 0) > most:
         raise StorageError(413, "RequestBodyTooLarge", f"This body may have {most:,} bytes.")
+    checksum = BodyChecksum(call.headers)
     await answer_expectation(request)
     data = bytearray()
     async for chunk in _chunks(request, limits.body_timeout):
         data += chunk
         if len(data) > most:
             raise StorageError(413, "RequestBodyTooLarge", f"This body may have {most:,} bytes.")
+    if request.content_length is not None and len(data) != request.content_length:
+        raise _ended_early()
+    checksum.add(bytes(data))
+    checksum.check()
     return bytes(data)
 
 

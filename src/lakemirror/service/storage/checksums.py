@@ -9,42 +9,41 @@ import os
 from collections.abc import Mapping
 
 from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.crc64 import Crc64
 
 
 class BodyChecksum:
-    """The checksum of a body as it arrives, where the request carries one to compare it with."""
+    """The checksums of a body as it arrives, where the request carries some to compare them with."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         """StorageError 400 where a header is no checksum."""
-        self._md5_wanted = digest_of(headers.get("Content-MD5"))
-        self._md5 = None if self._md5_wanted is None else hashlib.md5(usedforsecurity=False)
+        self._wanted_md5 = digest_of(headers.get("Content-MD5"))
+        self._wanted_crc = _decoded(headers.get("x-ms-content-crc64"), 8, "InvalidHeaderValue")
+        self._md5 = None if self._wanted_md5 is None else hashlib.md5(usedforsecurity=False)
+        self._crc = None if self._wanted_crc is None else Crc64()
 
     @property
     def is_needed(self) -> bool:
-        return self._md5 is not None
+        return self._md5 is not None or self._crc is not None
 
     def add(self, data: bytes) -> None:
         """Takes the next bytes of the body."""
         if self._md5 is not None:
             self._md5.update(data)
+        if self._crc is not None:
+            self._crc.update(data)
 
     def check(self) -> None:
-        """StorageError 400 `Md5Mismatch` where the body is not what the request says."""
-        if self._md5 is not None and self._md5.digest() != self._md5_wanted:
+        """StorageError 400 `Md5Mismatch` or `Crc64Mismatch` where the body is not what the request says."""
+        if self._md5 is not None and self._md5.digest() != self._wanted_md5:
             raise _mismatch()
+        if self._crc is not None and self._crc.digest() != self._wanted_crc:
+            raise StorageError(400, "Crc64Mismatch", "The CRC64 of the content is not the one that the request gives.")
 
 
 def digest_of(text: str | None) -> bytes | None:
     """The 16 bytes of a Base64 MD5, None for none. StorageError 400 `InvalidMd5`."""
-    if not text:
-        return None
-    try:
-        digest = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        digest = b""
-    if len(digest) != 16:
-        raise StorageError(400, "InvalidMd5", "The MD5 is not Base64 of 16 bytes.")
-    return digest
+    return _decoded(text, 16, "InvalidMd5")
 
 
 def check_file(file: int, md5: bytes | None) -> None:
@@ -57,6 +56,18 @@ def check_file(file: int, md5: bytes | None) -> None:
         at += len(data)
     if digest.digest() != md5:
         raise _mismatch()
+
+
+def _decoded(text: str | None, length: int, code: str) -> bytes | None:
+    if not text:
+        return None
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        digest = b""
+    if len(digest) != length:
+        raise StorageError(400, code, f"The checksum is not Base64 of {length} bytes.")
+    return digest
 
 
 def _mismatch() -> StorageError:

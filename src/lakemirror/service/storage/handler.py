@@ -47,7 +47,8 @@ def make_storage_handler(
 ) -> StorageHandler:
     """A handler for every request of the storage plane; it never raises.
 
-    Mount it so that nothing answers `Expect: 100-continue` or reads the body before it. `observe` is told of every
+    Mount it on a `web.Server(handler, auto_decompress=False)`, so that bodies stay as they are sent and nothing answers
+    `Expect: 100-continue` or reads the body before it. `observe` is told of every
     request once it is answered. A header that an answer has already, like `x-ms-request-id`, stays.
     """
     serving = Serving(registry, authenticator, limits, Places(registry), Workers())

@@ -1,0 +1,114 @@
+"""Programs that are no package of this environment, unmodified; where one is missing its test says so and is skipped.
+
+`LAKEMIRROR_JS_CLIENTS`: a folder in which `npm install @azure/storage-file-datalake` was run.
+`LAKEMIRROR_OPEN_MIRRORING_SDK`: the vendor's `openmirroring_operations.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from azure.core.credentials import AccessToken
+from endpoint_double import ACCOUNT_KEY, EndpointServer
+
+JS_CLIENTS = os.environ.get("LAKEMIRROR_JS_CLIENTS", "")
+SDK = os.environ.get("LAKEMIRROR_OPEN_MIRRORING_SDK", "")
+
+SCRIPT = """
+import { createRequire } from "node:module";
+const require = createRequire(process.argv[2] + "/");
+const { DataLakeServiceClient, StorageSharedKeyCredential } = require("@azure/storage-file-datalake");
+const credential = new StorageSharedKeyCredential("loader", process.argv[4]);
+const service = new DataLakeServiceClient(process.argv[3] + "/loader", credential, { retryOptions: { maxTries: 1 } });
+const zone = "sales.MirroredDatabase/Files/LandingZone";
+const fs = service.getFileSystemClient("ws");
+const dir = fs.getDirectoryClient(zone + "/js");
+await dir.createIfNotExists();
+await dir.createIfNotExists();
+const file = dir.getFileClient("_tmp");
+await file.create();
+await file.append("hello", 0, 5);
+await file.flush(5);
+await file.move(zone + "/js/1 ü+.parquet");
+const moved = dir.getFileClient("1 ü+.parquet");
+const found = [await moved.exists(), await file.exists(), (await moved.readToBuffer()).toString()];
+await moved.upload(Buffer.from("x".repeat(300000)));
+found.push((await moved.getProperties()).contentLength);
+for await (const path of fs.listPaths({ path: zone, recursive: true })) found.push(path.name);
+await fs.getDirectoryClient(zone + "/js").move(zone + "/moved");
+found.push(await fs.getFileClient(zone + "/moved/1 ü+.parquet").exists());
+await fs.getDirectoryClient(zone + "/moved").delete(true);
+found.push(await fs.getDirectoryClient(zone + "/moved").exists());
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.mark.skipif(not JS_CLIENTS, reason="LAKEMIRROR_JS_CLIENTS names no folder with @azure/storage-file-datalake")
+def test_javascript_sdk(endpoint: EndpointServer, tmp_path: Path) -> None:
+    script = tmp_path / "trial.mjs"
+    script.write_text(SCRIPT, encoding="utf-8")
+    program = ["node", str(script), JS_CLIENTS, endpoint.url, ACCOUNT_KEY]
+    answer = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == 0, answer.stderr
+    zone = "sales.MirroredDatabase/Files/LandingZone"
+    names = [f"{zone}/js", f"{zone}/js/1 ü+.parquet"]
+    assert json.loads(answer.stdout) == [True, False, "hello", 300000, *names, True, False]
+
+
+class Token:
+    """Stands in for the vendor's credential, so that no authority is needed here."""
+
+    def __init__(self, *_: str) -> None: ...
+
+    def get_token(self, *_: str, **__: object) -> AccessToken:
+        return AccessToken("loader", 4_000_000_000)
+
+
+@pytest.fixture
+def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EndpointServer]:
+    server = EndpointServer(tmp_path, tls=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(server.certificate))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def sdk(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    specification = importlib.util.spec_from_file_location("openmirroring_operations", SDK)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "ClientSecretCredential", Token)
+    return module
+
+
+@pytest.mark.skipif(not SDK, reason="LAKEMIRROR_OPEN_MIRRORING_SDK names no openmirroring_operations.py")
+def test_open_mirroring_sdk(
+    secure: EndpointServer, sdk: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = sdk.OpenMirroringClient("id", "secret", "adfs", f"{secure.url}/ws/sales/Files/LandingZone/")
+    client.create_table(schema_name="dbo", table_name="orders", key_cols=["id"])
+    folder = secure.landing_zone / "dbo.schema" / "orders"
+    assert json.loads((folder / "_metadata.json").read_text()) == {"keyColumns": ["id"]}
+    local = tmp_path / "00000000000000000001.parquet"
+    for number in (1, 2):
+        assert client.get_next_file_name("dbo", "orders") == f"{number:020d}.parquet"
+        local.write_bytes(f"rows {number}".encode())
+        client.upload_data_file(schema_name="dbo", table_name="orders", local_file_path=str(local))
+        assert (folder / f"{number:020d}.parquet").read_bytes() == local.read_bytes()
+    monitoring = secure.database / "Files" / "Monitoring"
+    monitoring.mkdir()
+    (monitoring / "replicator.json").write_text('{"status": "Running"}')
+    (monitoring / "tables.json").write_text('{"tables": []}')
+    client.get_mirrored_database_status()
+    client.get_table_status()
+    client.remove_table(schema_name="dbo", table_name="orders", remove_schema_folder=True)
+    assert list(secure.landing_zone.iterdir()) == []
+    assert "Running" in capsys.readouterr().out
