@@ -22,6 +22,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication.apply_work import Applied
 from lakemirror.runner import Runner
 from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.landing_watch import LandingWatch
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import LocalStorage
 
@@ -32,6 +33,9 @@ log = logging.getLogger("lakemirror")
 
 LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an error
 _STEADY = 60.0  # seconds after which an engine that ends is started again at once
+REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
+LONGEST_REST = 20.0  # seconds between two looks then
+_IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
 _HISTORY = 60  # applies of one table that are remembered
 
 
@@ -161,7 +165,7 @@ class _Engine:
 
     def __init__(self, host: EngineHost, database: DatabaseEntry, before: _Engine | None) -> None:
         self.database = database
-        self.stop = WakeableStop()
+        self.stop = WakeableStop(LandingWatch(database.folder))
         self.error: LakemirrorError | None = None
         self.history: dict[str, deque[ApplySeen]] = {} if before is None else before.history
         self._host = host
@@ -232,13 +236,18 @@ class _Engine:
 
 
 class WakeableStop(threading.Event):
-    """Set to stop. `wait` also ends when somebody calls `wake`; then it gives back False."""
+    """Set to stop. `wait` also ends when somebody calls `wake`; then it gives back False.
 
-    def __init__(self) -> None:
+    With a watch, a `wait` of an idle Runner goes on for LONGEST_REST seconds as long as the watch sees no change.
+    """
+
+    def __init__(self, watch: LandingWatch | None = None) -> None:
         super().__init__()
         self.waited = False  # a Runner waits after each look at its landing zone
         self.on_wait: Callable[[], None] = _nothing
+        self._watch = watch
         self._woken = threading.Event()
+        self._last_change = time.monotonic()
 
     def set(self) -> None:
         super().set()
@@ -250,7 +259,17 @@ class WakeableStop(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self.waited = True
         self.on_wait()
-        return self.pause(timeout)
+        if self._watch is None or timeout is None or timeout < _IDLE_PAUSE:
+            self._last_change = time.monotonic()
+            return self.pause(timeout)
+        rests = time.monotonic() - self._last_change > REST_AFTER
+        until = time.monotonic() + (LONGEST_REST if rests else 0.0)
+        while not self._woken.wait(timeout) and not self._watch.has_changed() and time.monotonic() < until:
+            continue
+        if self._woken.is_set() or (rests and self._watch.has_changed()):
+            self._last_change = time.monotonic()
+        self._watch.note()
+        return self.pause(0.0)
 
     def pause(self, timeout: float | None) -> bool:
         """`wait`, but not as a sign that the landing zone was looked at."""

@@ -18,6 +18,7 @@ from lakemirror.service import host as host_module
 from lakemirror.service.control.registry import FolderRegistry
 from lakemirror.service.host import EngineHost, WakeableStop
 from lakemirror.service.interface import DatabaseEntry, WorkspaceEntry
+from lakemirror.service.landing_watch import LandingWatch
 from lakemirror.settings import Settings
 from lakemirror.spark_session import session as spark_session
 from lakemirror.status import read_status
@@ -162,3 +163,59 @@ def test_folders_by_hand(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "stock")
     registry.look()
     assert registry.workspace("stock") is None
+
+
+def test_a_watch_sees_what_is_put_there(tmp_path: Path) -> None:
+    database = entry(tmp_path / "shop")
+    zone = database.folder / "Files/LandingZone"
+    (zone / "dbo.schema/orders").mkdir(parents=True)
+    watch = LandingWatch(database.folder)
+    assert watch.has_changed()
+
+    def noted() -> bool:
+        watch.note()
+        return not watch.has_changed()
+
+    for change in (
+        lambda: (zone / "dbo.schema/orders/1.parquet").write_bytes(b"x"),
+        lambda: (zone / "dbo.schema/orders/1.parquet").rename(zone / "dbo.schema/orders/2.parquet"),
+        lambda: (zone / "dbo.schema/orders/2.parquet").unlink(),
+        lambda: (zone / "customers").mkdir(),
+        lambda: (database.folder / "mirroring.json").write_text("{}"),
+        lambda: shutil.rmtree(zone),
+    ):
+        until(noted)
+        change()
+        assert watch.has_changed()
+    watch.note()
+    (zone / "fresh").mkdir(parents=True)
+    watch.note()
+    assert watch.has_changed()  # too fresh to tell
+
+
+def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = entry(tmp_path / "shop")
+    monkeypatch.setattr(host_module, "REST_AFTER", 0.0)
+    monkeypatch.setattr(host_module, "LONGEST_REST", 60.0)
+    watch = LandingWatch(database.folder)
+    stop = WakeableStop(watch)
+    time.sleep(0.15)
+    stop.wait(1.0)  # remembers the folders
+    ended: list[float] = []
+
+    def rest() -> None:
+        stop.wait(1.0)
+        ended.append(time.monotonic())
+
+    for act in (stop.wake, lambda: publish(database, 1), stop.set):
+        stop._last_change = 0.0
+        until(lambda: watch.note() or not watch.has_changed())
+        resting = threading.Thread(target=rest)
+        resting.start()
+        time.sleep(1.2)
+        assert resting.is_alive()
+        act()
+        resting.join(10)
+        assert not resting.is_alive()
