@@ -8,6 +8,7 @@ Each database has its own thread; what goes wrong in one is that database's erro
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.runner import Runner
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.landing_watch import LandingWatch
@@ -59,6 +61,7 @@ class EngineHost:
         self._ended = False
         self._spark_lock = threading.Lock()
         self._spark: SparkSession | None = None
+        self.turns = FairTurns(max(4, 2 * (os.cpu_count() or 1)))
 
     def follow(self, databases: Iterable[DatabaseEntry]) -> None:
         """Starts and stops engines until just the databases run whose state is `Running`."""
@@ -223,7 +226,10 @@ class _Engine:
 
     def _run(self) -> None:
         storage = LocalStorage(self.database.folder)
-        runner = Runner(storage, lambda: allowed(resolve(read_definition(storage))), self._start_spark, observer=self)
+        runner = Runner(
+            storage, lambda: allowed(resolve(read_definition(storage))), self._start_spark, observer=self,
+            turns=self._host.turns,
+        )  # fmt: skip
         self.stop.on_wait = self._no_error
         runner.run(self.stop)
 

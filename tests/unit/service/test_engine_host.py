@@ -111,7 +111,7 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     class Dying:
         """Needs Spark, and loses it the first time."""
 
-        def __init__(self, storage: Any, resolve: Any, start_spark: Any, *, observer: Any) -> None:
+        def __init__(self, storage: Any, resolve: Any, start_spark: Any, **_: Any) -> None:
             self._start = start_spark
 
         def run(self, stop: threading.Event) -> None:
