@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo test test-unit test-full lint format types bench docs screenshots clean
+.PHONY: install demo test test-unit test-full lint format types bench docs site screenshots clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
@@ -39,6 +39,10 @@ docs: install ## the reference pages, from the code
 
 screenshots: install ## the pictures of the service's page; needs Chromium
 	@$(BIN)/python docs/screenshots.py
+
+site: install ## the documentation as a site, in build/site; a broken link is an error
+	@$(BIN)/python -m pip install --quiet 'mkdocs-material>=9.5'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## .venv and whatever tools left; the jars stay in ~/.cache/lakemirror
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         write_file(path, arguments.megabytes)
-        spark = start(Settings(master="local[2]"))
+        spark = start(Settings(master="local[2]"), delta=True)
         schema = ", ".join(f"`{name}` {type_}" for name, type_ in TYPES.items())
         frame = spark.read.csv(str(path), schema=schema, header=True, multiLine=True, escape='"', mode="FAILFAST")
         split = spark.read.csv(str(path), schema=schema, header=True, escape='"')

@@ -53,7 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        spark = start(Settings(master="local[2]"))
+        spark = start(Settings(master="local[2]"), delta=True)
         try:
             small = make_small(spark, folder / "small")
             large = make_large(spark, folder / "large", given.rows)

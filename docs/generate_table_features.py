@@ -15,6 +15,7 @@ _WAYS = {
     "log": "one commit",
     "rewrite": "Delta Spark writes the files that hold traces anew; one commit where none does",
     "history": "only with TRUNCATE HISTORY",
+    "unused": "one commit, while no column uses it",
     "no": "cannot be dropped",
 }
 
@@ -59,12 +60,14 @@ def _clients() -> str:
     for name, (agreed, tried, wrong, unsafe) in sorted(compared().items()):
         lines.append(f"| {name} | {agreed} / {tried} | {', '.join(wrong)} | {', '.join(unsafe)} |")
     lines += ["", *_in_real_use()]
-    lines += ["## Records", "", "| client | reads | writes | evidence |", "|---|---|---|---|"]
+    lines += ["## Records", "", "*Measured*: the client was run. *Source*: its code was read. *Documented*: its"]
+    lines += ["documentation says so, and nobody here has tried it.", ""]
+    lines += ["| client | reads | writes | evidence |", "|---|---|---|---|"]
     for client in clients():
         reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
         writes = f"writer {client.writer}; {', '.join(sorted(client.writer_features)) or 'no features'}"
         writes = writes if client.writer else "never"
-        lines.append(f"| {client.label} | {reads} | {writes} | {client.evidence}, {client.as_of} |")
+        lines.append(f"| {client.label} | {reads} | {writes} | {client.basis}, {client.as_of} |")
     return "\n".join([*lines, ""])
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakemirror.settings import Settings
+from tests.raised_codes import pytest_configure, pytest_sessionfinish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 SMALL = Settings(
     master="local[2]",
@@ -22,6 +27,7 @@ SMALL = Settings(
 def spark() -> Iterator[SparkSession]:
     from lakemirror.spark_session import session as lakemirror_spark
 
-    session = lakemirror_spark.start(SMALL.with_environment(), short=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own Python workers
+    session = lakemirror_spark.start(SMALL.with_environment(), delta=True, short=True)
     yield session
     lakemirror_spark.stop(session)

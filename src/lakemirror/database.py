@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakemirror import acts
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
 from lakemirror.replication.table_status import status_now
@@ -163,8 +164,41 @@ class MirroredDatabase:
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*zone_warnings(zone), *([warned] if warned else ()), *setting_warnings(self.storage))
-        kept = tuple(warned for warned in stored.warnings if warned.code in (UNMET, "drop-postponed"))
+        of_the_last_pass = (UNMET, "drop-postponed")
+        kept = tuple(
+            each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")
+        )
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
+
+    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
+        """Makes the tables known to a session's catalog, and returns its name for each; see `reading.register`.
+
+        `schema`: the catalog's; empty: the name of the database's folder. LakemirrorError `database-missing`.
+        """
+        from lakemirror import reading
+
+        folder = self.storage.uri()
+        return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
+
+    def pause(self, table: str) -> acts.Act:
+        """No change file of the table is applied until `resume`, by any engine. `table-unknown`."""
+        return acts.pause(self.storage, table)
+
+    def resume(self, table: str) -> acts.Act:
+        """Ends a pause. `table-unknown`."""
+        return acts.resume(self.storage, table)
+
+    def resync(self, table: str) -> acts.Act:
+        """Has the table made again from its applied files. `table-unknown`, `archive-incomplete`."""
+        return acts.resync(self.storage, table, self.settings.default_schema)
+
+    def replay(self, table: str, file: str = "") -> acts.Act:
+        """Has quarantined files applied in their place. `table-unknown`, `archive-incomplete`."""
+        return acts.replay(self.storage, table, file, self.settings.default_schema)
+
+    def restore(self, table: str) -> acts.Act:
+        """Puts a dropped table back under `Tables/`. `table-unknown`."""
+        return acts.restore(self.storage, table, self.settings.default_schema)
 
     def _resolve(self) -> Settings:
         return allowed(resolve(read_definition(self.storage), **self.flags))
@@ -182,7 +216,8 @@ def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
 def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
     from lakemirror.spark_session import session as spark
 
-    return spark.start(settings, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+    delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
+    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
 
 
 class _Collector:

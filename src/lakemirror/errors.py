@@ -43,6 +43,9 @@ CODES: dict[str, Kind] = {
     ),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
+    "file-too-large": Kind(
+        False, 3, 413, "Raise the setting `memory`, or replace the file by one with smaller values, lists and pages."
+    ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
@@ -60,6 +63,12 @@ CODES: dict[str, Kind] = {
     "row-marker-invalid": Kind(
         False, 3, 422, "Row markers are 0 insert, 1 update, 2 delete, 4 upsert: replace the file under the same name."
     ),
+    "row-marker-misspelt": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose column is named __rowMarker__, or set row_marker_misspelt to column.",
+    ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
     ),
@@ -76,12 +85,40 @@ CODES: dict[str, Kind] = {
     ),
     "type-unsupported": Kind(False, 3, 422, "Replace the file by one that holds the column in another type."),
     "value-invalid": Kind(False, 3, 422, "Replace the file by one whose values fit the declared types."),
+    "table-unknown": Kind(False, 2, 404, "Run `lakemirror status DB` for the names of the tables."),
+    "archive-incomplete": Kind(
+        False,
+        3,
+        409,
+        "Delete the table folder, and let the publisher send the whole table again, from number 1.",
+    ),
     # the Delta table
     "target-foreign": Kind(
         False, 3, 409, "Move the existing Delta table away, or rename the table folder: lakemirror did not make it."
     ),
     "table-unreadable": Kind(
         False, 3, 500, "Read the Delta table with another client; restore it, or delete the table folder and reload."
+    ),
+    "table-restored": Kind(
+        False,
+        3,
+        409,
+        "Run `lakemirror resync DB TABLE`, or delete the table folder and publish it again.",
+    ),
+    "table-feature-unsupported": Kind(
+        False, 3, 501, "Run `lakemirror features drop PATH FEATURE`, or unset the property that the message names."
+    ),
+    "table-append-only": Kind(
+        False,
+        3,
+        409,
+        "Unset the property: ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly'). The table goes on by itself.",
+    ),
+    "constraint-violated": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose rows fulfil the constraint, or drop the constraint from the table.",
     ),
     "concurrent-commit": Kind(True, 3, 409, "Nothing to do: it is tried again."),
     # machine and configuration
@@ -91,8 +128,14 @@ CODES: dict[str, Kind] = {
     "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
-    "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
-    "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
+    "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
+    "spark-needed": Kind(
+        False, 3, 409, "Set `engine` to auto or spark, or drop the constraint that the message names."
+    ),
+    "spark-job-failed": Kind(True, 1, 502, "Look at the job in Spark's pages or logs; it is tried again."),
+    "spark-failed": Kind(
+        False, 1, 500, "Run `lakemirror doctor`; look at driver_memory, master, spark_remote and the spark.* settings."
+    ),
     "memory-exhausted": Kind(
         True, 1, 507, "Lower parallel_tables or batch_bytes, or give the process more memory; it is tried again."
     ),
@@ -102,7 +145,8 @@ CODES: dict[str, Kind] = {
         False,
         2,
         422,
-        "Give rows as Arrow data, a data frame or dicts; files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
+        "Give rows as Arrow data, a frame of pandas, polars, DuckDB or Spark, or dicts; "
+        "files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
     ),
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
     "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),

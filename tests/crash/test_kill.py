@@ -21,6 +21,7 @@ from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase, failpoints
+from lakemirror.maintenance.idle_work import commits_since_compaction
 
 TABLES = ("orders", "sales.customers", "events", "regions")
 """Two sequences, one found by time, one in partitions."""
@@ -110,13 +111,12 @@ def lose_everything_else(database: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-@pytest.mark.parametrize("by", ["itself", pytest.param("spark", marks=pytest.mark.full)])
+@pytest.mark.parametrize("by", ["local", pytest.param("spark", marks=pytest.mark.full)])
 def test_dying_at_every_named_place_does_no_harm(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """With the change data feed every apply is Spark's: then the places of an apply alone are tried."""
-    if by == "spark":
-        monkeypatch.setenv("LAKEMIRROR_CHANGE_DATA_FEED", "true")
+    """By either engine; with Spark the places of an apply alone are tried."""
+    monkeypatch.setenv("LAKEMIRROR_ENGINE", by)
     publisher = Publisher(tmp_path, seed=1)
     MirroredDatabase(tmp_path, spark=spark).sync()
     publisher.check(spark)
@@ -128,7 +128,7 @@ def test_dying_at_every_named_place_does_no_harm(
         "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
         "merge.before-commit": lambda: [publisher.publish("orders", initial=True) for _ in range(40)],
     }
-    for turn, name in enumerate(n for n in failpoints.NAMES if by == "itself" or n.startswith("apply.")):
+    for turn, name in enumerate(n for n in failpoints.NAMES if by == "local" or n.startswith("apply.")):
         monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1" if name == "merge.before-commit" else "1000")
         if name.startswith(("apply.", "commit.", "retire.")):
             for table in (TABLES[turn % 4], TABLES[(turn + 1) % 4]):
@@ -151,6 +151,34 @@ def test_dying_at_every_named_place_does_no_harm(
         publisher.publish(table)
     result = MirroredDatabase(tmp_path, spark=spark).sync()
     assert not result.failed, result.failed
+    publisher.check(spark)
+
+
+def test_dying_while_an_idle_table_is_compacted_does_no_harm(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run`, no apply at work: killed before the commit, and the next engine compacts the table."""
+    publisher = Publisher(tmp_path, seed=3)
+    for _ in range(110):
+        publisher.publish("orders")
+    monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1")
+    monkeypatch.setenv("LAKEMIRROR_MAINTENANCE", "false")
+    assert not MirroredDatabase(tmp_path).sync().failed
+    monkeypatch.setenv("LAKEMIRROR_MAINTENANCE", "true")
+    died = command(tmp_path, "run", failpoint="merge.before-commit")
+    out, err = died.communicate(timeout=120)
+    assert died.returncode == -signal.SIGKILL, (died.returncode, out, err)
+    publisher.check(spark)
+    assert commits_since_compaction(str(tmp_path / "Tables/orders")) >= 100, "nothing was committed"
+    engine = command(tmp_path, "run")
+    try:
+        until = time.monotonic() + 60
+        while commits_since_compaction(str(tmp_path / "Tables/orders")) and time.monotonic() < until:
+            time.sleep(0.2)
+    finally:
+        engine.terminate()
+        engine.communicate(timeout=60)
+    assert commits_since_compaction(str(tmp_path / "Tables/orders")) == 0
     publisher.check(spark)
 
 

@@ -50,25 +50,17 @@ def test_csv_becomes_a_table_with_declared_types(spark: Any, tmp_path: Path) -> 
     assert not list((tmp_path / "Files/_Staged").rglob("*.parquet"))
 
 
-def test_rows_keep_the_order_of_their_file_over_many_splits(spark: Any, tmp_path: Path) -> None:
-    """The last change of each key wins, though Spark reads the file in pieces."""
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_rows_keep_the_order_of_their_file_over_many_parts(spark: Any, tmp_path: Path, engine: str) -> None:
+    """The last change of each key wins, though the file is read in parts."""
     declare_csv(tmp_path, "t", ["id"])
     count, keys = 120_000, 7
     lines = [f"{n % keys},{n},4" for n in range(count)]
     put_text(tmp_path, "t", 1, "id,v,__rowMarker__\r\n" + "\r\n".join(lines))
-    before = {
-        name: spark.conf.get(name) for name in ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-    }
-    from lakemirror.landing_zone import formats
-
-    small = {"spark.sql.files.maxPartitionBytes": "20000", "spark.sql.files.openCostInBytes": "1"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "READ_SETTINGS", {**formats.READ_SETTINGS, **small})
-        assert sync(spark, tmp_path).failed == {}
+    assert MirroredDatabase(tmp_path, spark=spark, engine=engine).sync().failed == {}
     assert table_bag(spark, tmp_path, "t", ["id", "v"]) == {
         (k, str(max(range(k, count, keys)))): 1 for k in range(keys)
     }
-    assert {name: spark.conf.get(name) for name in before} == before
 
 
 def test_a_fresh_file_is_looked_at_twice_within_one_pass(spark: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,15 +32,18 @@ def imports(path: Path) -> set[str]:
         ("storage", ("delta", "landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
         ("delta", ("landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
         ("landing_zone", ("delta", "engines", "maintenance", "replication", "table_features", "database", "cli")),
+        ("engines", ("maintenance", "replication", "table_features", "publisher", "database", "cli")),
         ("table_features", ("replication", "maintenance", "landing_zone", "database", "cli")),
         ("replication", ("table_features", "publisher", "database", "cli")),
         ("publisher", ("replication", "engines", "spark_session", "database")),
         ("service", ("cli", "publisher")),
+        ("verify", ("engines", "maintenance", "table_features", "spark_session", "database", "cli")),
     ],
 )
 def test_nothing_below_imports_what_stands_above(folder: str, forbidden: tuple[str, ...]) -> None:
     modules = list((PACKAGE / folder).rglob("*.py"))
     assert modules
+    assert all((PACKAGE / each).is_dir() or (PACKAGE / f"{each}.py").is_file() for each in forbidden)
     for path in modules:
         wrong = [name for name in imports(path) if name.startswith(tuple(f"lakemirror.{each}" for each in forbidden))]
         assert not wrong, (path.name, wrong)
@@ -56,9 +60,21 @@ def test_nothing_but_the_command_line_imports_the_service() -> None:
 
 def test_only_delta_commit_makes_a_version() -> None:
     users = {
-        path.relative_to(PACKAGE).as_posix() for path in MODULES if "lakemirror.delta.commit_file" in imports(path)
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if "lakemirror.storage.durable.put_new" in imports(path)
     }
-    assert users == {"delta/commit.py", "table_features/log_commit.py"}
+    assert users == {"delta/commit.py", "delta/checksum.py"}
+
+
+def test_spark_s_inner_side_is_used_in_one_place() -> None:
+    """Everything else is PySpark's public API, so that any PySpark will do, classic or Connect."""
+    users = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in MODULES
+        if re.search("_jvm|py4j", path.read_text(encoding="utf-8"))
+    }
+    assert users <= {"spark_session"}
 
 
 def test_no_module_says_nothing() -> None:

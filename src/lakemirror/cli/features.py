@@ -6,8 +6,8 @@ printed time. No JVM is started unless a step has to write data files anew.
 
 from __future__ import annotations
 
-import json
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.printable import printable
+from lakemirror.cli.each_table import Selection, each_table, fail
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from lakemirror.delta.log import Snapshot
     from lakemirror.table_features.drop import Dropped
-    from lakemirror.table_features.plan import Plan, Wish
+    from lakemirror.table_features.fleet import State
+    from lakemirror.table_features.plan import Plan, Step, Wish
 
 app = typer.Typer(help="Table features of any Delta table: what there is, what goes, and how.", no_args_is_help=True)
 
@@ -39,6 +40,11 @@ Force = Annotated[
     typer.Option("--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."),
 ]
 Parallel = Annotated[int, typer.Option(help="How many tables at once.", min=1)]
+Include = Annotated[
+    list[str] | None, typer.Option(help="Only tables whose path below Tables/ fits, such as 'sales/*'; repeatable.")
+]
+Exclude = Annotated[list[str] | None, typer.Option(help="Not the tables whose path fits; repeatable.")]
+Report = Annotated[str, typer.Option(help="Write every table's outcome to this .csv or .json file.")]
 
 
 @app.command("list")
@@ -64,7 +70,7 @@ def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -
             words += [f"needed by {', '.join(use['needed_by'])}"] if use["needed_by"] else []
             print(f"  {use['feature']:28} {'; '.join(words)}")
 
-    _each(table, act, text, as_json, parallel)
+    each_table(table, act, text, as_json, parallel)
 
 
 @app.command()
@@ -77,6 +83,9 @@ def plan(
     unprotect: Unprotect = False,
     as_numbers: Numbers = False,
     force_retention: Force = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    report: Report = "",
     as_json: Json = False,
     parallel: Parallel = 4,
 ) -> None:
@@ -92,7 +101,8 @@ def plan(
         snapshot = existing(path)
         return _planned(snapshot, wish(snapshot))
 
-    _each(table, act, _print_plan, as_json, parallel)
+    of = Selection(tuple(include or ()), tuple(exclude or ()), report)
+    each_table(table, act, _print_plan, as_json, parallel, of=of, judge=_state_of_plan, summed=bool(client))
 
 
 @app.command()
@@ -106,27 +116,41 @@ def drop(
     as_numbers: Numbers = False,
     force_retention: Force = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    include: Include = None,
+    exclude: Exclude = None,
+    report: Report = "",
     as_json: Json = False,
     parallel: Parallel = 2,
 ) -> None:
-    """Drop features. Shows the plan and asks, unless --yes. Killed and run again, it goes on where the table stands.
+    """Drop features. Shows the plan and asks, unless --yes. Stopped and run again, it goes on with what is left.
 
     Example: lakemirror features drop shop/Tables/orders deletionVectors --yes
-    """
-    from lakemirror.table_features.log_commit import existing
-    from lakemirror.table_features.many import tables_of
 
+    Example: lakemirror features drop shop --for duckdb --exclude "archive/*" --report drops.csv --yes
+    """
+    from lakemirror.table_features.fleet import act_on_each, summary
+    from lakemirror.table_features.log_commit import existing
+
+    of = Selection(tuple(include or ()), tuple(exclude or ()), report)
     wish = _wish(",".join(features or ()), client, mode, truncate_history, unprotect, as_numbers, force_retention)
     if not yes:
         try:
-            for path in tables_of(table):
+            tables = of.tables(table)
+
+            def planned(path: Path) -> Plan:
                 snapshot = existing(path)
-                _print_plan(_planned(snapshot, wish(snapshot)), sys.stderr)
+                return _planned(snapshot, wish(snapshot))
+
+            if len(tables) == 1:
+                _print_plan(planned(tables[0]), sys.stderr)
+            else:
+                for line in summary(act_on_each(tables, planned, _state_of_plan, parallel)):
+                    print(line, file=sys.stderr)
         except LakemirrorError as error:
-            _fail(error)
+            fail(error)
         if not sys.stdin.isatty() or not typer.confirm("Go on?", err=True):
-            _fail(LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given"))
-    _drop_all(table, wish, as_json, parallel)
+            fail(LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given"))
+    _drop_all(table, wish, as_json, parallel, of=of)
 
 
 def compat(
@@ -144,11 +168,11 @@ def compat(
     from lakemirror.table_features.log_commit import existing
 
     if mode not in ("read", "write"):
-        _fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
+        fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
     try:
         named = [found for text in client.split(",") if text for found in find_clients(text)]
     except LakemirrorError as error:
-        _fail(error)
+        fail(error)
 
     def act(path: Path) -> list[Verdict]:
         return verdicts(existing(path), named or None)
@@ -157,9 +181,11 @@ def compat(
         for verdict in found:
             words = [f"{kind}: {', '.join(names)}" for kind, names in verdict.blocks.items() if names]
             note = "; ".join([*words, *([verdict.note] if verdict.note else [])])
-            print(f"{verdict.client:36} read {verdict.read:6} write {verdict.write:7} {note}".rstrip())
+            print(
+                f"{verdict.client:36} {verdict.basis:10} read {verdict.read:6} write {verdict.write:7} {note}".rstrip()
+            )
 
-    results = _each(table, act, text, as_json, parallel)
+    results = each_table(table, act, text, as_json, parallel)
     modes = ["read"] if mode == "read" else ["read", "write"]
     if named and any(getattr(v, m) != "yes" for result in results for v in result for m in modes):
         raise typer.Exit(3)
@@ -180,26 +206,35 @@ def sql(
         table, wish = parse_statement(statement)
         _check_present(table, wish)
     except LakemirrorError as error:
-        _fail(error)
+        fail(error)
     _drop_all(str(table), lambda _: wish, as_json, 1, confirmed=yes)
 
 
 def _drop_all(
-    table: str, wish: Callable[[Snapshot], Wish], as_json: bool, parallel: int, confirmed: bool = True
+    table: str,
+    wish: Callable[[Snapshot], Wish],
+    as_json: bool,
+    parallel: int,
+    confirmed: bool = True,
+    of: Selection | None = None,
 ) -> None:
     from lakemirror.table_features.drop import drop as carry_out
     from lakemirror.table_features.log_commit import existing
 
-    def act(path: Path) -> Dropped:
-        return carry_out(
-            path,
-            wish(existing(path)),
-            session=_session,
-            confirmed=confirmed,
-            told=lambda step: print(f"{path.name}: {step.title}", file=sys.stderr),
-        )
+    of = of or Selection()
+    try:
+        several = len(of.tables(table)) > 1
+    except LakemirrorError as error:
+        fail(error)
 
-    results = _each(table, act, _print_dropped, as_json, parallel)
+    def told(step: Step) -> None:
+        if not several:
+            print(f"{table}: {step.title}", file=sys.stderr)
+
+    def act(path: Path) -> Dropped:
+        return carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
+
+    results = each_table(table, act, _print_dropped, as_json, parallel, of=of, judge=_state_of_drop, summed=True)
     if any(result.waiting for result in results):
         raise typer.Exit(4)
 
@@ -223,11 +258,23 @@ def _check_present(table: Path, wish: Wish) -> None:
     raise LakemirrorError("feature-absent", f"{table} does not have {name}", table=str(table))
 
 
+_one_at_a_time = threading.Lock()
+
+
 def _session() -> SparkSession:
     from lakemirror.settings import Settings
     from lakemirror.spark_session.session import start
 
-    return start(Settings().with_environment(), short=True)
+    with _one_at_a_time:  # tables at work side by side share the session
+        return start(Settings().with_environment(), delta=True, short=True)
+
+
+def _state_of_plan(plan: Plan) -> State:
+    return "refused" if plan.obstacles else "would change" if plan.steps else "nothing to do"
+
+
+def _state_of_drop(done: Dropped) -> State:
+    return "waiting" if done.waiting else "changed" if done.commits else "nothing to do"
 
 
 def _wish(
@@ -245,14 +292,14 @@ def _wish(
 
     wait = None if hours is None else timedelta(hours=hours)
     if mode not in ("read", "write"):
-        _fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
+        fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
     if bool(features) == bool(client):
-        _fail(LakemirrorError("setting-invalid", "name either the features to drop or a client with --for"))
+        fail(LakemirrorError("setting-invalid", "name either the features to drop or a client with --for"))
     if client:
         try:
             named = [found for text in client.split(",") for found in find_clients(text)]
         except LakemirrorError as error:
-            _fail(error)
+            fail(error)
 
         def by_client(snapshot: Snapshot) -> Wish:
             from dataclasses import replace
@@ -312,46 +359,3 @@ def _print_dropped(done: Dropped) -> None:
         print(f"{done.table}: {done.before} became {done.after} in {done.commits} commits")
     else:
         print(f"{done.table}: nothing to do, {done.after}")
-
-
-def _each(
-    table: str, act: Callable[[Path], Any], text: Callable[[Any], None], as_json: bool, parallel: int
-) -> list[Any]:
-    """Acts on every table a path stands for, prints what came of it, and ends with the worst exit code."""
-    from lakemirror.table_features.many import each, tables_of
-    from lakemirror.table_features.plan import Plan
-
-    try:
-        tables = tables_of(table)
-    except LakemirrorError as error:
-        _fail(error)
-    results = each(tables, act, parallel)
-    good = [result for _, result in results if not isinstance(result, LakemirrorError)]
-    if as_json:
-        values = [{"table": str(path), **_json(result)} for path, result in results]
-        print(json.dumps(values[0] if len(values) == 1 else values, indent=1))
-    for path, result in results:
-        if isinstance(result, LakemirrorError):
-            print(f"{printable(f'{path}: {result}')}\n  {result.hint}", file=sys.stderr)
-        elif not as_json:
-            if len(results) > 1 and not isinstance(result, Plan):
-                print(f"{path}:")
-            text(result)
-    codes = [result.exit_code for _, result in results if isinstance(result, LakemirrorError)]
-    codes += [3 for result in good if isinstance(result, Plan) and result.obstacles]
-    if codes:
-        raise typer.Exit(max(codes))
-    return good
-
-
-def _json(result: Any) -> dict[str, Any]:
-    if isinstance(result, LakemirrorError):
-        return {"error": {"code": result.code, "message": result.message, "hint": result.hint}}
-    if isinstance(result, list):
-        return {"clients": [verdict.to_json() for verdict in result]}
-    return dict(result) if isinstance(result, dict) else dict(result.to_json())
-
-
-def _fail(error: LakemirrorError) -> Any:
-    print(f"{error}\n  {error.hint}", file=sys.stderr)
-    raise typer.Exit(error.exit_code)

@@ -45,7 +45,7 @@ def publish(
     column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
-    recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table begins anew."),
+    recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 

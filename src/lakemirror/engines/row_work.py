@@ -19,8 +19,9 @@ from lakemirror.landing_zone.column_types import FileColumn
 
 Action = dict[str, Any]
 
-FILE, ROW, MARKER = "__file__", "__row__", "__marker__"
-"""Columns that go with a key through a fold: number of the change file, row in it from 0, row marker."""
+FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
+"""Columns that go with a key through a fold: number of the change file, row in it from 0, row marker. Columns of such
+names are refused (`schema_evolution`)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Target:
 
     `path`: the table's folder. `partition_columns`, `key_columns`: names of columns, in the table's spelling.
     `vectors`: rows are deleted by deletion vectors; otherwise their files are written again without them. `feed`: the
-    change data feed is written.
+    change data feed is written. `constraints`: names and SQL expressions of CHECK constraints; only Spark can evaluate
+    them.
     """
 
     path: str
@@ -71,6 +73,7 @@ class Target:
     key_columns: tuple[str, ...] = ()
     vectors: bool = True
     feed: bool = False
+    constraints: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

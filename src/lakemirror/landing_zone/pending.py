@@ -115,6 +115,16 @@ def pending(
     return found
 
 
+def set_aside_numbers(folder: TableFolder, partition: str) -> set[int]:
+    """The numbers of a sequence whose files were set aside: they are not waited for."""
+    numbers = set()
+    for entry in folder.quarantined:
+        inside, _, name = entry.path[len(folder.name.folder) + 1 :].partition("/")[2].rpartition("/")
+        if inside == partition and (match := _NUMBERED.fullmatch(name)):
+            numbers.add(int(match[1]))
+    return numbers
+
+
 @dataclass(frozen=True)
 class _Step:
     """What comes next in a line: one file, or several with one number. `sequence` 0 where names are no numbers."""
@@ -145,7 +155,7 @@ def _lines(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, 
         waits = {number: entries for number, entries in numbered.items() if number > after}
         if waits:
             rivals = numbered_rivals(folder, metadata, partition)
-            skipped = _quarantined(folder, partition)
+            skipped = set_aside_numbers(folder, partition)
             steps = _contiguous(found, partition, after, waits, rivals, skipped)
             yield _Line(len(waits), steps, is_whole=not metadata.partitioned)
 
@@ -170,16 +180,6 @@ def _contiguous(
             where = f" in {partition}" if partition else ""
             found.waiting = found.waiting or Waiting(f"number {number}{where}", oldest / 1e9)
             return
-
-
-def _quarantined(folder: TableFolder, partition: str) -> set[int]:
-    """The numbers of a sequence whose files were set aside: they are not waited for."""
-    numbers = set()
-    for entry in folder.quarantined:
-        inside, _, name = entry.path[len(folder.name.folder) + 1 :].partition("/")[2].rpartition("/")
-        if inside == partition and (match := _NUMBERED.fullmatch(name)):
-            numbers.add(int(match[1]))
-    return numbers
 
 
 def _at_once(entry: Entry) -> float:
@@ -229,4 +229,4 @@ def _already_applied(
     return capped(warnings)
 
 
-__all__ = ["Pending", "pending"]
+__all__ = ["Pending", "pending", "set_aside_numbers"]

@@ -16,6 +16,7 @@ PROCESSED = "_ProcessedFiles"
 QUARANTINED = "_QuarantinedFiles"
 METADATA = "_metadata.json"
 MARKER = "_mirror.json"
+PAUSED = "_paused.json"
 PARTNER_EVENTS = "_partnerEvents.json"
 
 
@@ -47,13 +48,15 @@ class TableFolder:
     `files`: everything that could be a change file, with its full path, also below sub-folders (partitions).
     `processed`: what is in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
     out because their name begins with `_`, but the service's own. `others`: what is neither a regular file nor a
-    folder, by its path, with what it is. `error`: why the folder could not be listed completely.
+    folder, by its path, with what it is. `paused`: there while nothing of the table is applied. `error`: why the folder
+    could not be listed completely.
     """
 
     name: TableName
     files: list[Entry] = field(default_factory=list)
     metadata: Entry | None = None
     marker: Entry | None = None
+    paused: Entry | None = None
     processed: list[Entry] = field(default_factory=list)
     quarantined: list[Entry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -240,3 +243,5 @@ def _place_files(zone: Zone, files: list[Entry]) -> None:
             folder.metadata = entry
         elif directly and name == MARKER:
             folder.marker = entry
+        elif directly and name == PAUSED:
+            folder.paused = entry

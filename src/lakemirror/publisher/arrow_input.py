@@ -18,7 +18,8 @@ def read_rows(rows: Any, columns: Types | None = None, before: Types | None = No
     """A reader over the rows, whatever they are.
 
     An Arrow table, batch or reader; anything that offers the Arrow PyCapsule interface (polars, DuckDB, pandas, …);
-    a pandas frame, whose index is left out; a mapping as one row; mappings as rows. `columns` gives the types of the
+    a pandas frame, whose index is left out; a Spark frame, which is collected; a mapping as one row; mappings as rows.
+    `columns` gives the types of the
     columns it names, wherever the rows have them; `before` those of columns that were published before, which only
     mappings take on, because their types are a guess. `input-invalid` for anything else, `value-invalid` where a value
     does not fit, `type-changed` where values are of another kind than before.
@@ -40,17 +41,40 @@ def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
             return pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None).to_reader()
         except pa.ArrowException as error:
             raise _does_not_fit(error) from error
+    if _module(rows) == "pyspark" and hasattr(rows, "schema"):
+        return _from_spark(rows)
     if hasattr(rows, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(rows)
     if hasattr(rows, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(rows)]).to_reader()
+    if _module(rows) == "duckdb" and hasattr(rows, "fetch_arrow_reader"):  # before it had the interface
+        reader: pa.RecordBatchReader = rows.fetch_arrow_reader()
+        return reader
     if isinstance(rows, Mapping):
         return from_mappings([rows], columns, before).to_reader()
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         listed = list(rows)
         if all(isinstance(row, Mapping) for row in listed):
             return from_mappings(listed, columns, before).to_reader()
-    raise LakemirrorError("input-invalid", f"rows of type {type(rows).__name__} cannot be published")
+    hint = "Give a polars LazyFrame as frame.collect()." if type(rows).__name__ == "LazyFrame" else None
+    raise LakemirrorError(
+        "input-invalid", f"rows of type {type(rows).__module__}.{type(rows).__name__} cannot be published", hint=hint
+    )
+
+
+def _from_spark(frame: Any) -> pa.RecordBatchReader:
+    """The rows of a Spark frame, collected to this process."""
+    if getattr(frame, "isStreaming", False):
+        raise LakemirrorError(
+            "input-invalid",
+            "a streaming frame cannot be published as rows",
+            hint='Write it with writeStream.format("lakemirror"): docs/how-to/publish-from-spark.md.',
+        )
+    if hasattr(frame, "toArrow"):
+        table: pa.Table = frame.toArrow()
+    else:  # PySpark 3.5
+        table = pa.Table.from_batches(frame._collect_as_arrow())
+    return table.replace_schema_metadata(None).to_reader()
 
 
 def from_mappings(rows: Sequence[Mapping[str, Any]], columns: Types, before: Types) -> pa.Table:
@@ -137,7 +161,13 @@ def _cast(reader: pa.RecordBatchReader, columns: Types) -> pa.RecordBatchReader:
 
 def _is_pandas(rows: Any) -> bool:
     """True for a pandas frame, without importing pandas: whoever has a frame has imported it."""
-    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
+    return _module(rows) == "pandas" and hasattr(rows, "columns")
+
+
+def _module(rows: Any) -> str:
+    """The package that made an object, `duckdb` also for its compiled part."""
+    name = type(rows).__module__.partition(".")[0]
+    return "duckdb" if name == "_duckdb" else name
 
 
 def _does_not_fit(error: Exception, column: str | None = None) -> LakemirrorError:

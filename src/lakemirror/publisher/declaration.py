@@ -33,7 +33,7 @@ def read_declaration(folder: Path) -> Declaration:
             raise LakemirrorError(
                 "not-supported",
                 f"{folder.name}: {METADATA} declares {what}; this publisher writes one sequence of Parquet files",
-                hint="Publish to a table folder of its own, or delete this one and publish it anew.",
+                hint="Publish to a table folder of its own, or delete this one and publish it again.",
             )
     return Declaration(metadata.key_columns, metadata.file_extension)
 

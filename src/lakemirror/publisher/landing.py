@@ -20,10 +20,13 @@ from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, sequence, snapshot
 from lakemirror.publisher.arrow_input import read_rows
+from lakemirror.publisher.batches import TOKEN, Prepared
 from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
 from lakemirror.publisher.column_types import ColumnTypes
 from lakemirror.publisher.declaration import Declaration, declare, read_declaration
+
+_MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,33 @@ class LandingTable:
         reader = self.take(rows, marker)
         return self._send(change_writer.with_given_markers(reader, marker, str(self.name)), number)
 
+    def prepare(self, rows: Any, mode: str | None = None, *, marker: str | None = None) -> Prepared | None:
+        """Writes a change file that has no number yet, for `batches`; None for no rows.
+
+        `mode`: insert, update, upsert or delete; None upserts where there are keys, else inserts. `marker`: the column
+        that holds each row's marker, instead of a mode.
+        """
+        mode = mode or ("upsert" if self.keys else "insert")
+        if mode not in _MARKERS:
+            raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(_MARKERS)}.")
+        if marker is not None:
+            changes = change_writer.with_given_markers(self.take(rows, marker), marker, str(self.name))
+        else:
+            changes = self._marked(rows, _MARKERS[mode])
+        temporary = sequence.Sequence(self.folder).temporary()
+        with self._storage():
+            self._make_folder()
+            try:
+                footer = {TOKEN: temporary.name}
+                count = change_writer.write_parquet(changes, temporary, self._compression, footer)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            if not count:
+                temporary.unlink()
+                return None
+        return Prepared(temporary.name, count)
+
     def publish_snapshot(self, rows: Any) -> Published | None:
         """Publishes the difference between this whole content and the one given last; None where there is none.
 
@@ -170,7 +200,7 @@ class LandingTable:
         shutil.rmtree(leaving, ignore_errors=True)
 
     def recreate(self) -> None:
-        """Begins the table anew: the folder is deleted and made again, numbers start at 1, keys are declared again.
+        """Starts the table again: the folder is deleted and made again, numbers start at 1, keys are declared again.
 
         The mirrored table keeps its content until the first file of the new folder takes its place.
         """
@@ -252,12 +282,15 @@ class LandingTable:
             raise LakemirrorError("storage-unavailable", f"{self.name}: {error}", table=str(self.name)) from error
 
     def _change(self, rows: Any, marker: int, number: int | None) -> Published | None:
+        return self._send(self._marked(rows, marker), number)
+
+    def _marked(self, rows: Any, marker: int) -> pa.RecordBatchReader:
         reader = self.take(rows)
         if marker != INSERT:
             self.require_keys()
         if marker == DELETE:
             reader = _only(reader, self.keys)
-        return self._send(change_writer.with_marker(reader, marker), number)
+        return change_writer.with_marker(reader, marker)
 
     def take(self, rows: Any, marker: str | None = None) -> pa.RecordBatchReader:
         """The rows in the contract's types, with every key column."""

@@ -139,7 +139,7 @@ def _known(
     if state is not None:
         found = snapshot_state.fingerprint(numbers.find(state.number))
         if state.number > newest or (found and found != state.fingerprint):
-            state = None  # files that it counts on were deleted, or the folder was filled anew
+            state = None  # files that it counts on were deleted, or the folder was filled again
     if state is None:
         state = snapshot_state.empty_state(content.schema)
     key_fields = pa.schema([content.schema.field(key) for key in keys])
@@ -270,7 +270,7 @@ def in_types_of(schema: pa.Schema, content: pa.Table, table: str) -> pa.Table:
                 f"{table}: column {field.name} was published as {before}, now it is {field.type}: {error}",
                 table=table,
                 column=field.name,
-                hint="Give the column its former type, or recreate the table and publish the snapshot anew.",
+                hint="Give the column its former type, or recreate the table and publish the snapshot again.",
             ) from error
     return content
 

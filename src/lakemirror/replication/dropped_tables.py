@@ -112,6 +112,14 @@ class DroppedTables:
             self._missed = missed
 
 
+def dropped(storage: Storage) -> Iterator[tuple[str, str]]:
+    """Every dropped table: the place that it left, and where it is now."""
+    for path in _folders(storage, DROPPED):
+        for place in [path] if _RESTING.search(path) else _folders(storage, path):
+            if _RESTING.search(place):
+                yield "Tables/" + _RESTING.sub("", place.removeprefix(f"{DROPPED}/")), place
+
+
 def _folders(storage: Storage, path: str) -> list[str]:
     try:
         return storage.list(path, lambda _: False).folders

@@ -20,7 +20,7 @@ from lakemirror.landing_zone.metadata import Warned
 
 _PREFIX = "lakemirror"
 _CONVERTED = "value-converted"
-_NOTED = ("column-mapping",)
+_NOTED = ("column-mapping", "separator-doubtful", "text-looks-typed")
 
 
 @dataclass(frozen=True)

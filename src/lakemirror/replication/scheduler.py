@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
@@ -26,7 +27,7 @@ from lakemirror.landing_zone.metadata import TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import not_files
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.replication import table_state
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
@@ -92,7 +93,7 @@ class Scheduler:
         self._lookers = Lookers()
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
-        self._sessions = threading.local()
+        self._engines = Engines(settings, self.need_spark)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         staging.sweep(storage)
@@ -111,7 +112,9 @@ class Scheduler:
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
                 continue
             if name not in self._replicators:
-                self._replicators[name] = Replicator(self._storage, name, self._settings)
+                self._replicators[name] = Replicator(
+                    self._storage, name, self._settings, spark_given=self._spark is not None
+                )
             jobs.append(partial(self._look_at, name, folder, ambiguous.get(name), now))
         self._lookers.each(jobs)
         self._forget(zone)
@@ -217,7 +220,7 @@ class Scheduler:
         due = False
         try:
             self._note(name, look)
-            due = look.work is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
+            due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
         finally:
@@ -232,7 +235,7 @@ class Scheduler:
         while rival is None and replicator.quarantine(look, look.error):
             look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
-            look.work = None
+            look.start = None
             look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
         return look
 
@@ -268,9 +271,13 @@ class Scheduler:
             reseeding=look.reseeding,
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
-            work=look.work is not None,
+            work=look.start is not None,
             oldest=look.oldest,
         )
+        known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
+        for warned in state.warnings:
+            if (warned.code, warned.file) not in known:
+                log.warning("%s: warning %s: %s", name, warned.code, warned.message)
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
@@ -294,11 +301,11 @@ class Scheduler:
                 again = self._look_again(name)
                 races += 1
         except Exception as failure:  # the boundary around one table
-            self.broken = self.broken or _jvm_is_gone(failure)
+            self.broken = self.broken or _spark_is_gone(failure)
             self._failed(name, look, coded(failure, table=str(name)))
         finally:
             with self._lock:
-                if again is not None and again.work is not None and not self._stopping.is_set():
+                if again is not None and again.start is not None and not self._stopping.is_set():
                     self._running[name] = self._pool.submit(self._turn, name, again, races)
                 else:
                     self._running.pop(name, None)
@@ -312,10 +319,8 @@ class Scheduler:
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch; the look to go on with, None where the table is through."""
         replicator = self._replicators[name]
-        applied, error = replicator.apply(self._session, look)
+        applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
-            if look.work is not None and look.work.expected is None and self._spark is not None:
-                replicator.made_anew(self._spark)
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -328,8 +333,8 @@ class Scheduler:
             )
             self._applied_at[name] = time.monotonic()
             self._tell(lambda observer: observer.applied(name, applied))
-            assert look.work is not None
-            look = look.after(applied, look.work, self._storage.uri(replicator.target))
+            assert look.start is not None
+            look = look.after(applied, look.start, self._storage.uri(replicator.target))
             replicator.retire(look)
             if look.pending.files and error is None:
                 return look
@@ -417,19 +422,6 @@ class Scheduler:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)
 
-    def _session(self) -> SparkSession:
-        """This thread's own session: its settings are ours, a user's session is left alone."""
-        session: SparkSession | None = getattr(self._sessions, "session", None)
-        if session is None:
-            spark = self.need_spark()
-            from lakemirror.landing_zone.formats import READ_SETTINGS
-
-            session = spark.newSession()
-            for key, value in READ_SETTINGS.items():
-                session.conf.set(key, value)
-            self._sessions.session = session
-        return session
-
 
 def zone_warnings(zone: Zone) -> list[Warned]:
     """What in a landing zone is no table and why, and what could not be listed (contract section 1)."""
@@ -444,13 +436,14 @@ def _dropped(target: str, observer: Observer) -> None:
     observer.dropped(target)
 
 
-def _jvm_is_gone(failure: Exception) -> bool:
-    names = {kind.__name__ for kind in type(failure).__mro__}  # told without importing py4j
+def _spark_is_gone(failure: Exception) -> bool:
+    names = {kind.__name__ for kind in type(failure).__mro__}  # by name: nothing of Spark is imported here
     return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
 
 
 def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:
-    """Changes when what an apply failed on may have changed: that file, the metadata, or the folder as a whole."""
+    """Changes when what an apply failed on may have changed: that file, the metadata, the folder, the Delta table."""
     file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
-    return f"{file}|{metadata}|{look.identity}"
+    version = look.table_log.version if look.table_log is not None else -1
+    return f"{file}|{metadata}|{look.identity}|{version}"

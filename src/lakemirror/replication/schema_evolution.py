@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakemirror.delta.schema import Column, needs_mapping
+from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.row_markers import ROW_MARKER
@@ -16,12 +17,14 @@ class Rules:
     """How a table's columns may grow.
 
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
-    held by column mapping. `reserved`: names, in lower case, that the table cannot have.
+    held by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: a column
+    whose name is almost `__rowMarker__` is a column like others.
     """
 
     widen: bool = False
     map_names: bool = True
     reserved: frozenset[str] = frozenset()
+    misspelt_marker: bool = False
 
 
 def evolve(
@@ -72,6 +75,8 @@ def _check_name(name: str, file: str, rules: Rules) -> None:
     why = ""
     if not name:
         why = "Delta cannot hold a column without a name"
+    elif name.lower() in (FILE, ROW, MARKER):
+        why = f"lakemirror uses the name {name!r} itself"
     elif name.lower() in rules.reserved:
         why = f"the change data feed has a column {name!r} of its own"
     elif needs_mapping(name) and not rules.map_names:

@@ -20,7 +20,7 @@ from lakemirror.declared_readers import allowed
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.runner import Runner
 from lakemirror.service.interface import DatabaseEntry
@@ -142,14 +142,15 @@ class EngineHost:
             engine.thread.join(max(0.0, deadline - time.monotonic()))
         return not any(engine.is_alive for engine in engines)
 
-    def spark(self, _: Settings, pending_bytes: int) -> SparkSession:
-        """The one session, started when it is first needed. Its settings are those of the environment: a database's
-        own definition, which comes over the network, has no say in how a process is started."""
+    def spark(self, settings: Settings) -> SparkSession:
+        """The one session, started when it is first needed; with Delta where the first database that needs it declares
+        readers. All else is as the environment sets it: a database's own definition, which comes over the network, has
+        no say in how a process is started."""
         from lakemirror.spark_session import session
 
         with self._spark_lock:
             if self._spark is None:
-                self._spark = session.start(Settings().with_environment(), short=False)
+                self._spark = session.start(Settings().with_environment(), delta=bool(settings.readers))
             return self._spark
 
     def _spark_is_gone(self, used: SparkSession | None) -> None:
@@ -236,8 +237,8 @@ class _Engine:
     def _no_error(self) -> None:
         self.error = None
 
-    def _start_spark(self, settings: Settings, pending_bytes: int) -> SparkSession:
-        self._spark = self._host.spark(settings, pending_bytes)
+    def _start_spark(self, settings: Settings, _: int) -> SparkSession:
+        self._spark = self._host.spark(settings)
         return self._spark
 
 

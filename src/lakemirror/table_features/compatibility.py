@@ -59,6 +59,11 @@ class Client:
         versions = f"{self.first} to {self.before}" if self.before else f"{self.first} on"
         return f"{self.name} {versions}" + (f" ({self.route})" if self.route else "")
 
+    @property
+    def basis(self) -> str:
+        """How it is known what the client does: measured, source or documented."""
+        return {"run": "measured", "documentation": "documented"}.get(self.evidence, self.evidence)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -66,6 +71,7 @@ class Verdict:
 
     `read`: yes, no, or wrong (it answers with wrong rows, which is worse than a refusal). `write`: yes, no, never
     (it does not write at all) or unsafe (it writes, and breaks a rule). `blocks`: the features in the way, by mode.
+    `basis`: how that is known: measured (the client was run), source (its code was read) or documented.
     """
 
     client: str
@@ -73,6 +79,7 @@ class Verdict:
     write: str
     blocks: Mapping[str, tuple[str, ...]]
     note: str = ""
+    basis: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "blocks": {mode: list(names) for mode, names in self.blocks.items()}}
@@ -139,7 +146,8 @@ def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), acti
         write = "no" if stopping or unparsed else "unsafe" if unsafe else "yes"
         stopping = stopping or frozenset(unsafe)
     blocks = {"read": tuple(sorted(blocked | wrong | unparsed)), "write": tuple(sorted(stopping | unparsed))}
-    return Verdict(client.label, read, write, blocks, client.note if wrong or write == "unsafe" else "")
+    note = client.note if wrong or write == "unsafe" else ""
+    return Verdict(client.label, read, write, blocks, note, client.basis)
 
 
 def verdicts(snapshot: Snapshot, named: Iterable[Client] | None = None) -> list[Verdict]:

@@ -19,8 +19,9 @@ class Feature:
     `reads`: readers must know it. `requires`: features it stands on. `properties`: table properties that belong to it
     and go with it. `domains`: domain metadata that goes with it. `traces`: where it can lie beside the protocol.
     `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be written anew
-    (by Delta Spark), `history` where cutting the history is the drop, `no` where it cannot be dropped (`way_out`
-    says what then). `confirm`: what a person loses and must agree to. `leftover`: what stays behind, harmless.
+    (by Delta Spark), `history` where cutting the history is the drop, `unused` where a commit suffices as long as no
+    column uses it, `no` where it cannot be dropped (`way_out` says what then).
+    `confirm`: what a person loses and must agree to. `leftover`: what stays behind, harmless.
     """
 
     name: str
@@ -120,6 +121,7 @@ FEATURES: tuple[Feature, ...] = (
         "Timestamps without time zone.",
         reads=True,
         traces=("schema: type", "data files"),
+        drop="unused",
         way_out=_TYPE,
     ),
     Feature(
@@ -158,6 +160,7 @@ FEATURES: tuple[Feature, ...] = (
         "Columns of type variant.",
         reads=True,
         traces=("schema: type", "data files"),
+        drop="unused",
         way_out=_TYPE,
     ),
     Feature(
@@ -165,6 +168,7 @@ FEATURES: tuple[Feature, ...] = (
         "Columns of type variant (first form).",
         reads=True,
         traces=("schema: type", "data files"),
+        drop="unused",
         way_out=_TYPE,
     ),
     Feature(
@@ -174,6 +178,7 @@ FEATURES: tuple[Feature, ...] = (
         requires=("variantType",),
         properties=("delta.enableVariantShredding",),
         traces=("properties", "data files"),
+        drop="unused",
         way_out=_TYPE,
     ),
     Feature(
@@ -182,6 +187,7 @@ FEATURES: tuple[Feature, ...] = (
         reads=True,
         properties=("delta.enableVariantShredding",),
         traces=("properties", "data files"),
+        drop="unused",
         way_out=_TYPE,
     ),
     Feature(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
@@ -22,7 +20,6 @@ _STATEMENT = re.compile(
     r"(?P<truncate>\s+TRUNCATE\s+HISTORY)?\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
 )
-Result = TypeVar("Result")
 
 
 def tables_of(path: str | Path) -> list[Path]:
@@ -52,22 +49,6 @@ def _below(top: Path) -> Iterator[Path]:
             yield Path(folder)
         names[:] = [name for name in names if not name.startswith(("_", "."))]
     yield from map(Path, unlisted)
-
-
-def each(
-    tables: Iterable[Path], act: Callable[[Path], Result], parallel: int = 4
-) -> list[tuple[Path, Result | LakemirrorError]]:
-    """What an act gives back for every table, or its error; a table that fails does not stop the others."""
-
-    def one(table: Path) -> Result | LakemirrorError:
-        try:
-            return act(table)
-        except Exception as failure:  # the boundary around one table
-            return coded(failure, table=str(table))
-
-    paths = list(tables)
-    with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
-        return list(zip(paths, pool.map(one, paths), strict=True))
 
 
 def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:

@@ -3,7 +3,7 @@
     wish ──▶ obstacles?  ──▶ steps, computed from where the table stands now
                               writer features ▸ switch off ▸ rewrite ▸ leave the protocol ▸ cluster again ▸ checkpoint
 
-There is no plan to keep: a drop that was killed computes the plan anew, and what is done is no longer in it.
+There is no plan to keep: a drop that was killed computes the plan again, and what is done is no longer in it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from lakemirror.delta.checksum import checksum_lies
+from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents, find
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
-from lakemirror.table_features.log_commit import ENGINE, check_writable, checksum_lies
+from lakemirror.table_features.log_commit import check_writable
 from lakemirror.table_features.protocol import difference, features_of, lowest, pure, shown, without
 from lakemirror.table_features.usage import (
     files_with_old_types,
     mapping_is_idle,
     metadata_traces,
     names_without_mapping,
+    traits,
 )
 
 CLEAN_ONCE = "a clean checkpoint"
@@ -114,6 +117,7 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
         wish = replace(wish, truncate=True)
     gone |= cleaning.goes_along(gone, snapshot)
     check_droppable(gone, wish, present)
+    _check_unused(gone, snapshot)
     obstacles = tuple(_obstacles(gone, snapshot))
     steps = tuple(_steps(snapshot, gone, wish, now))
     after = _after(snapshot, gone, wish)
@@ -158,6 +162,20 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
         raise LakemirrorError(
             "feature-history", f"{', '.join(names)} need no history cut", hint="Leave TRUNCATE HISTORY away."
         )
+
+
+def _check_unused(gone: Iterable[str], snapshot: Snapshot) -> None:
+    """Raises for a feature that goes only while no column uses it, and is used, or may be by a file's hidden column."""
+    for name in sorted(gone):
+        if BY_NAME[name].drop != "unused":
+            continue
+        traces = metadata_traces(name, snapshot.metadata)
+        if not traces and "columnMapping: dropped" in traits(snapshot):
+            traces = ["data files may still hold columns that were dropped under column mapping"]
+        if traces:
+            raise LakemirrorError(
+                "feature-not-droppable", f"{name} is in use: {', '.join(traces)}", hint=BY_NAME[name].way_out
+            )
 
 
 def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Iterable[Step]:
@@ -215,13 +233,13 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
-        title = "write the files that have deletion vectors anew"
+        title = "rewrite the files that have deletion vectors"
         yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, True)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        yield Step("rewrite-typeWidening", "write the files that hold old types anew", names, len(old), amount, 3, True)
+        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, True)
     if rewrite or vectors or old:
         yield Step("prepare", "take the last traces out of the metadata", readers)
 

@@ -105,7 +105,7 @@ def test_a_failing_database_holds_up_no_other(tmp_path: Path) -> None:
 def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     ended: list[Any] = []
-    monkeypatch.setattr(spark_session, "start", lambda settings, short: started.append(object()) or started[-1])
+    monkeypatch.setattr(spark_session, "start", lambda settings, delta: started.append(object()) or started[-1])
     monkeypatch.setattr(spark_session, "stop", ended.append)
 
     class Dying:
@@ -132,9 +132,9 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_spark_takes_no_orders_from_a_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr(spark_session, "start", lambda settings, short: seen.append(settings))
+    monkeypatch.setattr(spark_session, "start", lambda settings, delta: seen.append(settings))
     hostile = Settings(jars="/tmp/evil.jar", spark=(("spark.driver.extraJavaOptions", "-agentpath:x"),))
-    EngineHost().spark(hostile, 0)
+    EngineHost().spark(hostile)
     assert seen == [Settings().with_environment()]
 
 

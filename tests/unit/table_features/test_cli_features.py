@@ -33,7 +33,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_list(table: Path) -> None:
     status, out, _ = run("features", "list", str(table), "--json")
-    found = {feature["feature"]: feature for feature in json.loads(out)["features"]}
+    found = {feature["feature"]: feature for feature in json.loads(out)[0]["features"]}
     assert status == 0 and found["clustering"]["in_use"] and not found["v2Checkpoint"]["in_use"]
     assert found["domainMetadata"]["needed_by"] == ["clustering"]
     assert found["v2Checkpoint"]["by"] == "WRITE by unknown" and found["v2Checkpoint"]["since"] == 0
@@ -42,7 +42,7 @@ def test_list(table: Path) -> None:
 
 def test_plan_changes_nothing(table: Path) -> None:
     status, out, _ = run("features", "plan", str(table), "--drop", "v2checkpoint,clustering", "--json")
-    plan = json.loads(out)
+    (plan,) = json.loads(out)
     assert status == 0 and plan["drop"] == ["clustering", "domainMetadata", "v2Checkpoint"]
     assert [step["kind"] for step in plan["steps"]] == ["writer-features", "protected-drop", "checkpoint"]
     assert any(change["client"].startswith("delta-rs 0.19") for change in plan["clients"])
@@ -55,7 +55,7 @@ def test_drop_asks_and_then_acts_once(table: Path) -> None:
     assert status == 3 and "confirmation-needed" in messages
     assert run("features", "drop", str(table), "clustering", "--yes")[0] == 0
     status, out, _ = run("features", "drop", str(table), "clustering", "--yes", "--json")
-    assert status == 0 and json.loads(out)["commits"] == 0
+    assert status == 0 and json.loads(out)[0]["commits"] == 0
 
 
 def test_waiting_is_exit_code_4(table: Path) -> None:
@@ -72,7 +72,7 @@ def test_waiting_is_exit_code_4(table: Path) -> None:
 
 def test_compat(table: Path) -> None:
     status, out, _ = run("compat", str(table), "--for", "delta-rs@0.19", "--json")
-    (verdict,) = json.loads(out)["clients"]
+    (verdict,) = json.loads(out)[0]["clients"]
     assert status == 3 and verdict["read"] == "no" and verdict["blocks"]["read"] == ["v2Checkpoint"]
     assert run("compat", str(table), "--for", "duckdb", "--mode", "write")[0] == 0
     assert run("compat", str(table), "--for", "nobody")[0] == 2
@@ -84,7 +84,9 @@ def test_many_tables_go_on_after_a_failure(tmp_path: Path) -> None:
     tables = [make(tmp_path / "db" / "Tables" / n, Protocol(1, 7, None, names)) for n in ("a", "b", "c")]
     (tables[1] / "_delta_log" / f"{0:020}.json").write_text("{torn")
     status, out, messages = run("features", "drop", str(tmp_path / "db"), "changeDataFeed", "--yes")
-    assert status == 3 and "table-unreadable" in messages and out.count("became (1, 2)") == 2
+    assert status == 3 and messages == ""
+    assert out.splitlines()[0] == "3 tables: 2 changed, 1 refused"
+    assert "1 × table-unreadable" in out and str(tables[1]) in out
     for path in (tables[0], tables[2]):
         snapshot = read_snapshot(path)
         assert snapshot is not None and snapshot.version == 1

@@ -32,6 +32,9 @@ def test_the_how_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     names = frozenset({"appendOnly", "invariants", "v2Checkpoint"})
     monkeypatch.chdir(tmp_path)
     make(Path("orders"), Protocol(3, 7, frozenset({"v2Checkpoint"}), names), **{"delta.checkpointPolicy": "v2"})
+    for name in ("a", "b"):
+        make(Path("shop/Tables/sales") / name, Protocol(1, 2))
     codes = [run(*shlex.split(command))[0] for command in commands]
-    assert codes == [3, 0, 0, 4, 0]
+    assert codes == [3, 0, 0, 4, 0, 0]
+    assert len(Path("drops.csv").read_text().splitlines()) == 3
     assert os.path.isdir("orders/_delta_log")  # noqa: PTH112

@@ -4,7 +4,7 @@
 
 Arrow parses many times faster than Python and in the file's order, but knows no escape character that counts between
 quotes alone, takes text behind a closing quote for part of the field, and ends rows at any line break. Where one of
-these could make a difference, `Inexact` is raised and the exact reader begins anew.
+these could make a difference, `Inexact` is raised and the exact reader reads the file from its start.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class RecordReader:
             raise self._error("file-unreadable", f"a row of more than {MOST_IN_RECORD // 1024**2} MiB", self._line)
         parts = [self._buffer[self._at :]]
         self._buffer, self._at = b"", 0
-        # twice as much each time: a long row is not begun anew for every block
+        # twice as much each time: else a long row is read again for every block
         wanted = min(max(left, 1), MOST_IN_RECORD - left + 1)
         while wanted > 0:
             block = next(self._blocks, None)

@@ -1,0 +1,82 @@
+"""`lakemirror pause|resume|resync|replay|restore DB TABLE`: acts on one table, while an engine runs or not. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from lakemirror.cli.printable import printable
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.acts import Act
+    from lakemirror.database import MirroredDatabase
+
+_DATABASE = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")
+_TABLE = typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.")
+
+
+def pause(database: Path = _DATABASE, table: str = _TABLE) -> None:
+    """Stop applying one table's change files, until `resume`. Others go on; publishers may go on.
+
+    A commit at work ends first. The pause also holds for engines that are started later.
+
+    Example: lakemirror pause shop orders
+    """
+    _act(database, lambda opened: opened.pause(table))
+
+
+def resume(database: Path = _DATABASE, table: str = _TABLE) -> None:
+    """End a pause: the table goes on where it was.
+
+    Example: lakemirror resume shop orders
+    """
+    _act(database, lambda opened: opened.resume(table))
+
+
+def resync(database: Path = _DATABASE, table: str = _TABLE) -> None:
+    """Make a table again from its applied files: after another program's RESTORE, or where its rows are in doubt.
+
+    The old rows are read until the next pass of `sync` or `run` replaces them. Where applied files are gone, nothing
+    is changed: then the publisher must send the table again.
+
+    Example: lakemirror resync shop orders
+    """
+    _act(database, lambda opened: opened.resync(table))
+
+
+def replay(
+    database: Path = _DATABASE,
+    table: str = _TABLE,
+    file: str = typer.Argument("", help="Name of one file in _QuarantinedFiles; empty: all of them."),
+) -> None:
+    """Apply quarantined files in their place, after their cause is gone: a setting is raised, the file is corrected.
+
+    A table that is past the file's number is made again from its applied files, as by `resync`.
+
+    Example: lakemirror replay shop orders
+    """
+    _act(database, lambda opened: opened.replay(table, file))
+
+
+def restore(database: Path = _DATABASE, table: str = _TABLE) -> None:
+    """Put a dropped table back under Tables/. Whoever publishes into it again begins at number 1.
+
+    Example: lakemirror restore shop orders
+    """
+    _act(database, lambda opened: opened.restore(table))
+
+
+def _act(database: Path, act: Callable[[MirroredDatabase], Act]) -> None:
+    from lakemirror.database import MirroredDatabase
+
+    if not database.is_dir():
+        raise LakemirrorError("database-missing", f"there is no folder {database}")
+    done = act(MirroredDatabase(database))
+    print(printable(done.text))
+
+
+__all__ = ["pause", "replay", "restore", "resume", "resync"]

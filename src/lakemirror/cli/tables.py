@@ -1,0 +1,51 @@
+"""`lakemirror tables DB [TABLE]`: where the Delta tables are, and lines that read them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import typer
+
+from lakemirror.errors import LakemirrorError
+
+
+def tables(
+    database: Path = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone."),
+    table: str = typer.Argument("", help="One table; with it, lines to paste for each tool are printed."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
+) -> None:
+    """Show where the Delta tables are; for one table also how each tool reads it. Starts no JVM.
+
+    Example: lakemirror tables shop orders
+    """
+    from lakemirror.reading import readable_tables
+
+    try:
+        found = readable_tables(database)
+        if table:
+            found = [each for each in found if each.name == table]
+            if not found:
+                raise LakemirrorError(
+                    "table-unreadable", f"{database} has no table {table}", hint=f"Run: lakemirror tables {database}"
+                )
+    except LakemirrorError as error:
+        typer.echo(f"{error}\n  {error.hint}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    if as_json:
+        typer.echo(json.dumps([each.to_json() for each in found], indent=1))
+        return
+    width = max((len(each.name) for each in found), default=0)
+    for each in found:
+        typer.echo(f"{each.name:{width}}  {each.path}" + (f"  ({each.error})" if each.error else ""))
+    if table or len(found) == 1:
+        for tool, code in found[0].snippets().items():
+            typer.echo(f"\n# {tool}\n{code}")
+    elif found:
+        typer.echo(f"\nlakemirror tables {database} {found[0].name} prints how each tool reads it", err=True)
+    else:
+        print("no table yet: lakemirror sync makes them from the landing zone", file=sys.stderr)
+
+
+__all__ = ["tables"]

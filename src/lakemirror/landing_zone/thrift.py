@@ -1,0 +1,113 @@
+"""Thrift's compact encoding, read into plain values: what a Parquet file's footer and page headers are written in.
+
+A struct is a dict from field number to value, a list a list, a binary the bytes. Nothing is believed: a size beyond
+the data is IndexError, nonsense is ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12  # types on the wire
+
+
+class Wire(NamedTuple):
+    """How a field must be written; of a list also its items, of a struct its `fields`."""
+
+    kind: int
+    items: int = 0
+    fields: Mapping[int, Wire] | None = None
+
+
+_DEEPEST = 64  # structs and lists in one another
+
+
+def struct(
+    data: bytes, at: int = 0, depth: int = 0, shape: Mapping[int, Wire] | None = None
+) -> tuple[dict[int, Any], int]:
+    """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
+
+    A field of `shape` that is written in another type is left out, and the items of a list are read in the type of
+    `shape`: so does the code that Thrift generates, which other readers use.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("it nests too deep")
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if head == 0:
+            return fields, at
+        if head >> 4:
+            number += head >> 4
+        else:
+            raw, at = _varint(data, at)
+            number = (raw >> 1) ^ -(raw & 1)
+        kind = head & 15
+        wire = shape.get(number) if shape is not None else None
+        if wire is not None and wire.kind != kind:
+            at = at if kind < 3 else _value(data, at, kind, depth)[1]
+        elif 3 < kind < 7:
+            raw = data[at]
+            at += 1
+            if raw > 127:
+                raw, at = _varint(data, at - 1)
+            fields[number] = (raw >> 1) ^ -(raw & 1)
+        elif kind < 3:
+            fields[number] = kind == 1
+        else:
+            fields[number], at = _value(data, at, kind, depth, wire)
+
+
+def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None) -> tuple[Any, int]:
+    if kind == 12:
+        return struct(data, at, depth + 1, wire.fields if wire is not None else None)
+    if kind == 8:
+        size, at = _varint(data, at)
+        return _bytes(data, at, size), at + size
+    if kind in (4, 5, 6):
+        raw, at = _varint(data, at)
+        return (raw >> 1) ^ -(raw & 1), at
+    if kind in (1, 2, 3):
+        return data[at], at + 1
+    if kind == 7:
+        return _bytes(data, at, 8), at + 8
+    if kind in (9, 10):
+        return _list(data, at, depth, wire)
+    raise ValueError(f"it holds a value of unknown type {kind}")
+
+
+def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any], int]:
+    if depth > _DEEPEST:
+        raise ValueError("it nests too deep")
+    size, kind = data[at] >> 4, data[at] & 15
+    at += 1
+    if size == 15:
+        size, at = _varint(data, at)
+    items = []
+    kind = wire.items if wire is not None else kind
+    for _ in range(size):
+        item, at = _value(data, at, kind, depth + 1, wire)
+        items.append(item)
+    return items, at
+
+
+def _bytes(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise IndexError(at + size)
+    return data[at : at + size]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("it holds a number that is too long")

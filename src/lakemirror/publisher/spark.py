@@ -1,0 +1,356 @@
+"""Spark as a publisher and as a reader of change files: the data source `lakemirror`, for PySpark 4.0 and newer.
+
+    df.write.format("lakemirror")           each partition one file, published when all are written
+    df.writeStream.format("lakemirror")     each batch exactly once (`batches`)
+    spark.readStream.format("lakemirror")   the change rows of a table folder, with file, row and marker
+
+Import this module only where PySpark is installed; nothing else of the publisher needs it. `publish_each_batch` does
+the same as `writeStream` by `foreachBatch`, also with PySpark 3.5.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.delimited import read_columns
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, parse_metadata
+from lakemirror.landing_zone.zone import LANDING_ZONE, METADATA
+from lakemirror.publisher.batches import Prepared, discard, publish_batch, publish_prepared
+from lakemirror.publisher.change_writer import MARKER_COLUMN
+from lakemirror.publisher.column_types import ColumnTypes
+from lakemirror.publisher.landing import Landing, LandingTable
+from lakemirror.publisher.sequence import Sequence as Numbers
+
+try:
+    from pyspark.sql import datasource as ds
+except ImportError as missing:  # PySpark 3.5
+    raise ImportError("lakemirror.publisher.spark needs PySpark 4.0 or newer") from missing
+
+FILE, ROW = "__file__", "__row__"
+_ROWS = 10_000
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format `lakemirror` known to a session."""
+    spark.dataSource.register(LakemirrorSource)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table folder and how rows go there, from the options of a Spark writer. Small: it travels to executors."""
+
+    db: str
+    table: str
+    schema: str
+    keys: tuple[str, ...] | None
+    mode: str | None
+    marker: str | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], columns: Iterable[str] = ()) -> Target:
+        """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder itself; options `keys`, `mode`, `marker`."""
+        given = {name.lower(): value for name, value in options.items()}
+        if "path" not in given:
+            raise LakemirrorError("input-invalid", "there is no path", hint='Write: .save("shop/orders")')
+        db, schema, table = _place(given["path"])
+        keys = tuple(key.strip() for key in given["keys"].split(",")) if given.get("keys") else None
+        marker = given.get("marker") or (MARKER_COLUMN if MARKER_COLUMN in columns else None)
+        return cls(db, table, schema, keys, given.get("mode"), marker)
+
+    def open(self) -> LandingTable:
+        return Landing(self.db).table(self.table, self.keys, self.schema or None)
+
+    def prepare(self, batches: Iterator[pa.RecordBatch]) -> Prepared | None:
+        """Writes the rows of one partition as a file without a number."""
+        first = next(batches, None)
+        if first is None:
+            return None
+        reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
+        return self.open().prepare(reader, self.mode, marker=self.marker)
+
+
+class LakemirrorSource(ds.DataSource):
+    """The format `lakemirror`: a table folder of a landing zone."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakemirror"
+
+    def schema(self) -> Any:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(_Changes.of(self.options).schema)
+
+    def reader(self, schema: Any) -> _Reader:
+        return _Reader(_Changes.of(self.options))
+
+    def streamReader(self, schema: Any) -> _StreamReader:
+        return _StreamReader(_Changes.of(self.options))
+
+    def writer(self, schema: Any, overwrite: bool) -> _Writer:
+        if overwrite:
+            raise LakemirrorError(
+                "not-supported",
+                "a landing zone takes changes, and mode overwrite replaces a table",
+                hint='Use mode("append"), or recreate the table: Landing(db).table(name).recreate()',
+            )
+        target = Target.of(self.options, schema.names)
+        target.open().opened()  # declares the keys, and refuses others
+        return _Writer(target, schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> _StreamWriter:
+        target = Target.of(self.options, schema.names)
+        target.open().opened()
+        given = {name.lower(): value for name, value in self.options.items()}
+        query = given.get("queryid") or given.get("checkpointlocation")
+        if not query:
+            raise LakemirrorError(
+                "input-invalid",
+                "batches are published exactly once only where their query is known",
+                hint='Add .option("checkpointLocation", …) to the stream, or .option("queryId", …).',
+            )
+        return _StreamWriter(target, schema, query)
+
+
+def publish_each_batch(
+    path: str, query: str, *, keys: str = "", mode: str | None = None, marker: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` takes: publishes each batch of a stream exactly once. Options as of the data source.
+
+    `query` is a name that no other stream into this table has. It stays the same as long as the checkpoint does.
+    """
+
+    def publish(frame: DataFrame, batch: int) -> None:
+        target = Target.of({"path": path, "keys": keys, "mode": mode or "", "marker": marker or ""}, frame.columns)
+        target.open().opened()
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            prepared = target.prepare(batches)
+            found = [] if prepared is None else [{"name": prepared.name, "rows": prepared.rows}]
+            yield pa.RecordBatch.from_pylist(found, pa.schema([("name", pa.string()), ("rows", pa.int64())]))
+
+        rows = frame.mapInArrow(write, "name string, rows bigint").collect()
+        publish_batch(target.open(), query, batch, [Prepared(row["name"], row["rows"]) for row in rows])
+
+    return publish
+
+
+@dataclass
+class _Message(ds.WriterCommitMessage):
+    """One partition's file; None where the partition has no rows."""
+
+    prepared: Prepared | None
+
+
+class _Files:
+    """What writers of batches and of streams have in common: a file for each partition."""
+
+    def __init__(self, target: Target, schema: Any) -> None:
+        self.target = target
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> _Message:
+        return _Message(self.target.prepare(_record_batches(iterator, self._schema)))
+
+    def _prepared(self, messages: Sequence[Any]) -> list[Prepared]:
+        return [message.prepared for message in messages if message is not None and message.prepared is not None]
+
+
+class _Writer(_Files, getattr(ds, "DataSourceArrowWriter", ds.DataSourceWriter)):  # type: ignore[misc]
+    def commit(self, messages: Sequence[Any]) -> None:
+        publish_prepared(self.target.open(), self._prepared(messages))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        discard(self.target.open(), self._prepared(messages))
+
+
+class _StreamWriter(_Files, getattr(ds, "DataSourceStreamArrowWriter", ds.DataSourceStreamWriter)):  # type: ignore[misc]
+    def __init__(self, target: Target, schema: Any, query: str) -> None:
+        super().__init__(target, schema)
+        self._query = query
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        publish_batch(self.target.open(), _query_id(self._query), batchId, self._prepared(messages))
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        discard(self.target.open(), self._prepared(messages))
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """The change files of one table folder, as rows of one schema."""
+
+    db: str
+    folder: str
+    metadata: TableMetadata
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _Changes:
+        target = Target.of(options)
+        table = target.open()
+        path = table.folder / METADATA
+        metadata = parse_metadata(path.read_bytes(), METADATA) if path.is_file() else TableMetadata()
+        if metadata.file_detection_strategy != SEQUENTIAL or metadata.partitioned:
+            raise LakemirrorError(
+                "not-supported", f"{table.name}: only folders whose files are numbered in one sequence can be read"
+            )
+        found = cls(target.db, str(table.folder), metadata, pa.schema([]))
+        fields: dict[str, pa.Field] = {}
+        for number in found.present():
+            for field in found.columns(number):
+                fields.setdefault(field.name.lower(), field)
+        fields.pop(MARKER_COLUMN.lower(), None)
+        helpers = [pa.field(MARKER_COLUMN, pa.int32()), pa.field(FILE, pa.string()), pa.field(ROW, pa.int64())]
+        return cls(target.db, str(table.folder), metadata, pa.schema([*fields.values(), *helpers]))
+
+    @property
+    def numbers(self) -> Numbers:
+        return Numbers(Path(self.folder), self.metadata.file_extension)
+
+    def present(self) -> list[int]:
+        """The numbers of files that are still there, without those behind a gap."""
+        newest = self.numbers.newest()
+        there = [number for number in range(newest, 0, -1) if self.numbers.find(number) is not None]
+        kept = sorted(there)
+        gap = next((place for place in range(1, len(kept)) if kept[place] != kept[place - 1] + 1), len(kept))
+        return kept[:gap]
+
+    def columns(self, number: int) -> pa.Schema:
+        return next((batch.schema for batch in self._reader(number)), pa.schema([]))
+
+    def read(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file in the schema; columns that the file lacks are NULL."""
+        row = 0
+        for batch in self._reader(number):
+            given = {name.lower(): batch.column(place) for place, name in enumerate(batch.schema.names)}
+            count = batch.num_rows
+            given[FILE] = pa.repeat(pa.scalar(self.numbers.name(number)), count)
+            given[ROW] = pa.array(range(row, row + count), pa.int64())
+            arrays = [
+                given[field.name.lower()].cast(field.type)
+                if field.name.lower() in given
+                else pa.nulls(count, field.type)
+                for field in self.schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            row += count
+
+    def _reader(self, number: int) -> Iterator[pa.RecordBatch]:
+        path = self.numbers.find(number)
+        if path is None:
+            raise LakemirrorError(
+                "file-unreadable",
+                f"{self.numbers.name(number)} is gone: applied files are kept for some days",
+                hint="Start the stream with a new checkpoint; it begins at the oldest file that is there.",
+            )
+        if self.metadata.delimited is not None:
+            with path.open("rb") as source:
+                yield from read_columns(source, file=path.name, metadata=self.metadata, undeclared="string")
+            return
+        file = pq.ParquetFile(path)
+        batches = file.iter_batches(batch_size=_ROWS)
+        empty = file.schema_arrow.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], file.schema_arrow)]
+        reader = pa.RecordBatchReader.from_batches(file.schema_arrow, itertools.chain(empty, batches))
+        yield from ColumnTypes(path.parent.name).conform(reader)
+
+
+@dataclass
+class _File(ds.InputPartition):
+    number: int
+
+
+class _Reader(ds.DataSourceReader):
+    def __init__(self, changes: _Changes) -> None:
+        self._changes = changes
+
+    def partitions(self) -> Sequence[_File]:
+        return [_File(number) for number in self._changes.present()]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return self._changes.read(partition.number) if partition is not None else iter(())
+
+
+class _StreamReader(ds.DataSourceStreamReader):
+    """Offsets are numbers of files: those up to it were read."""
+
+    def __init__(self, changes: _Changes) -> None:
+        self._changes = changes
+        self._latest = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        present = self._changes.present()
+        return {"number": present[0] - 1 if present else 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        numbers = self._changes.numbers
+        latest = self._latest or self.initialOffset()["number"]
+        while numbers.find(latest + 1) is not None:
+            latest += 1
+        self._latest = latest
+        return {"number": latest}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[_File]:
+        return [_File(number) for number in range(start["number"] + 1, end["number"] + 1)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return self._changes.read(partition.number)
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._latest = max(self._latest, end["number"])
+
+
+def _place(path: str) -> tuple[str, str, str]:
+    """Database, schema and table of a path; `input-invalid` for a store that is no local folder."""
+    parts = urlsplit(path)
+    if parts.scheme and parts.scheme != "file":
+        raise LakemirrorError(
+            "not-supported", f"{path}: the publisher writes to local folders", hint="Give a local or mounted folder."
+        )
+    folder = Path(unquote(parts.path) if parts.scheme else path).absolute()
+    before, zone, below = str(folder).partition(f"/{LANDING_ZONE}/")
+    if zone:
+        schema, _, table = below.rpartition("/")
+        return before, schema.removesuffix(".schema"), table
+    schema, _, table = folder.name.rpartition(".")
+    return str(folder.parent), schema, table
+
+
+def _query_id(checkpoint: str) -> str:
+    """The id that Spark keeps in a query's checkpoint; the given name where that cannot be read."""
+    parts = urlsplit(checkpoint)
+    try:
+        kept = (Path(unquote(parts.path)) / "metadata").read_text("utf-8")
+        return str(json.loads(kept)["id"])
+    except (OSError, ValueError, KeyError):
+        return checkpoint
+
+
+def _record_batches(iterator: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:
+    """Arrow batches as they are; rows, which PySpark 4.0 gives, as batches."""
+    first = next(iterator, None)
+    if first is None:
+        return
+    rest = itertools.chain([first], iterator)
+    if isinstance(first, pa.RecordBatch):
+        yield from rest
+        return
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow = to_arrow_schema(schema)
+    while chunk := list(itertools.islice(rest, _ROWS)):
+        yield from pa.Table.from_pylist([row.asDict(recursive=True) for row in chunk], arrow).to_batches()
+
+
+__all__ = ["FILE", "ROW", "LakemirrorSource", "publish_each_batch", "register"]

@@ -1,0 +1,77 @@
+"""The examples of the pages, one after another as a reader would run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import lakemirror
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("getting-started", *(f"how-to/{name}" for name in (
+    "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
+    "troubleshoot", "recover", "coming-from-fabric",
+)))  # fmt: skip
+_BLOCK = re.compile(r"(?:^<!-- (?P<note>[\w ]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One block of a page. `note`: what stands above it, `spark` or `needs <package>`."""
+
+    language: str
+    code: str
+    note: str
+
+
+def examples(page: str) -> list[Example]:
+    """The blocks of a page that can be run."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    found = [Example(each["language"], each["code"], each["note"] or "") for each in _BLOCK.finditer(text)]
+    return [each for each in found if each.language in ("sh", "python")]
+
+
+def missing(example: Example) -> str:
+    """The package that an example needs and that is not installed; empty where there is none."""
+    named = re.findall(r"^(?:import|from) (polars|duckdb|deltalake|openpyxl)", example.code, re.M)
+    named += [example.note.removeprefix("needs ")] if example.note.startswith("needs ") else []
+    return next((name for name in named if find_spec(name) is None), "")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """An environment with the command `lakemirror`, and DuckDB's extension where its package is installed."""
+    binaries = folder / "bin"
+    binaries.mkdir()
+    for name, arguments in (("lakemirror", "-m lakemirror.cli"), ("python", "")):
+        (binaries / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        (binaries / name).chmod(0o755)
+    _duckdb_extension(folder)
+    source = str(Path(lakemirror.__file__).parents[1])
+    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": path, "HOME": str(folder)}
+
+
+def run(example: Example, folder: Path, variables: dict[str, str]) -> None:
+    """Runs an example that needs no Spark."""
+    command = ["sh", "-euc", example.code] if example.language == "sh" else [sys.executable, "-c", example.code]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, f"{example.code}\n{done.stdout}{done.stderr}"
+
+
+def _duckdb_extension(home: Path) -> None:
+    if find_spec("duckdb_extension_delta") is None or find_spec("duckdb") is None:
+        return
+    import duckdb
+    import duckdb_extension_delta
+
+    (found,) = Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension")
+    platform = duckdb.sql("PRAGMA platform").fetchone()
+    assert platform is not None
+    folder = home / ".duckdb" / "extensions" / f"v{duckdb.__version__}" / platform[0]
+    folder.mkdir(parents=True)
+    (folder / found.name).symlink_to(found)

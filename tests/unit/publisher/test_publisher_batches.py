@@ -1,0 +1,83 @@
+"""A batch is published exactly once, wherever its publisher stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from published_contents import change_files, changes
+
+from lakemirror.publisher import Landing, LandingTable, batches, sequence
+from lakemirror.publisher.batches import Prepared, publish_batch
+
+POINTS = ["batch.planned", "publish.after-link", "batch.file-published"]
+
+
+class Stopped(BaseException):
+    pass
+
+
+def prepared(table: LandingTable, batch: int) -> list[Prepared]:
+    found = [table.prepare([{"id": 10 * batch + part}], "insert") for part in (1, 2)]
+    return [each for each in found if each is not None]
+
+
+def ids(table: LandingTable) -> list[int]:
+    return [row["id"] for _, row in changes(table.folder)]
+
+
+def left(table: LandingTable) -> list[Path]:
+    return list(table.folder.glob("_publishing-*"))
+
+
+def test_a_batch_that_comes_again_is_not_published_again(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("t", ["id"])
+    assert publish_batch(table, "q", 0, prepared(table, 0)) == 2
+    assert publish_batch(table, "q", 0, prepared(table, 0)) == 0
+    assert publish_batch(table, "q", 1, prepared(table, 1)) == 2
+    assert publish_batch(table, "q", 0, prepared(table, 0)) == 0
+    assert publish_batch(table, "another", 0, prepared(table, 7)) == 2
+    assert ids(table) == [1, 2, 11, 12, 71, 72]
+    assert not left(table)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("other", [False, True])
+def test_stopped_anywhere(point: str, times: int, other: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`other`: another publisher takes a number before the batch comes again."""
+    table = Landing(tmp_path).table("t", ["id"])
+    publish_batch(table, "q", 0, prepared(table, 0))
+    calls = 0
+
+    def reach(name: str) -> None:
+        nonlocal calls
+        calls += name == point
+        if calls == times and name == point:
+            raise Stopped(point)
+
+    files = prepared(table, 1)
+    with monkeypatch.context() as patch:
+        for module in (batches, sequence):
+            patch.setattr(module, "reach", reach)
+        try:
+            publish_batch(table, "q", 1, files)
+        except Stopped:
+            assert calls == times
+    if other:
+        Landing(tmp_path).table("t").insert([{"id": 99}])
+    again = Landing(tmp_path).table("t")
+    publish_batch(again, "q", 1, prepared(again, 1))
+    publish_batch(again, "q", 2, prepared(again, 2))
+    found = ids(again)
+    assert sorted(found) == sorted([1, 2, 11, 12, 21, 22, *([99] if other else [])])
+    assert [id for id in found if id != 99] == [1, 2, 11, 12, 21, 22]
+    assert list(change_files(table.folder)) == list(range(1, len(found) + 1))
+    assert not left(table)
+
+
+def test_a_batch_without_rows(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("t", ["id"])
+    assert table.prepare([], "upsert") is None
+    assert publish_batch(table, "q", 0, []) == 0
+    assert publish_batch(table, "q", 1, prepared(table, 1)) == 2

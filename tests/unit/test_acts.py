@@ -1,0 +1,246 @@
+"""Acts on one table: each may be repeated, each leaves a table that the next passes bring to the model's rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, folder, put, put_broken
+
+from lakemirror import MirroredDatabase
+from lakemirror.acts import NOTED
+from lakemirror.errors import LakemirrorError
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
+
+
+def sync(database: Path, **settings: Any) -> Any:
+    return MirroredDatabase(database, maintenance=False, engine="local", **settings).sync()
+
+
+def change(database: Path, number: int, ids: list[int], marker: int = 4, table: str = "t") -> Path:
+    values = [f"{number}-{each}" for each in ids]
+    return put(database, table, number, {"id": ids, "v": values, MARKER: pa.array([marker] * len(ids), pa.int32())})
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """A table of three files, one after another: 1, 2 and 3 are applied, 1 and 2 moved aside."""
+    declare(tmp_path, "t", ["id"])
+    for number, ids in enumerate(([1, 2], [2, 3], [4]), start=1):
+        change(tmp_path, number, ids)
+        assert not sync(tmp_path).failed
+    return tmp_path
+
+
+ROWS = [(1, "1-1"), (2, "2-2"), (3, "2-3"), (4, "3-4")]
+
+
+def test_resync_is_the_way_out_of_a_restore(mirror: Path) -> None:
+    deltalake.DeltaTable(mirror / "Tables/t").restore(0)
+    change(mirror, 4, [5])
+    assert sync(mirror).failed["t"].code == "table-restored"
+    done = MirroredDatabase(mirror).resync("t")
+    assert done.files == 2
+    assert not sync(mirror).failed
+    assert living(mirror) == [*ROWS, (5, "4-5")]
+    sound(mirror)
+
+
+def test_resync_twice_and_after_it_was_interrupted(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakemirror import acts
+
+    with monkeypatch.context() as patched:
+        patched.setattr(acts, "_bring_back", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            MirroredDatabase(mirror).resync("t")
+    assert not sync(mirror).failed
+    assert living(mirror) == ROWS, "the table waits for number 1, and nothing is lost"
+    for _ in range(2):
+        assert MirroredDatabase(mirror).resync("t").changed
+    assert not sync(mirror).failed
+    assert living(mirror) == ROWS
+    assert MirroredDatabase(mirror).resync("t").changed
+    assert not sync(mirror).failed
+    assert living(mirror) == ROWS
+    sound(mirror)
+
+
+def test_a_lost_table_comes_back(mirror: Path) -> None:
+    shutil.rmtree(mirror / "Tables/t")
+    MirroredDatabase(mirror).resync("t")
+    assert not sync(mirror).failed
+    assert living(mirror) == ROWS
+
+
+def test_without_its_files_nothing_is_touched(mirror: Path) -> None:
+    archived = sorted((folder(mirror, "t") / "_ProcessedFiles").iterdir())
+    archived[1].unlink()
+    before = (folder(mirror, "t") / "_mirror.json").read_bytes()
+    with pytest.raises(LakemirrorError) as failure:
+        MirroredDatabase(mirror).resync("t")
+    assert failure.value.code == "archive-incomplete" and "first number 2" in failure.value.message
+    assert (folder(mirror, "t") / "_mirror.json").read_bytes() == before
+    assert archived[0].exists()
+
+
+def test_files_without_numbers_cannot_be_put_in_order(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], fileDetectionStrategy="LastUpdateTimeFileDetection")
+    with pytest.raises(LakemirrorError) as failure:
+        MirroredDatabase(tmp_path).resync("t")
+    assert failure.value.code == "archive-incomplete" and "no numbers" in failure.value.message
+
+
+def test_partitions_are_made_again(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"], isPartitionEnabled=True)
+    for number in (1, 2):
+        for part in ("p=a", "p=b"):
+            rows_ = {"id": [number], "v": [f"{number}-{part}"]}
+            put(tmp_path, f"t/{part}", number, {**rows_, MARKER: pa.array([4], pa.int32())})
+            assert not sync(tmp_path).failed
+    before = living(tmp_path)
+    MirroredDatabase(tmp_path).resync("t")
+    assert not sync(tmp_path).failed
+    assert living(tmp_path) == before and before
+
+
+def test_a_paused_table_waits_and_others_go_on(mirror: Path) -> None:
+    declare(mirror, "u", ["id"])
+    database = MirroredDatabase(mirror)
+    assert database.pause("t").changed and not database.pause("t").changed
+    change(mirror, 4, [5])
+    change(mirror, 1, [1], table="u")
+    assert not sync(mirror).failed
+    assert living(mirror) == ROWS and living(mirror, "u") == [(1, "1-1")]
+    table = next(each for each in database.status().tables if each.name == "t")
+    assert table.pending_files == 1 and [w.code for w in table.warnings] == ["table-paused"]
+    assert database.resume("t").changed and not database.resume("t").changed
+    assert not sync(mirror).failed
+    assert living(mirror) == [*ROWS, (5, "4-5")]
+
+
+def test_a_quarantined_file_is_applied_in_its_place(mirror: Path) -> None:
+    bad = put_broken(mirror, "t", 4)
+    change(mirror, 5, [1, 6])
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    assert living(mirror)[0] == (1, "5-1")
+    aside = folder(mirror, "t") / "_QuarantinedFiles" / bad.name
+    assert aside.exists()
+    good = change(mirror, 9, [1, 2], table="made")
+    shutil.copy(good, aside)
+    shutil.rmtree(folder(mirror, "made"))
+    database = MirroredDatabase(mirror)
+    done = database.replay("t")
+    assert done.files == 1 and "applied again from number 1" in done.text
+    assert not sync(mirror).failed
+    assert living(mirror) == [(1, "5-1"), (2, "9-2"), (3, "2-3"), (4, "3-4"), (6, "5-6")], "later changes stay later"
+    assert not database.replay("t").changed
+    assert not list((folder(mirror, "t") / "_QuarantinedFiles").iterdir())
+    sound(mirror)
+
+
+def test_a_quarantined_file_that_is_the_next_needs_no_resync(mirror: Path) -> None:
+    bad = put_broken(mirror, "t", 4)
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    aside = folder(mirror, "t") / "_QuarantinedFiles" / bad.name
+    good = change(mirror, 4, [7])
+    good.replace(aside)
+    version = deltalake.DeltaTable(mirror / "Tables/t").version()
+    assert "from number 1" not in MirroredDatabase(mirror).replay("t", bad.name).text
+    assert not sync(mirror).failed
+    assert living(mirror) == [*ROWS, (7, "4-7")]
+    assert deltalake.DeltaTable(mirror / "Tables/t").version() == version + 1
+
+
+def test_replay_that_was_interrupted_goes_on(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakemirror import acts
+
+    bad = put_broken(mirror, "t", 4)
+    change(mirror, 5, [6])
+    assert not sync(mirror, on_bad_file="quarantine").failed
+    shutil.copy(folder(mirror, "t") / f"{5:020}.parquet", folder(mirror, "t") / "_QuarantinedFiles" / bad.name)
+    true = acts._mark_anew
+
+    def dies(*given: Any) -> None:
+        true(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(acts, "_mark_anew", dies)
+        with pytest.raises(KeyboardInterrupt):
+            MirroredDatabase(mirror).replay("t")
+    assert not sync(mirror).failed
+    MirroredDatabase(mirror).replay("t")
+    assert not sync(mirror).failed
+    assert living(mirror) == [*ROWS, (6, "5-6")]
+    sound(mirror)
+
+
+def test_a_dropped_table_is_restored_and_stays(mirror: Path) -> None:
+    shutil.rmtree(folder(mirror, "t"))
+    for _ in range(2):
+        sync(mirror)
+    assert not (mirror / "Tables/t").exists()
+    database = MirroredDatabase(mirror)
+    assert database.restore("t").changed and not database.restore("t").changed
+    for _ in range(3):
+        assert not sync(mirror).failed
+    assert living(mirror) == ROWS
+    assert json.loads((folder(mirror, "t") / "_metadata.json").read_text()) == {"keyColumns": ["id"]}
+    change(mirror, 1, [8])
+    assert not sync(mirror).failed
+    assert living(mirror) == [(8, "1-8")], "a new folder's first file takes the rows' place"
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "resync", "replay", "restore"])
+def test_a_table_that_is_not_there(tmp_path: Path, act: str) -> None:
+    (tmp_path / "Files/LandingZone").mkdir(parents=True)
+    with pytest.raises(LakemirrorError) as failure:
+        getattr(MirroredDatabase(tmp_path), act)("nobody")
+    assert failure.value.code == "table-unknown"
+
+
+def test_each_act_is_noted(mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lakemirror.cli import acts as commands
+
+    steps: list[Callable[[], None]] = [
+        lambda: commands.pause(mirror, "t"),
+        lambda: commands.resume(mirror, "t"),
+        lambda: commands.resync(mirror, "t"),
+        lambda: commands.replay(mirror, "t", ""),
+        lambda: commands.restore(mirror, "t"),
+    ]
+    for step in steps:
+        step()
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["t is paused", "t goes on"] and len(said) == 5
+    noted = [json.loads(line) for line in (mirror / NOTED).read_text().splitlines()]
+    assert [(each["act"], each["table"]) for each in noted] == [("pause", "t"), ("resume", "t"), ("resync", "t")]
+    with pytest.raises(LakemirrorError):
+        commands.pause(mirror / "nowhere", "t")
+
+
+def living(database: Path, table: str = "t") -> list[tuple[int, str]]:
+    """The rows of a mirrored table, by its log and its data files alone."""
+    from lakemirror.delta.log import read_snapshot
+    from lakemirror.engines.kernels.living_rows import living_rows
+    from lakemirror.engines.target import target_of
+
+    place = database / "Tables" / table
+    snapshot = read_snapshot(place)
+    assert snapshot is not None
+    target = target_of(str(place), snapshot.metadata.value, ())
+    parts = [part.to_pylist() for add in snapshot.files.values() for part in living_rows(add, target)]
+    return sorted((row["id"], row["v"]) for part in parts for row in part)
+
+
+def sound(database: Path) -> None:
+    report = verify_database(MirroredDatabase(database).storage, (), Options(against_files=True))
+    wrong = [each for each in report.findings if each.severity == "error"]
+    assert not wrong, [str(each) for each in wrong]
