@@ -199,14 +199,15 @@ def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
     database = entry(tmp_path / "shop")
     monkeypatch.setattr(host_module, "REST_AFTER", 0.0)
     monkeypatch.setattr(host_module, "LONGEST_REST", 60.0)
+    monkeypatch.setattr(host_module, "_IDLE_PAUSE", 0.05)
     watch = LandingWatch(database.folder)
     stop = WakeableStop(watch)
     time.sleep(0.15)
-    stop.wait(1.0)  # remembers the folders
+    stop.wait(0.05)  # remembers the folders
     ended: list[float] = []
 
     def rest() -> None:
-        stop.wait(1.0)
+        stop.wait(0.05)
         ended.append(time.monotonic())
 
     for act in (stop.wake, lambda: publish(database, 1), stop.set):
@@ -214,7 +215,7 @@ def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
         until(lambda: watch.note() or not watch.has_changed())
         resting = threading.Thread(target=rest)
         resting.start()
-        time.sleep(1.2)
+        time.sleep(0.3)
         assert resting.is_alive()
         act()
         resting.join(10)

@@ -36,7 +36,7 @@ def raw(service: Running, data: bytes, *, tls: bool = True) -> bytes:
         connection = ssl.create_default_context(cafile=str(service.ca)).wrap_socket(plain, server_hostname="localhost")
     with connection:
         connection.sendall(data)
-        connection.settimeout(1.0)
+        connection.settimeout(0.6)
         found = b""
         try:
             while chunk := connection.recv(65536):

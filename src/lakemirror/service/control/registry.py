@@ -45,18 +45,18 @@ class _Workspace:
 
     def by_name(self, name: str) -> DatabaseEntry | None:
         wanted = name.casefold()
-        return next((each for each in self.databases.values() if each.display_name.casefold() == wanted), None)
+        return next((each for each in list(self.databases.values()) if each.display_name.casefold() == wanted), None)
 
 
 class FolderRegistry:
-    """The registry of one root folder. Safe to use from several threads."""
+    """The registry of one root folder. Safe to use from several threads; reading never waits for the disk."""
 
     def __init__(self, root: Path, is_principal: Callable[[str], bool] = lambda _: False) -> None:
         """`is_principal`: whether a name belongs to a principal, and so to no workspace."""
         self.root = root.absolute()
         self._own = own_folder(self.root)
         self._is_principal = is_principal
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # held by changes; the dictionaries are read without it, each in one step
         self._workspaces: dict[str, _Workspace] = {}
         self._wake: Callable[[str], None] = lambda _: None
         self._doomed: dict[str, DatabaseEntry] = {}  # deleted, and not moved away yet
@@ -77,33 +77,29 @@ class FolderRegistry:
         self._wake(database.id)
 
     def workspaces(self) -> list[WorkspaceEntry]:
-        with self._lock:
-            return sorted((w.entry for w in self._workspaces.values()), key=lambda each: each.name.lower())
+        return sorted((w.entry for w in list(self._workspaces.values())), key=lambda each: each.name.lower())
 
     def workspace(self, name_or_id: str) -> WorkspaceEntry | None:
-        with self._lock:
-            found = self._found(name_or_id)
-            return found.entry if found else None
+        found = self._found(name_or_id)
+        return found.entry if found else None
 
     def databases(self, workspace: WorkspaceEntry) -> list[DatabaseEntry]:
         """In the order of their display names."""
-        with self._lock:
-            found = self._workspaces.get(workspace.id)
-            listed = list(found.databases.values()) if found else []
+        found = self._workspaces.get(workspace.id)
+        listed = list(found.databases.values()) if found else []
         return sorted(listed, key=lambda each: (each.display_name.casefold(), each.id))
 
     def all_databases(self) -> list[DatabaseEntry]:
         return [database for workspace in self.workspaces() for database in self.databases(workspace)]
 
     def database(self, workspace: WorkspaceEntry, name_or_id: str) -> DatabaseEntry | None:
-        with self._lock:
-            found = self._workspaces.get(workspace.id)
-            if found is None:
-                return None
-            named = found.databases.get(name_or_id.lower()) or found.by_name(name_or_id)
-            if named is None and name_or_id.lower().endswith(SUFFIX.lower()):
-                named = found.by_name(name_or_id[: -len(SUFFIX)])
-            return named
+        found = self._workspaces.get(workspace.id)
+        if found is None:
+            return None
+        named = found.databases.get(name_or_id.lower()) or found.by_name(name_or_id)
+        if named is None and name_or_id.lower().endswith(SUFFIX.lower()):
+            named = found.by_name(name_or_id[: -len(SUFFIX)])
+        return named
 
     def create(
         self, workspace: WorkspaceEntry, display_name: str, description: str, definition: bytes
@@ -266,7 +262,7 @@ class FolderRegistry:
     def _found(self, name_or_id: str) -> _Workspace | None:
         wanted = name_or_id.lower()
         by_id = self._workspaces.get(wanted)
-        return by_id or next((w for w in self._workspaces.values() if w.entry.name.lower() == wanted), None)
+        return by_id or next((w for w in list(self._workspaces.values()) if w.entry.name.lower() == wanted), None)
 
     def _held(self, database: DatabaseEntry) -> tuple[_Workspace, DatabaseEntry]:
         assert database.workspace is not None
