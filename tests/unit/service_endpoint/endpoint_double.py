@@ -123,10 +123,13 @@ class EndpointServer:
         return self.database / "Files" / "LandingZone"
 
     def staged(self) -> list[Path]:
-        """What the staging folder of the database holds."""
-        return sorted((self.registry.staging / DATABASE_ID).glob("*"))
+        """What the staging folder of the database holds and is not being removed."""
+        return sorted((self.registry.staging / DATABASE_ID).glob("[!t]*"))
 
     def close(self) -> None:
+        """Ends the server; harmless where it has ended."""
+        if self._loop.is_closed():
+            return
         assert self._runner is not None
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

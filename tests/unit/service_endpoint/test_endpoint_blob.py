@@ -5,10 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
+from pathlib import PurePosixPath
 
 import pytest
 from endpoint_double import EndpointServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from wire import BASE, ZONE, Wire
+
+from lakemirror.service.storage.blob import list_page
+from lakemirror.service.storage.listing import Tree
+from lakemirror.service.storage.place import Place
 
 XML = {"Accept": "application/xml"}
 BLOCK = {"x_ms_blob_type": "BlockBlob"}
@@ -276,3 +283,44 @@ def test_what_is_not_offered(wire: Wire, comp: str) -> None:
 def test_headers_that_are_not_offered(wire: Wire, header: str) -> None:
     assert wire("PUT", f"{ZONE}/f", b"x", **BLOCK, **{header: "x"}).status == 501
     assert BASE
+
+
+names_in_lists = st.lists(
+    st.sampled_from(["a", "b", "a-", "a0", "a.", "ü", "€", "\U0001f600", "\uffee"]), min_size=1, max_size=4
+).map("/".join)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sets(names_in_lists, max_size=12),
+    st.sampled_from(["", "a", "a/", "a-", "b/a", "ü"]),
+    st.sampled_from(["", "/", "-", "a"]),
+    st.integers(1, 4),
+)
+def test_lists_are_those_of_a_sorted_set(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str], prefix: str, delimiter: str, most: int
+) -> None:
+    files = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
+    root = tmp_path_factory.mktemp("tree")
+    place = Place(root, root / ".staged")
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x")
+    folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
+
+    wanted = set()
+    for name in files | folders:
+        rest = name[len(prefix) :] + ("/" if name in folders and delimiter == "/" else "")
+        if name.startswith(prefix):
+            at = rest.find(delimiter) if delimiter else -1
+            wanted.add(f"db/{name}" if at < 0 else f"db/{prefix}{rest[: at + len(delimiter)]}")
+    found, following = [], ""
+    tree = Tree({"db": lambda: place})
+    while True:
+        page = list_page(tree, f"db/{prefix}", max(f"db/{prefix}", following, key=str.encode), delimiter, most)
+        found += [entry.name for entry in page.entries]
+        assert len(page.entries) <= most
+        following = page.following
+        if not following:
+            break
+    assert found == sorted(wanted, key=str.encode)

@@ -127,7 +127,7 @@ def ask(port: int, method: str, line: str, fields: list[tuple[str, str]], body: 
         answer = http.client.HTTPResponse(connection, method=method)
         try:
             answer.begin()
-            answer.read()
+            assert b"secret" not in answer.read()
         except http.client.HTTPException:
             return 0
         return answer.status

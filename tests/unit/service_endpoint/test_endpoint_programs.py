@@ -112,3 +112,41 @@ def test_open_mirroring_sdk(
     client.remove_table(schema_name="dbo", table_name="orders", remove_schema_folder=True)
     assert list(secure.landing_zone.iterdir()) == []
     assert "Running" in capsys.readouterr().out
+
+
+def connection_string(endpoint: EndpointServer) -> str:
+    return (
+        f"DefaultEndpointsProtocol=http;AccountName=loader;AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint.url}/loader"
+    )
+
+
+def test_adlfs(endpoint: EndpointServer) -> None:
+    adlfs = pytest.importorskip("adlfs")
+    files = adlfs.AzureBlobFileSystem(
+        account_name="loader", connection_string=connection_string(endpoint), skip_instance_cache=True
+    )
+    folder = "ws/sales/Files/LandingZone/t"
+    files.pipe(f"{folder}/a.parquet", b"abc")
+    with files.open(f"{folder}/b.parquet", "wb", block_size=1 << 20) as file:
+        file.write(b"x" * 3_000_000)
+    assert files.ls(folder) == [f"{folder}/a.parquet", f"{folder}/b.parquet"] and files.isdir(folder)
+    assert files.cat_ranges([f"{folder}/b.parquet"], [1], [4]) == [b"xxx"]
+    files.mv(f"{folder}/a.parquet", f"{folder}/c.parquet")
+    assert files.find(folder) == [f"{folder}/b.parquet", f"{folder}/c.parquet"]
+    files.rm(folder, recursive=True)
+    assert list(endpoint.landing_zone.iterdir()) == []
+
+
+def test_duckdb(endpoint: EndpointServer) -> None:
+    extension = pytest.importorskip("duckdb_extension_azure")
+    duckdb = pytest.importorskip("duckdb")
+    (table := endpoint.database / "Tables" / "t").mkdir()
+    (endpoint.landing_zone / "t").mkdir()
+    duckdb.sql(f"copy (select range id from range(1000)) to '{table}/1.parquet'")
+    session = duckdb.connect(config={"allow_unsigned_extensions": True})
+    session.execute(f"load '{next(Path(extension.__file__).parent.rglob('*.duckdb_extension'))}'")
+    session.execute(f"create secret (type azure, connection_string '{connection_string(endpoint)}')")
+    rows = session.execute("select sum(id) from read_parquet('az://ws/sales/Tables/*/*.parquet')").fetchall()
+    assert rows == [(499500,)]
+    session.execute(f"copy (select 1 id) to 'az://ws/sales/Files/LandingZone/t/{1:020d}.parquet'")
+    assert duckdb.sql(f"from '{endpoint.landing_zone}/t/{1:020d}.parquet'").fetchall() == [(1,)]

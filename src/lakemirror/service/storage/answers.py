@@ -15,6 +15,7 @@ from lakemirror.service.addresses import DFS
 
 VERSION = "2024-11-04"
 
+_LAST_SECOND = 253_402_300_799  # of the year 9999
 _ECHOED = re.compile(r"[\x20-\x7e]{0,1024}")
 
 
@@ -46,7 +47,7 @@ def error_answer(error: StorageError, dialect: str, method: str) -> web.Response
 
 def http_date(nanoseconds: int) -> str:
     """A time as HTTP headers write it."""
-    return formatdate(nanoseconds // 1_000_000_000, usegmt=True)
+    return formatdate(min(max(nanoseconds // 1_000_000_000, 0), _LAST_SECOND), usegmt=True)
 
 
 def not_found(dialect: str) -> StorageError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,6 +38,8 @@ from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
 
 _MOST_LIST_BYTES = 16 << 20  # 50,000 blocks
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _NOT_OFFERED = frozenset({
     "lease", "snapshot", "tags", "tier", "query", "page", "pagelist", "appendblock", "seal", "undelete", "acl", "copy",
     "immutabilitypolicies", "legalhold", "incrementalcopy", "userdelegationkey", "expiry", "rename", "blobs",
@@ -192,6 +195,8 @@ async def list_blobs(call: Call) -> web.Response:
     workspace = call.workspace("read", "list")
     prefix = _prefix(call.query.get("prefix", ""))
     delimiter = call.query.get("delimiter", "")
+    if _NOT_IN_XML.search(prefix + delimiter):
+        raise invalid_parameter("prefix or delimiter")
     most = page_size(call.query.get("maxresults"), "maxresults")
     marker = name_of(call.query.get("marker", ""), "marker")
     first = max(prefix, marker, _prefix(call.query.get("startfrom", "")), key=str.encode)
@@ -206,7 +211,7 @@ async def list_blobs(call: Call) -> web.Response:
         tree = Tree(
             {f"{each.display_name}.MirroredDatabase": call.later(each) for each in registry.databases(workspace)}
         )
-    page = await call.serving.workers.run(_list, tree, prefix, first, delimiter, most)
+    page = await call.serving.workers.run(list_page, tree, prefix, first, delimiter, most)
     body = blob_list(
         BlobPage(
             _endpoint(call),
@@ -221,6 +226,15 @@ async def list_blobs(call: Call) -> web.Response:
         )
     )
     return web.Response(text=body, content_type="application/xml")
+
+
+def list_page(tree: Tree, prefix: str, first: str, delimiter: str, most: int) -> Page:
+    """One page of the names that begin with `prefix`, from the name `first` on."""
+    try:
+        entries = tree.walk(prefix.rpartition("/")[0], first, recursive=delimiter != "/", slashed=delimiter == "/")
+        return page_of(rolled_up(_beginning(entries, prefix), prefix, delimiter), most)
+    except FileNotFoundError:
+        return Page([], "")
 
 
 async def answer_batch(call: Call) -> web.Response:
@@ -315,14 +329,6 @@ def _delete(place: Place, path: str, conditions: Conditions) -> None:
         drop_blocks(place, path)
 
 
-def _list(tree: Tree, prefix: str, first: str, delimiter: str, most: int) -> Page:
-    try:
-        entries = tree.walk(prefix.rpartition("/")[0], first, recursive=delimiter != "/", slashed=delimiter == "/")
-        return page_of(rolled_up(_beginning(entries, prefix), prefix, delimiter), most)
-    except FileNotFoundError:
-        return Page([], "")
-
-
 def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:
     for entry in entries:
         if not entry.name.startswith(prefix):
@@ -342,4 +348,5 @@ def _check_role(call: Call) -> None:
 
 
 def _endpoint(call: Call) -> str:
-    return f"{call.request.scheme}://{call.request.host}/"
+    host = call.request.host
+    return f"{call.request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}/"

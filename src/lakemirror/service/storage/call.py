@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,27 +31,24 @@ class Places:
 
     def of(self, database: DatabaseEntry) -> Place:
         """The place of a database. Reads its staging folder the first time: call it in a worker thread."""
-        with self._lock:
-            place = self._places.get(database.id)
-            if place is None:
-                place = Place(database.folder, self._registry.staging / database.id)
-                self._places[database.id] = place
-            place.folder = database.folder
-            return place
+        place = self._at(database.id)
+        place.folder = database.folder
+        return place
 
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
-        before = now - KEPT_SECONDS
-        with self._lock:
-            places = dict(self._places)
         with suppress(FileNotFoundError):
             for folder in self._registry.staging.iterdir():
-                place = places.get(folder.name)
-                if place is not None:
-                    remove_old_blocks(place, before)
-                    place.remove_old_uploads(before)
-                elif all(each.lstat().st_mtime < before for each in (folder, *folder.rglob("*"))):
-                    shutil.rmtree(folder, ignore_errors=True)
+                place = self._at(folder.name)
+                remove_old_blocks(place, now - KEPT_SECONDS)
+                place.remove_old_uploads(now - KEPT_SECONDS)
+
+    def _at(self, database_id: str) -> Place:
+        with self._lock:
+            if database_id not in self._places:
+                staging = self._registry.staging / database_id
+                self._places[database_id] = Place(staging, staging)  # its folder is set when it is asked for
+            return self._places[database_id]
 
 
 @dataclass

@@ -96,9 +96,9 @@ async def append(call: Call) -> web.Response:
     path = call.address.path
     call.check_writable(path)
     position = _position(call)
-    length = announced_length(call.request, call.serving.limits)
+    announced = announced_length(call.request, call.serving.limits)
     place = await call.place(database)
-    upload, file = await call.serving.workers.run(_begin_append, place, path, position, length, call)
+    upload, file = await call.serving.workers.run(_begin_append, place, path, position, announced, call)
     if upload is None:
         length = await receive(call, _open_nothing, 0)
     else:
@@ -108,8 +108,7 @@ async def append(call: Call) -> web.Response:
             length = await receive(call, lambda: _open_part(target), offset)
             await call.serving.workers.run(_count, place, upload, Part(position, length, file))
         finally:
-            with place.lock:
-                upload.release(position, announced_length(call.request, call.serving.limits), file)
+            await call.serving.workers.run(_release, place, upload, position, announced, file)
     headers = {"x-ms-request-server-encrypted": "false"}
     if call.query.get("flush", "").lower() == "true":
         found = await _flush_at(call, database, place, position + length)
@@ -234,6 +233,11 @@ def _count(place: Place, upload: Upload, part: Part) -> None:
             raise StorageError(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")
         upload.count(part)
     reach("upload.counted")
+
+
+def _release(place: Place, upload: Upload, position: int, announced: int | None, file: str) -> None:
+    with place.lock:
+        upload.release(position, announced, file)
 
 
 def _open_part(path: os.PathLike[str]) -> int:

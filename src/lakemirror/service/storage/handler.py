@@ -22,7 +22,7 @@ from lakemirror.service.addresses import (
     split_target,
 )
 from lakemirror.service.interface import AccessDenied, Authenticator, Limits, Registry
-from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers
+from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers, not_found
 from lakemirror.service.storage.blob import answer_blob
 from lakemirror.service.storage.call import Call, Outcome, Places, Serving
 from lakemirror.service.storage.dfs import answer_dfs
@@ -36,6 +36,7 @@ _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 _NOT_OFFERED = ("x-ms-structured-body", "x-ms-encryption-key", "x-ms-lease-action")
 _SWEEP_SECONDS = 3600.0
 _ACTS = frozenset({"append", "flush", "filesystem", "directory", "file", "list", "block", "blocklist", "batch"})
+_IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -90,7 +91,7 @@ def make_storage_handler(
         except AddressError as error:
             answer = _refusal(request, StorageError(400, error.code, str(error)), dialect, method)
         except OSError as error:
-            answer = _refusal(request, _failed(error, request), dialect, method)
+            answer = _refusal(request, _failed(error, request, dialect), dialect, method)
         except Exception as error:
             log.exception("storage request failed: %s", type(error).__name__)
             answer = _refusal(request, StorageError(500, "InternalError", "The service failed."), dialect, method)
@@ -135,9 +136,13 @@ def _refusal(request: web.BaseRequest, error: StorageError, dialect: str, method
     return answer
 
 
-def _failed(error: OSError, request: web.BaseRequest) -> StorageError:
+def _failed(error: OSError, request: web.BaseRequest, dialect: str) -> StorageError:
     if error.errno in _NO_SPACE:
         return StorageError(503, "ServerBusy", "The disk is full.", {"Retry-After": "1"})
+    if isinstance(error, FileNotFoundError):
+        return not_found(dialect)
+    if error.errno in _IN_THE_WAY:
+        return StorageError(409, "PathConflict", "A file or folder is in the way.")
     if error.errno == errno.ENAMETOOLONG:
         return StorageError(400, "InvalidResourceName", "The name is too long for the file system.")
     log.error("storage request failed: %s %s: %s", request.method, type(error).__name__, error.strerror)

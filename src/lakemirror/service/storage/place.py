@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,14 +143,11 @@ class Place:
         return self.staging / f"{kind}-{secrets.token_hex(16)}"
 
     def trash(self, path: Path) -> None:
-        """Removes a staged file or folder at once from where it can be found, then its bytes."""
+        """Takes a staged file or folder away at once; its bytes are removed a little later, in another thread."""
         doomed = self.temporary("trash")
-        with suppress(OSError):
+        with suppress(FileNotFoundError):
             path.rename(doomed)
-            if doomed.is_dir():
-                shutil.rmtree(doomed, ignore_errors=True)
-            else:
-                doomed.unlink(missing_ok=True)
+            _REMOVER.submit(_erase, doomed)
 
     def sync_folder_of(self, path: str) -> None:
         """Syncs the folder that holds `path`, and above it those whose names are not yet known to be durable."""
@@ -216,5 +214,14 @@ def _etag(*parts: int) -> str:
     return f"0x{digest.hexdigest().upper()}"
 
 
+def _erase(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+_REMOVER = ThreadPoolExecutor(1, thread_name_prefix="remover")
 _clock = threading.Lock()
 _last_ns = 0

@@ -136,7 +136,10 @@ def make_parents(place: Place, path: str) -> None:
         if "/".join(parts[: depth + 1]) in place.uploads:
             raise StorageError(409, "PathConflict", "A file is in the place of a folder of this path.")
     if parts:
-        place.make_folder("/".join(parts))
+        folder = "/".join(parts)
+        if place.on_disk(folder) is None:
+            place.forget_durable_folders()
+        place.make_folder(folder)
 
 
 def sync_file(path: Path, md5: bytes | None = None) -> None:

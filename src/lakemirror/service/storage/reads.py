@@ -110,17 +110,21 @@ async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
 
 async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: ByteRange) -> None:
     finish_headers(call.request, answer)
-    await answer.prepare(call.request)
-    at = wanted.start
-    while at < wanted.end:
-        data = await call.serving.workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
-        if not data:  # the file became shorter: the client sees that the body is not complete
-            if call.request.transport is not None:
-                call.request.transport.abort()
-            return
-        await answer.write(data)
-        at += len(data)
-    await answer.write_eof()
+    try:
+        await answer.prepare(call.request)
+        at = wanted.start
+        while at < wanted.end:
+            data = await call.serving.workers.run(os.pread, handle, min(_CHUNK, wanted.end - at), at)
+            if not data:
+                raise EOFError  # the file became shorter
+            await answer.write(data)
+            at += len(data)
+        await answer.write_eof()
+    except ConnectionError:
+        return  # the client has gone
+    except (OSError, EOFError):
+        if call.request.transport is not None:
+            call.request.transport.abort()  # the client sees that the body is not complete
 
 
 def _md5(handle: int, part: ByteRange) -> str:
