@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo test test-unit test-full lint format types bench docs site clean
+.PHONY: install demo test test-unit test-full lint format types bench docs site screenshots clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
@@ -36,6 +36,9 @@ bench: install ## lakemirror beside its peers, in ten minutes, then table featur
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
+
+screenshots: install ## the pictures of the service's page; needs Chromium
+	@$(BIN)/python docs/screenshots.py
 
 site: install ## the documentation as a site, in build/site; a broken link is an error
 	@$(BIN)/python -m pip install --quiet 'mkdocs-material>=9.5'

@@ -42,7 +42,8 @@ def _group(group: Any, name: str, lines: list[str]) -> None:
         command = group.commands[command_name]
         full = f"{name} {command_name}"
         if hasattr(command, "commands"):
-            _group(command, full, lines)
+            outer = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
+            _group(command, " ".join([full, *outer]), lines)
             continue
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])

@@ -161,6 +161,13 @@ CODES: dict[str, Kind] = {
     "sql-failed": Kind(True, 1, 502, "Check the query and the URL; nothing was published."),
     "excel-reader-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[publish]'"),
     "demo-data-missing": Kind(False, 1, 500, "Install the demo's data: pip install 'lakemirror[demo]'"),
+    # the service
+    "service-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[service]'"),
+    "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),
+    "root-in-use": Kind(False, 1, 409, "Stop the other process, or serve another folder."),
+    "listen-failed": Kind(False, 1, 500, "Choose a free port and an address of this machine: --port, --host."),
+    "principal-invalid": Kind(False, 2, 422, "Give a name of [a-z0-9]{3,24}, and roles as WORKSPACE=contribute."),
+    "principal-missing": Kind(False, 2, 404, "`lakemirror access ROOT list` shows the names."),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),
     "feature-absent": Kind(False, 3, 404, "Nothing to drop; `lakemirror features list PATH` shows what is there."),

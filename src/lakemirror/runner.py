@@ -27,6 +27,7 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.maintenance.idle_work import Maintenance
+from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
 from lakemirror.replication.table_status import table_status
 from lakemirror.settings import DEFINITION, Settings, read_definition
@@ -58,10 +59,11 @@ class Runner:
         *,
         observer: Observer | None = None,
         spark: SparkSession | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         """`resolve` reads the settings, and is asked again when `mirroring.json` has changed; what it raises now is
         raised. `start_spark(settings, pending_bytes)` gives a session when the first batch needs one. `spark`: one
-        that runs already.
+        that runs already. `turns`: shared with the other Runners of the process.
         """
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
@@ -69,6 +71,7 @@ class Runner:
         self._resolve = resolve
         self._start_spark = start_spark
         self._observer = observer
+        self._turns = turns
         self._seen = _definition_etag(storage)
         self._scheduler = self._new_scheduler(spark)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
@@ -194,7 +197,9 @@ class Runner:
     def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
         start = partial(self._start_spark, self.settings)
         before = tables_before(self._storage)
-        return Scheduler(self._storage, self.settings, start, self._observer, spark, self.settings.poll, before)
+        return Scheduler(
+            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._turns
+        )
 
     def _say_unknown_settings(self) -> None:
         found = setting_warnings(self._storage)

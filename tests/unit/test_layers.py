@@ -37,6 +37,7 @@ def imports(path: Path) -> set[str]:
         ("replication", ("table_features", "publisher", "database", "cli")),
         ("publisher", ("replication", "engines", "spark_session", "database")),
         ("lint", ("engines", "maintenance", "publisher", "database", "cli")),
+        ("service", ("cli", "publisher")),
         ("verify", ("engines", "maintenance", "table_features", "spark_session", "database", "cli")),
     ],
 )
@@ -47,6 +48,15 @@ def test_nothing_below_imports_what_stands_above(folder: str, forbidden: tuple[s
     for path in modules:
         wrong = [name for name in imports(path) if name.startswith(tuple(f"lakemirror.{each}" for each in forbidden))]
         assert not wrong, (path.name, wrong)
+
+
+def test_nothing_but_the_command_line_imports_the_service() -> None:
+    users = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in MODULES
+        if any(name.startswith("lakemirror.service") for name in imports(path))
+    }
+    assert users <= {"service", "cli"}
 
 
 def test_only_delta_commit_makes_a_version() -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from lakemirror.cli import access as cli_access
 from lakemirror.cli import features as cli_features
 from lakemirror.cli.acts import pause, replay, restore, resume, resync
 from lakemirror.cli.check import check
@@ -23,6 +24,7 @@ from lakemirror.cli.narration import log_to_stderr
 from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
 from lakemirror.cli.run import run
+from lakemirror.cli.serve import serve
 from lakemirror.cli.status import status
 from lakemirror.cli.supervised import leave
 from lakemirror.cli.sync import sync
@@ -84,6 +86,8 @@ app.command()(init)
 app.command()(config)
 app.command()(check)
 app.command()(publish)
+app.command()(serve)
+app.add_typer(cli_access.app, name="access")
 app.command()(verify)
 app.command()(tables)
 for act in (pause, resume, resync, replay, restore):

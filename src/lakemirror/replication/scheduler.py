@@ -30,6 +30,7 @@ from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collision
 from lakemirror.replication import table_state
 from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
+from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_plan import TablePlan
@@ -68,11 +69,13 @@ class Scheduler:
         spark: SparkSession | None = None,
         gather: float = 0.0,
         before: Iterable[TableStatus] = (),
+        turns: FairTurns | None = None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
         `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
         `before`: what an earlier process wrote down about the tables.
+        `turns`: shared with the other databases of the process; None where this one is alone.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
@@ -85,6 +88,7 @@ class Scheduler:
         self._spark = spark
         self._gather = gather
         self._before = {table.name: table for table in before}
+        self._turns = turns
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
         self._pending_bytes = 0
@@ -295,7 +299,7 @@ class Scheduler:
         again: TablePlan | None = None
         try:
             try:
-                again = self._apply_once(name, look)
+                again = self._apply_in_turn(name, look)
             except LakemirrorError as error:
                 if error.code != "concurrent-commit" or races >= _RACES or self._stopping.is_set():
                     raise
@@ -310,6 +314,12 @@ class Scheduler:
                     self._running[name] = self._pool.submit(self._turn, name, again, races)
                 else:
                     self._running.pop(name, None)
+
+    def _apply_in_turn(self, name: TableName, look: TablePlan) -> TablePlan | None:
+        if self._turns is None:
+            return self._apply_once(name, look)
+        with self._turns.turn(self._storage.uri(), self._stopping.is_set) as has_turn:
+            return self._apply_once(name, look) if has_turn else None
 
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch; the look to go on with, None where the table is through."""

@@ -1,0 +1,81 @@
+"""`lakemirror access ROOT …`: the principals that may use the service of a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakemirror.cli.serve import require_extra
+
+if TYPE_CHECKING:
+    from lakemirror.service.authority.principals import Principals
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The principal's name: 3 to 24 of a-z and 0-9.")]
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    root: Annotated[Path, typer.Argument(help="The folder that is served.")],
+) -> None:
+    """Say who may use the service of a folder. A running service follows within seconds."""
+    context.obj = root
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Name,
+    role: Annotated[list[str], typer.Option(help="WORKSPACE=read or WORKSPACE=contribute; * for every workspace.")],
+) -> None:
+    """Make a principal, and its workspaces. Prints its id, secret and account key; the secret this once.
+
+    Example: lakemirror access /srv/lake add shop --role sales=contribute
+    """
+    print(json.dumps(_principals(context).add(name, role).shown()))
+
+
+@app.command("list")
+def list_(context: typer.Context) -> None:
+    """Print every principal with its roles, as JSON.
+
+    Example: lakemirror access /srv/lake list
+    """
+    found = [
+        {"name": each.name, "client_id": each.client_id, "roles": dict(each.roles)}
+        for each in _principals(context).all()
+    ]
+    print(json.dumps(found, indent=1))
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Remove a principal; its tokens end.
+
+    Example: lakemirror access /srv/lake remove shop
+    """
+    _principals(context).remove(name)
+
+
+@app.command()
+def rotate(context: typer.Context, name: Name) -> None:
+    """Give a principal a new secret and account key, and print them; the old ones are refused.
+
+    Example: lakemirror access /srv/lake rotate shop
+    """
+    print(json.dumps(_principals(context).rotate(name).shown()))
+
+
+def _principals(context: typer.Context) -> Principals:
+    require_extra()
+    from lakemirror.service.authority.principals import Principals
+
+    return Principals(context.obj)
+
+
+__all__ = ["app"]

@@ -1,0 +1,145 @@
+"""`lakemirror serve ROOT`: every mirrored database under a folder, behind one HTTPS address."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import ipaddress
+import json
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakemirror.cli.printable import printable, say
+from lakemirror.cli.supervised import leave
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.service.service import Service
+
+_NEEDED = ("aiohttp", "cryptography", "jwt")
+
+
+def serve(
+    root: Path = typer.Argument(help="The folder that holds the workspaces."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on."),
+    port: int = typer.Option(8443, help="The port to listen on; 0: any.", min=0, max=65535),
+    public_url: str = typer.Option("", help="Address that clients see, such as https://lake.example; empty: as asked."),
+    tls_cert: Path | None = typer.Option(None, help="Certificate chain, PEM; without it one is made."),
+    tls_key: Path | None = typer.Option(None, help="Private key of --tls-cert, PEM."),
+    tls_name: list[str] = typer.Option([], help="A further name or address in the certificate that is made."),
+    http: bool = typer.Option(False, "--http", help="Plain HTTP, on a loopback address only."),
+    token_lifetime: int = typer.Option(3600, help="Seconds that a token is valid.", min=1),
+    page_size: int = typer.Option(100, help="Entries of a page of a REST list.", min=1, max=10_000),
+    max_body: str = typer.Option("4GiB", help="Largest request body, such as 500MiB or 4GiB."),
+    body_timeout: float = typer.Option(30.0, help="Seconds without a byte after which a body is given up.", min=0.1),
+    max_requests: int = typer.Option(512, help="Requests under way at one time.", min=1),
+    log_format: str = typer.Option("text", help="How the log on stderr is written: text or json."),
+) -> None:
+    """Serve every mirrored database under a folder: REST, storage endpoint, page. Ends on SIGTERM or Ctrl-C.
+
+    Example: lakemirror serve /srv/lake --host 0.0.0.0 --tls-name lake.example
+    """
+    require_extra()
+    from lakemirror.service.certificates import Certificate
+    from lakemirror.service.interface import Limits
+    from lakemirror.service.service import Options, Service
+
+    if (tls_cert is None) != (tls_key is None):
+        raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
+    if http and (tls_cert or not _is_loopback(host)):
+        raise LakemirrorError("service-option-invalid", "--http is for a loopback address, and without a certificate")
+    if log_format not in ("text", "json"):
+        raise LakemirrorError("service-option-invalid", f"--log-format {log_format!r} is neither text nor json")
+    certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
+    limits = Limits(_bytes(max_body), body_timeout, page_size, max_requests)
+    _log(log_format)
+    options = Options(
+        host, port, public_url, certificate, tuple(tls_name), clear=http, token_lifetime=token_lifetime, limits=limits
+    )
+    ended = asyncio.run(_serve(Service(root, options)))
+    if not ended:
+        say("applies at work were left alone: they are as if the process had been killed, which is safe")
+    leave(0)
+
+
+def require_extra() -> None:
+    """LakemirrorError `service-extra-missing` where a package of the extra is missing."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LakemirrorError("service-extra-missing", f"the service needs {', '.join(missing)}")
+
+
+async def _serve(service: Service) -> bool:
+    """Serves until a signal comes; a second one ends the process at once."""
+    stopping = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, on_signal, number)
+    await service.start()
+    say(printable(f"serving {service.root} at {service.url}"))
+    if service.authority_file is not None:
+        say(printable(f"clients trust {service.authority_file}"))
+    await stopping.wait()
+    say("stopping; again to stop at once")
+    return await service.stop()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bytes(text: str) -> int:
+    """The bytes of `500`, `500MiB`, `4GiB`. LakemirrorError `service-option-invalid`."""
+    units = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+    number = text.rstrip("KMGTiB ")
+    unit = text[len(number) :].strip()
+    if not number.isascii() or not number.isdigit() or unit not in units or int(number) == 0:
+        raise LakemirrorError("service-option-invalid", f"--max-body {text!r} is no size, such as 500MiB or 4GiB")
+    return int(number) * units[unit]
+
+
+def _log(form: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
+    logger = logging.getLogger("lakemirror")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+class _TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(f"{_time(record)} {record.levelname.lower()} {record.getMessage()}")
+
+
+class _JsonLines(logging.Formatter):
+    """One object a line: time, level, message, and database and table where the message has them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record), "level": record.levelname.lower(), "message": record.getMessage(),
+        }  # fmt: skip
+        line.update({name: getattr(record, name) for name in ("database", "table") if hasattr(record, name)})
+        return json.dumps(line)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+
+
+__all__ = ["require_extra", "serve"]

@@ -1,0 +1,370 @@
+"""The REST interface: workspaces and mirrored databases (specification of the service, section 4).
+
+path ─▶ call ─▶ role ─▶ registry, engine host ─▶ answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.service.control.answers import Refused, answer, invalid
+from lakemirror.service.control.database_status import read_definition_file, status_of, table_rows
+from lakemirror.service.control.definition import default_schema, definition_of, parts_of
+from lakemirror.service.control.paging import Paging
+from lakemirror.service.control.registry import FolderRegistry, NameInUse
+from lakemirror.service.host import EngineHost
+from lakemirror.service.interface import AccessDenied, Authenticator, Caller, DatabaseEntry, WorkspaceEntry
+from lakemirror.service.raw_query import query_pairs, raw_path_of
+from lakemirror.service.request_body import BodyTooLarge, read_body
+from lakemirror.service.request_notes import notes
+from lakemirror.service.workspace_names import is_display_name, is_guid
+
+MOST_BYTES = 16 * 1024**2  # of a request
+MOST_DESCRIPTION = 256  # characters
+STOP_WITHIN = 60.0  # seconds that a deletion waits for the engine before it is answered
+TYPE = "MirroredDatabase"
+_OTHER_ITEMS = frozenset({
+    "copyJobs", "dashboards", "dataPipelines", "datamarts", "environments", "eventhouses", "eventstreams",
+    "graphQLApis", "kqlDashboards", "kqlDatabases", "kqlQuerysets", "lakehouses", "mirroredAzureDatabricksCatalogs",
+    "mirroredWarehouses", "mlExperiments", "mlModels", "notebooks", "paginatedReports", "reflexes", "reports",
+    "semanticModels", "sparkJobDefinitions", "sqlDatabases", "sqlEndpoints", "variableLibraries",
+    "warehouseSnapshots", "warehouses", "dataflows", "apacheAirflowJobs", "mountedDataFactories",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that the path names. `act` gets what the path's names stand for."""
+
+    operation: str
+    role: str
+    act: Callable[[_Asked], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    request: web.BaseRequest
+    caller: Caller
+    query: Mapping[str, str]
+    address: str
+    workspace: WorkspaceEntry | None = None
+    database: DatabaseEntry | None = None
+
+    @property
+    def the_workspace(self) -> WorkspaceEntry:
+        assert self.workspace is not None
+        return self.workspace
+
+    @property
+    def the_database(self) -> DatabaseEntry:
+        assert self.database is not None
+        return self.database
+
+
+class Rest:
+    """Answers the calls of section 4."""
+
+    def __init__(
+        self,
+        registry: FolderRegistry,
+        host: EngineHost,
+        authenticator: Authenticator,
+        base_url: Callable[[web.BaseRequest], str],
+        paging: Paging,
+        body_timeout: float,
+        has_room: Callable[[], bool],
+    ) -> None:
+        self._registry = registry
+        self._host = host
+        self._authenticator = authenticator
+        self._base_url = base_url
+        self._paging = paging
+        self._body_timeout = body_timeout
+        self._has_room = has_room
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """The answer. Refused, AccessDenied; LakemirrorError where the store fails."""
+        caller = await self._authenticator.authenticate(request, storage=False)
+        try:
+            raw = raw_path_of(request.raw_path)
+            parts = [unquote(part, errors="strict") for part in raw.split("/") if part][1:]
+            query = dict(query_pairs(request.raw_path))
+        except ValueError as error:
+            raise invalid("The address is no UTF-8.") from error
+        asked = _Asked(request, caller, query, f"{self._base_url(request)}{raw}")
+        call, asked = self._resolve(asked, parts)
+        notes().operation = call.operation
+        return await call.act(asked)
+
+    def _resolve(self, asked: _Asked, parts: list[str]) -> tuple[_Call, _Asked]:
+        """The call, with workspace and database found and the role checked."""
+        method = asked.request.method
+        if parts[:1] != ["workspaces"]:
+            raise _no_entity()
+        if len(parts) == 1:
+            if method == "POST":
+                raise Refused(
+                    501, "OperationNotSupported", "A workspace is made by `lakemirror access`, or as a folder."
+                )
+            return self._chosen(method, {"GET": _Call("ListWorkspaces", "", self._workspaces)}), asked
+        calls = self._calls(parts[2:])
+        call = self._chosen(method, calls)
+        notes().operation = call.operation
+        workspace = self._workspace(asked.caller, parts[1], call.role)
+        database = None
+        if len(parts) > 3:
+            database = self._registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
+            if database is None or database.id != parts[3].lower():
+                raise _no_item()
+        return call, _Asked(asked.request, asked.caller, asked.query, asked.address, workspace, database)
+
+    def _calls(self, rest: list[str]) -> dict[str, _Call]:
+        """The calls at a path behind the workspace, by verb."""
+        if not rest:
+            return {"GET": _Call("GetWorkspace", "read", self._get_workspace)}
+        if rest == ["items"]:
+            return {
+                "GET": _Call("ListItems", "read", self._items),
+                "POST": _Call("CreateItem", "contribute", _other_types),
+            }
+        if rest[0] in _OTHER_ITEMS:
+            verbs = ("GET", "POST", "PATCH", "DELETE")
+            return {verb: _Call("OtherItemType", "read", _other_types) for verb in verbs}
+        if rest[0] != "mirroredDatabases" or len(rest) > 3:
+            raise _no_entity()
+        if len(rest) == 1:
+            return {
+                "GET": _Call("ListMirroredDatabases", "read", self._databases),
+                "POST": _Call("CreateMirroredDatabase", "contribute", self._create),
+            }
+        if len(rest) == 2:
+            return {
+                "GET": _Call("GetMirroredDatabase", "read", self._get),
+                "PATCH": _Call("UpdateMirroredDatabase", "contribute", self._update),
+                "DELETE": _Call("DeleteMirroredDatabase", "contribute", self._delete),
+            }
+        actions = {
+            "getDefinition": _Call("GetDefinition", "contribute", self._get_definition),
+            "updateDefinition": _Call("UpdateDefinition", "contribute", self._update_definition),
+            "startMirroring": _Call("StartMirroring", "contribute", self._start),
+            "stopMirroring": _Call("StopMirroring", "contribute", self._stop),
+            "getMirroringStatus": _Call("GetMirroringStatus", "read", self._status),
+            "getTablesMirroringStatus": _Call("GetTablesMirroringStatus", "read", self._tables),
+        }
+        if rest[2] not in actions:
+            raise _no_entity()
+        return {"POST": actions[rest[2]]}
+
+    def _chosen(self, method: str, calls: Mapping[str, _Call]) -> _Call:
+        if method not in calls:
+            allowed = ", ".join(calls)
+            raise Refused(405, "OperationNotSupported", f"Use {allowed}.", {"Allow": allowed})
+        return calls[method]
+
+    def _workspace(self, caller: Caller, name_or_id: str, role: str) -> WorkspaceEntry:
+        found = self._registry.workspace(name_or_id)
+        if not caller.may(found.name if found else "*", role):
+            raise AccessDenied(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
+        if found is None:
+            raise Refused(404, "WorkspaceNotFound", "There is no such workspace.")
+        return found
+
+    async def _workspaces(self, asked: _Asked) -> web.Response:
+        readable = [each for each in self._registry.workspaces() if asked.caller.may(each.name, "read")]
+        shown, more = self._paging.page(readable, lambda each: (each.name.lower(),), asked.query, asked.address)
+        return answer({"value": [_workspace_row(each) for each in shown], **more})
+
+    async def _get_workspace(self, asked: _Asked) -> web.Response:
+        return answer(_workspace_row(asked.the_workspace))
+
+    async def _items(self, asked: _Asked) -> web.Response:
+        other = asked.query.get("type", TYPE).lower() != TYPE.lower()
+        return self._listed(asked, [] if other else self._registry.databases(asked.the_workspace))
+
+    async def _databases(self, asked: _Asked) -> web.Response:
+        return self._listed(asked, self._registry.databases(asked.the_workspace), self._row)
+
+    def _listed(
+        self, asked: _Asked, found: list[DatabaseEntry], row: Callable[[_Asked, DatabaseEntry], Any] | None = None
+    ) -> web.Response:
+        shown, more = self._paging.page(
+            found, lambda each: (each.display_name.casefold(), each.id), asked.query, asked.address
+        )
+        return answer({"value": [row(asked, each) if row else _item_row(each) for each in shown], **more})
+
+    async def _create(self, asked: _Asked) -> web.Response:
+        body = await self._body(asked.request)
+        name, description = _display_name(body), _description(body)
+        if name is None:
+            raise invalid("The request has no displayName.")
+        definition = definition_of(body)
+        try:
+            made = await asyncio.to_thread(
+                self._registry.create, asked.the_workspace, name, description or "", definition
+            )
+        except NameInUse as error:
+            raise _name_in_use(name) from error
+        except KeyError as error:
+            raise Refused(404, "WorkspaceNotFound", "There is no such workspace.") from error
+        return answer(_item_row(made), 201)
+
+    async def _get(self, asked: _Asked) -> web.Response:
+        return answer(await asyncio.to_thread(self._row, asked, asked.the_database))
+
+    async def _update(self, asked: _Asked) -> web.Response:
+        body = await self._body(asked.request)
+        name, description = _display_name(body), _description(body)
+        if name is None and description is None:
+            raise invalid("The request has neither displayName nor description.")
+        try:
+            renamed = await self._change(self._registry.rename, asked.the_database, name, description)
+        except NameInUse as error:
+            raise _name_in_use(name or "") from error
+        return answer(_item_row(renamed))
+
+    async def _delete(self, asked: _Asked) -> web.Response:
+        hard = asked.query.get("hardDelete", "").lower() == "true"
+        database = asked.the_database
+        try:
+            await asyncio.to_thread(self._registry.delete, database, hard=hard)
+        except KeyError as error:
+            raise _no_item() from error
+        self._host.stop(database.id)
+        if await asyncio.to_thread(self._host.wait_stopped, database.id, STOP_WITHIN):
+            await asyncio.to_thread(self._registry.bury, database)
+        return answer()
+
+    async def _get_definition(self, asked: _Asked) -> web.Response:
+        data = await asyncio.to_thread(read_definition_file, asked.the_database)
+        return answer(parts_of(asked.the_database, data))
+
+    async def _update_definition(self, asked: _Asked) -> web.Response:
+        data = definition_of(await self._body(asked.request))
+        database = asked.the_database
+        before = await asyncio.to_thread(read_definition_file, database)
+        state, _ = self._host.state(database)
+        if default_schema(data) != default_schema(before) and state not in ("Initialized", "Stopped"):
+            raise Refused(400, "OperationNotSupportedForItem", "defaultSchema changes only while mirroring is stopped.")
+        await self._change(self._registry.define, database, data)
+        self._host.wake(database.id)
+        return answer()
+
+    async def _start(self, asked: _Asked) -> web.Response:
+        self._host.start(await self._change(self._registry.set_state, asked.the_database, "Running"))
+        return answer()
+
+    async def _stop(self, asked: _Asked) -> web.Response:
+        if asked.the_database.state != "Initialized":
+            await self._change(self._registry.set_state, asked.the_database, "Stopped")
+        self._host.stop(asked.the_database.id)
+        return answer()
+
+    async def _status(self, asked: _Asked) -> web.Response:
+        state, error = self._host.state(asked.the_database)
+        if error is None and state == "Running":
+            error = await asyncio.to_thread(_written_error, asked.the_database)
+        shown = {"error": {"errorCode": error.code, "message": error.message}} if error else {}
+        return answer({"status": state, **shown})
+
+    async def _tables(self, asked: _Asked) -> web.Response:
+        database = asked.the_database
+        state, _ = self._host.state(database)
+        found = await asyncio.to_thread(status_of, database, state)
+        shown, more = self._paging.page(
+            sorted(found.tables, key=lambda t: (t.schema, t.table)), lambda t: (t.schema, t.table), asked.query,
+            asked.address,
+        )  # fmt: skip
+        return answer({"data": table_rows(shown), **more})
+
+    async def _change(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """The act in a thread; `ItemNotFound` where the database was deleted meanwhile."""
+        try:
+            return await asyncio.to_thread(act, *arguments)
+        except KeyError as error:
+            raise _no_item() from error
+
+    async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
+        if not self._has_room():
+            raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
+        try:
+            found = json.loads(await read_body(request, MOST_BYTES, self._body_timeout))
+        except BodyTooLarge as error:
+            raise Refused(413, "RequestBodyTooLarge", f"A request may have {MOST_BYTES} bytes.") from error
+        except asyncio.TimeoutError as error:
+            raise Refused(408, "RequestTimeout", "The body did not arrive in time.", {"Connection": "close"}) from error
+        except (ValueError, RecursionError) as error:
+            raise invalid("The body is no JSON.") from error
+        if not isinstance(found, dict):
+            raise invalid("The body is no JSON object.")
+        return found
+
+    def _row(self, asked: _Asked, database: DatabaseEntry) -> dict[str, Any]:
+        schema = default_schema(read_definition_file(database))
+        assert database.workspace is not None
+        path = f"{self._base_url(asked.request)}/{database.workspace.id}/{database.id}/Tables"
+        properties = {"oneLakeTablesPath": path, **({"defaultSchema": schema} if schema else {})}
+        return {**_item_row(database), "properties": properties}
+
+
+def _item_row(database: DatabaseEntry) -> dict[str, Any]:
+    assert database.workspace is not None
+    return {
+        "id": database.id,
+        "type": TYPE,
+        "displayName": database.display_name,
+        "description": database.description,
+        "workspaceId": database.workspace.id,
+    }
+
+
+def _workspace_row(workspace: WorkspaceEntry) -> dict[str, str]:
+    return {"id": workspace.id, "displayName": workspace.name, "type": "Workspace"}
+
+
+def _display_name(body: Mapping[str, Any]) -> str | None:
+    name = body.get("displayName")
+    if name is not None and (not isinstance(name, str) or not is_display_name(name)):
+        raise invalid("displayName has 1 to 123 letters, digits and underscores, inside also spaces, dots and hyphens.")
+    return name
+
+
+def _description(body: Mapping[str, Any]) -> str | None:
+    description = body.get("description")
+    if description is not None and (not isinstance(description, str) or len(description) > MOST_DESCRIPTION):
+        raise invalid(f"description is a text of at most {MOST_DESCRIPTION} characters.")
+    return description
+
+
+def _written_error(database: DatabaseEntry) -> LakemirrorError | None:
+    """The error of the engine as its status file has it."""
+    from lakemirror.errors import CODES
+
+    found = status_of(database, "Running")
+    return LakemirrorError(found.error_code, found.error_message) if found.error_code in CODES else None
+
+
+async def _other_types(_: _Asked) -> web.Response:
+    raise Refused(501, "OperationNotSupported", "This service has mirrored databases only.")
+
+
+def _no_entity() -> Refused:
+    return Refused(404, "EntityNotFound", "There is nothing at this address.")
+
+
+def _no_item() -> Refused:
+    return Refused(404, "ItemNotFound", "There is no such mirrored database in this workspace.")
+
+
+def _name_in_use(name: str) -> Refused:
+    return Refused(409, "ItemDisplayNameAlreadyInUse", f"There is a mirrored database {name} in this workspace.")
+
+
+__all__ = ["Rest"]

@@ -1,0 +1,247 @@
+"""The page: views as HTML that needs no script and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+REFRESH = 5  # seconds after which a page loads itself again
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d7de; --soft: #59636e; --good: #1a7f37; --bad: #c0202a;
+  --wait: #8a5a00; --back: #ffffff; --text: #1f2328; --link: #0757ba; --bar: #4c8bd6; }
+@media (prefers-color-scheme: dark) { :root { --line: #3d444d; --soft: #a0a9b4; --good: #4ac26b; --bad: #ff7b72;
+  --wait: #e3b341; --back: #0d1117; --text: #e6edf3; --link: #6cb0ff; --bar: #4c8bd6; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 72rem; background: var(--back); color: var(--text);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: .5rem 0; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 1.5rem 0 .5rem; }
+a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+nav, .soft, footer { color: var(--soft); } footer { margin-top: 2rem; font-size: .875rem; }
+table { border-collapse: collapse; width: 100%; } caption { text-align: left; font-weight: 600; padding: .5rem 0; }
+th, td { text-align: left; padding: .4rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top;
+  overflow-wrap: anywhere; } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums;
+  white-space: nowrap; }
+.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; } .wait { color: var(--wait); }
+.problem { border-left: 4px solid var(--bad); padding: .25rem .75rem; margin: 1rem 0; overflow-wrap: anywhere; }
+.warning { border-left: 4px solid var(--wait); padding: .25rem .75rem; margin: .5rem 0; overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; } dt { color: var(--soft); }
+dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } svg rect { fill: var(--bar); }
+@media (max-width: 40rem) {
+  thead { position: absolute; clip-path: inset(50%); height: 1px; width: 1px; overflow: hidden; }
+  tr { display: block; border-bottom: 2px solid var(--line); padding: .5rem 0; }
+  td, td.number { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .15rem 0;
+    text-align: right; }
+  td::before { content: attr(data-label); color: var(--soft); text-align: left; }
+}
+"""
+
+_STATES = {
+    "Running": "good", "Replicating": "good", "Snapshotting": "good", "Failed": "bad", "Starting": "wait",
+    "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait",
+}  # fmt: skip
+
+
+def overview_page(view: Mapping[str, Any]) -> str:
+    """Every database that the caller may read."""
+    rows = [
+        [
+            _text(each["workspace"]),
+            _link(f"/ui/databases/{each['databaseId']}", each["database"]),
+            _state(each["state"], each["error"]),
+            _counts(each["tables"]),
+            *_figures(each),
+        ]
+        for each in view["databases"]
+    ]
+    headings = ("Workspace", "Database", "State", "Tables", "Rows", "Bytes", "Pending files", "Behind")
+    body = _table("State of every database", headings, rows) if rows else "<p>There is no mirrored database yet.</p>"
+    return _page("Mirrored databases", [], body, "/ui/overview.json", view["time"])
+
+
+def database_page(view: Mapping[str, Any]) -> str:
+    """One database: its state, its problem, its tables."""
+    address = f"/ui/databases/{view['databaseId']}"
+    rows = [
+        [
+            _link(f"{address}/tables/{quote(_safe(each['table']), safe='')}", each["table"]),
+            _state(each["state"], each["error"]),
+            str(each["position"]),
+            _waits(each["waitingFor"]),
+            *_figures(each),
+        ]
+        for each in view["tableList"]
+    ]
+    headings = ("Table", "State", "Position", "Waits for", "Rows", "Bytes", "Pending files", "Behind")
+    facts = [("State", _state(view["state"], view["error"])), ("Workspace", _text(view["workspace"]))]
+    if view["description"]:
+        facts.append(("Description", _text(view["description"])))
+    body = (
+        _facts(facts)
+        + _problem(view["error"])
+        + _warnings(view["warnings"])
+        + (_table("Tables", headings, rows) if rows else "<p>No table yet: nothing was published.</p>")
+        + "".join(_problem(each["error"], each["table"]) for each in view["tableList"])
+    )
+    return _page(view["database"], [("/", "Mirrored databases")], body, f"{address}.json", view["time"])
+
+
+def table_page(view: Mapping[str, Any]) -> str:
+    """One table: position, what it waits for, its last error, its last applies."""
+    database = f"/ui/databases/{view['databaseId']}"
+    facts = [
+        ("State", _state(view["state"], view["error"])),
+        ("Position", f"file {view['position']}"),
+        ("Waits for", _waits(view["waitingFor"]) or "nothing"),
+        ("Rows", f"{view['rows']:,}"),
+        ("Bytes", _size(view["bytes"])),
+        ("Pending files", f"{view['pendingFiles']:,}"),
+        ("Behind", _duration(view["lagSeconds"])),
+        ("Last apply", _text(_moment(view["lastApply"])) if view["lastApply"] else "none yet"),
+    ]
+    if view["engine"]:
+        facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
+    body = _facts(facts) + _problem(view["error"]) + _warnings(view["tableWarnings"]) + _history(view["history"])
+    path = [("/", "Mirrored databases"), (database, view["database"])]
+    twin = f"{database}/tables/{quote(_safe(view['table']), safe='')}.json"
+    return _page(view["table"], path, body, twin, view["time"])
+
+
+def message_page(title: str, message: str) -> str:
+    """A page that says one sentence."""
+    return _page(title, [("/", "Mirrored databases")], f"<p>{_text(message)}</p>", "", "")
+
+
+def _page(title: str, path: Sequence[tuple[str, str]], body: str, twin: str, time: str) -> str:
+    crumbs = " › ".join(_link(address, name) for address, name in path)
+    as_json = f' · <a href="{escape(twin)}">as JSON</a>' if twin else ""
+    shown = (
+        f"<footer>{_text(_moment(time))}, loads itself again every {REFRESH} seconds{as_json}</footer>" if time else ""
+    )
+    refresh = f'<meta http-equiv="refresh" content="{REFRESH}">' if time else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{refresh}<title>{_text(title)} · lakemirror</title>"
+        '<link rel="stylesheet" href="/ui/style.css"></head><body>'
+        f"<nav>{crumbs}</nav><main><h1>{_text(title)}</h1>{body}</main>{shown}</body></html>"
+    )
+
+
+def _table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    numbers = {"Rows", "Bytes", "Pending files", "Behind", "Position", "Files"}
+    kinds = [' class="number"' if heading in numbers else "" for heading in headings]
+    head = "".join(f'<th scope="col"{kind}>{heading}</th>' for heading, kind in zip(headings, kinds, strict=True))
+    lines = []
+    for row in rows:
+        cells = zip(headings, kinds, row, strict=True)
+        lines.append("<tr>" + "".join(f'<td data-label="{h}"{k}><span>{c}</span></td>' for h, k, c in cells) + "</tr>")
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts) + "</dl>"
+
+
+def _problem(error: Mapping[str, str] | None, table: str = "") -> str:
+    if error is None:
+        return ""
+    of = f"{_text(table)}: " if table else ""
+    file = f"<br>File: {_text(error['file'])}" if error.get("file") else ""
+    return (
+        f'<div class="problem">{of}<strong>{_text(error["code"])}</strong>: {_text(error["message"])}{file}'
+        f"<br>What to do: {_text(error['hint'])}</div>"
+    )
+
+
+def _warnings(found: Iterable[Mapping[str, str]]) -> str:
+    return "".join(
+        f'<div class="warning">Warning <strong>{_text(each["code"])}</strong>: {_text(each["message"])}</div>'
+        for each in found
+    )
+
+
+def _history(applies: Sequence[Mapping[str, Any]]) -> str:
+    if not applies:
+        return '<p class="soft">No apply since the service started.</p>'
+    most = max(each["rows"] for each in applies) or 1
+    bars = "".join(
+        f'<rect x="{10 * n + 1}" y="{100 - max(1, 98 * each["rows"] / most):.1f}" width="8" '
+        f'height="{max(1, 98 * each["rows"] / most):.1f}">'
+        f"<title>{_text(_moment(each['time']))}: {each['rows']:,} changes, {each['files']} files</title></rect>"
+        for n, each in enumerate(applies)
+    )
+    chart = (
+        f'<svg role="img" aria-label="Changes of the last {len(applies)} applies, at most {most:,}" '
+        f'viewBox="0 0 {max(600, 10 * len(applies))} 100" preserveAspectRatio="none">{bars}</svg>'
+    )
+    rows = [
+        [_text(_moment(each["time"])), f"{each['rows']:,}", str(each["files"]), _size(each["bytes"])]
+        for each in reversed(applies[-10:])
+    ]
+    return f'<h2>Last applies</h2><p class="soft">Rows of each, at most {most:,}</p>{chart}' + _table(
+        "The last ten", ("Time", "Rows", "Files", "Bytes"), rows
+    )
+
+
+def _figures(view: Mapping[str, Any]) -> list[str]:
+    return [f"{view['rows']:,}", _size(view["bytes"]), f"{view['pendingFiles']:,}", _duration(view["lagSeconds"])]
+
+
+def _state(state: str, error: Mapping[str, str] | None) -> str:
+    kind = "bad" if error else _STATES.get(state, "")
+    more = f" ({_text(error['code'])})" if error else ""
+    return f'<span class="{kind}">{_text(state)}{more}</span>'
+
+
+def _counts(tables: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {_state(state, None)}" for state, count in tables.items()) or "none"
+
+
+def _waits(waiting: Mapping[str, str] | None) -> str:
+    return f"{_text(waiting['what'])}, since {_text(_moment(waiting['since']))}" if waiting else ""
+
+
+def _moment(text: str | None) -> str:
+    return f"{text[:10]} {text[11:19]} UTC" if text else ""
+
+
+def _size(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _link(address: str, name: str) -> str:
+    return f'<a href="{escape(address)}">{_text(name)}</a>'
+
+
+def _text(value: str) -> str:
+    return escape("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value))
+
+
+def _safe(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+__all__ = ["HEADERS", "REFRESH", "STYLE", "database_page", "message_page", "overview_page", "table_page"]

@@ -1,0 +1,125 @@
+"""What the page shows, as data: each page's `.json` twin is one of these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from lakemirror.errors import CODES
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.service.control.database_status import status_of
+from lakemirror.service.host import ApplySeen, EngineHost
+from lakemirror.service.interface import DatabaseEntry
+from lakemirror.status import DatabaseStatus, TableStatus, format_time
+
+
+def overview(databases: list[DatabaseEntry], host: EngineHost, now: float) -> dict[str, Any]:
+    """Every database with its state, its tables by state, rows, bytes and lag."""
+    return {"time": format_time(now), "databases": [_summary(each, host, now) for each in databases]}
+
+
+def database_view(database: DatabaseEntry, host: EngineHost, now: float) -> dict[str, Any]:
+    """One database with all its tables."""
+    state, found, error = _look(database, host)
+    return {
+        "time": format_time(now),
+        **_summary_of(database, state, found, error, now),
+        "description": database.description,
+        "tableList": [_table(each, now) for each in found.tables],
+        "warnings": _warnings(found.warnings),
+    }
+
+
+def table_view(database: DatabaseEntry, name: str, host: EngineHost, now: float) -> dict[str, Any] | None:
+    """One table with the last applies since the service started; None where there is none."""
+    state, found, _ = _look(database, host)
+    table = next((each for each in found.tables if each.name == name), None)
+    if table is None:
+        return None
+    return {
+        "time": format_time(now),
+        "workspace": _workspace(database),
+        "database": database.display_name,
+        "databaseId": database.id,
+        "databaseState": state,
+        **_table(table, now),
+        "history": [_apply(each) for each in host.history(database.id, name)],
+    }
+
+
+def _look(database: DatabaseEntry, host: EngineHost) -> tuple[str, DatabaseStatus, Mapping[str, str] | None]:
+    state, error = host.state(database)
+    found = status_of(database, state)
+    shown = None
+    if error is not None:
+        shown = {"code": error.code, "message": error.message, "hint": error.hint}
+    elif found.error_code:
+        kind = CODES.get(found.error_code)
+        shown = {"code": found.error_code, "message": found.error_message, "hint": kind.hint if kind else ""}
+    return state, found, shown
+
+
+def _summary(database: DatabaseEntry, host: EngineHost, now: float) -> dict[str, Any]:
+    state, found, error = _look(database, host)
+    return _summary_of(database, state, found, error, now)
+
+
+def _summary_of(
+    database: DatabaseEntry, state: str, found: DatabaseStatus, error: Mapping[str, str] | None, now: float
+) -> dict[str, Any]:
+    return {
+        "workspace": _workspace(database),
+        "database": database.display_name,
+        "databaseId": database.id,
+        "state": state,
+        "error": error,
+        "tables": dict(sorted(Counter(each.status for each in found.tables).items())),
+        "rows": sum(each.processed_rows for each in found.tables),
+        "bytes": sum(each.processed_bytes for each in found.tables),
+        "pendingFiles": sum(each.pending_files for each in found.tables),
+        "lagSeconds": round(max((each.lag(now) for each in found.tables), default=0.0), 1),
+    }
+
+
+def _table(table: TableStatus, now: float) -> dict[str, Any]:
+    waiting = table.waiting_for
+    error = None
+    if table.error_code:
+        error = {
+            "code": table.error_code, "message": table.error_message, "file": table.error_file,
+            "hint": table.error_hint,
+        }  # fmt: skip
+    return {
+        "table": table.name,
+        "state": table.status,
+        "position": table.position,
+        "pendingFiles": table.pending_files,
+        "waitingFor": None if waiting is None else {"what": waiting.what, "since": format_time(waiting.since)},
+        "rows": table.processed_rows,
+        "bytes": table.processed_bytes,
+        "lagSeconds": round(table.lag(now), 1),
+        "lastApply": format_time(table.last_sync) if table.last_sync else None,
+        "engine": table.engine,
+        "engineReason": table.engine_reason,
+        "error": error,
+        "tableWarnings": _warnings(table.warnings),
+    }
+
+
+def _warnings(found: tuple[Warned, ...]) -> list[dict[str, str]]:
+    return [{"code": each.code, "message": each.message, "file": each.file} for each in found]
+
+
+def _apply(seen: ApplySeen) -> dict[str, Any]:
+    return {
+        "time": format_time(seen.time), "rows": seen.rows, "files": seen.files, "bytes": seen.bytes,
+        "engine": seen.engine,
+    }  # fmt: skip
+
+
+def _workspace(database: DatabaseEntry) -> str:
+    return database.workspace.name if database.workspace else ""
+
+
+__all__ = ["database_view", "overview", "table_view"]

@@ -1,0 +1,95 @@
+"""Files that only the service's own user may read, written completely or not at all.
+
+write ─▶ temporary file 0600 ─▶ fsync ─▶ rename ─▶ fsync of the folder
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lakemirror.errors import LakemirrorError
+
+OWN_FOLDER = ".lakemirror"  # under the root
+
+
+def own_folder(root: Path) -> Path:
+    """The service's own folder under a root, made with mode 0700 where it is missing.
+
+    LakemirrorError `service-option-invalid` where the root is no folder.
+    """
+    if not root.is_dir():
+        raise LakemirrorError("service-option-invalid", f"{root} is no folder")
+    folder = root / OWN_FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replaces the file by one with this content; on disk, with its name, when this returns."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, content: Any, mode: int = 0o600) -> None:
+    """`write_private` with the content as JSON."""
+    write_private(path, json.dumps(content, indent=1).encode() + b"\n", mode)
+
+
+def read_json(path: Path, most_bytes: int = 64 * 1024**2) -> dict[str, Any] | None:
+    """The JSON object in a file; None where the file is missing, is a link, or holds anything else."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        try:
+            found = json.loads(file.read(most_bytes))
+        except (OSError, ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Holds a lock file within the block; False, without the lock, where another process has it and `wait` is False."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+__all__ = ["OWN_FOLDER", "locked", "own_folder", "read_json", "sync_folder", "write_json", "write_private"]

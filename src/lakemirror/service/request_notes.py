@@ -1,0 +1,45 @@
+"""What is noted about the request under way, for its log line, its audit record and its metrics."""
+
+from __future__ import annotations
+
+import uuid
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from lakemirror.service.interface import Caller
+
+
+@dataclass
+class RequestNotes:
+    """`operation`: one of a bounded set of names. `refused`: the error code of a refusal. `continued`: `100 Continue`
+    was sent. `uploaded`: bytes of body that were taken in."""
+
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    operation: str = ""
+    caller: Caller | None = None
+    refused: str = ""
+    continued: bool = False
+    workspace: str = ""
+    database: str = ""
+    uploaded: int = 0
+
+
+_NOTES: ContextVar[RequestNotes] = ContextVar("lakemirror_request")
+
+
+def begin_notes() -> RequestNotes:
+    """New notes for the request that this task handles."""
+    made = RequestNotes()
+    _NOTES.set(made)
+    return made
+
+
+def notes() -> RequestNotes:
+    """The notes of the request that this task handles."""
+    try:
+        return _NOTES.get()
+    except LookupError:
+        return begin_notes()
+
+
+__all__ = ["RequestNotes", "begin_notes", "notes"]

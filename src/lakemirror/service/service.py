@@ -1,0 +1,294 @@
+"""The service of one root folder: its planes, its engine host, and the loop that follows the folders.
+
+request ─▶ limits ─▶ plane by path ─▶ answer ─▶ metrics, audit log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
+from lakemirror.service.addresses import dialect_of, query_of, split_target
+from lakemirror.service.authority.audit_log import AuditLog
+from lakemirror.service.authority.authenticator import PrincipalAuthenticator
+from lakemirror.service.authority.endpoints import Authority, is_authority
+from lakemirror.service.authority.failure_limit import FailureLimit
+from lakemirror.service.authority.principals import Principals
+from lakemirror.service.authority.tokens import Tokens
+from lakemirror.service.certificates import Certificate, made_certificate, tls_context
+from lakemirror.service.control.answers import Refused, refusal
+from lakemirror.service.control.paging import Paging
+from lakemirror.service.control.registry import FolderRegistry
+from lakemirror.service.control.rest import Rest
+from lakemirror.service.host import EngineHost
+from lakemirror.service.interface import AccessDenied, Limits
+from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
+from lakemirror.service.operating.endpoints import Operating
+from lakemirror.service.operating.metrics import RequestMetrics
+from lakemirror.service.private_files import locked, own_folder
+from lakemirror.service.raw_query import raw_path_of
+from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
+from lakemirror.service.storage.answers import StorageError, error_answer
+from lakemirror.service.storage.call import Outcome
+from lakemirror.service.storage.handler import make_storage_handler
+
+log = logging.getLogger("lakemirror")
+
+LOOK = 3.0  # seconds between two looks at the root for folders put there by hand
+FINISH = 30.0  # seconds that requests under way get after SIGTERM
+APPLIES = 12.0  # seconds that applies at work get then
+LEAST_FREE = 1024**3  # bytes, and
+LEAST_SHARE = 0.02  # of the disk, under which nothing is written
+_LOST = 499  # noted for a request whose client went away
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
+_OPERATING = frozenset({"/", "/metrics", "/livez", "/readyz", "/openapi.json"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a service listens. `certificate` None: one is made; `names`: more names in it. `clear`: plain HTTP."""
+
+    host: str = "127.0.0.1"
+    port: int = 8443
+    public_url: str = ""
+    certificate: Certificate | None = None
+    names: tuple[str, ...] = ()
+    clear: bool = False
+    token_lifetime: int = 3600
+    limits: Limits = field(default_factory=Limits)
+
+
+def plane_of(target: str) -> str:
+    """Which plane answers a request target: `rest`, `authority`, `operating` or `storage` (section 2)."""
+    path = raw_path_of(target)
+    if path == "/v1" or path.startswith("/v1/"):
+        return "rest"
+    if is_authority(path):
+        return "authority"
+    if (path in _OPERATING or path.startswith("/ui/")) and "?" not in target:
+        return "operating"
+    return "storage"
+
+
+class Service:
+    """Serves one root folder."""
+
+    def __init__(self, root: Path, options: Options) -> None:
+        """LakemirrorError `service-option-invalid`, `root-in-use`."""
+        self.root = root.absolute()
+        self.options = options
+        self._own = own_folder(self.root)
+        self._held = contextlib.ExitStack()
+        if not self._held.enter_context(locked(self._own / "serve.lock", wait=False)):
+            self._held.close()
+            raise LakemirrorError("root-in-use", f"another lakemirror serves {root}")
+        self.principals = Principals(self.root)
+        self.tokens = Tokens(self._own / "keys", options.token_lifetime)
+        self.registry = FolderRegistry(self.root, lambda name: self.principals.by_name(name) is not None)
+        self.host = EngineHost()
+        self.registry.on_published(self.host.wake)
+        self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url)
+        limits = options.limits
+        paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
+        self._metrics = RequestMetrics()
+        self._audit = AuditLog(self._own / "audit.log")
+        rest = Rest(
+            self.registry, self.host, self.authenticator, self.base_url, paging, limits.body_timeout, self.has_room
+        )
+        self.failures = FailureLimit()
+        authority = Authority(
+            self.principals, self.tokens, self.authenticator, self.base_url, limits.body_timeout, self.failures
+        )
+        operating = Operating(
+            self.registry, self.host, self.authenticator, self._metrics, self.has_room, lambda: self.in_flight,
+            self.base_url,
+        )  # fmt: skip
+        self._planes: dict[str, Handler] = {
+            "rest": rest.handle,
+            "authority": authority.handle,
+            "operating": operating.handle,
+            "storage": make_storage_handler(self.registry, self.authenticator, limits, _take_over),
+        }
+        self._listener = Listener(self.handle)
+        self._following: asyncio.Task[None] | None = None
+        self.in_flight = 0
+
+    @property
+    def url(self) -> str:
+        """Where the service listens."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"{self._scheme}://{host}:{self._listener.port}"
+
+    @property
+    def authority_file(self) -> Path | None:
+        """The certificate of the authority that was made, which clients have to trust; None for a given one."""
+        made = self.options.certificate is None and not self.options.clear
+        return self._own / "tls/ca.pem" if made else None
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self.options.clear else "https"
+
+    def base_url(self, request: web.BaseRequest) -> str:
+        """Scheme and host under which the client reaches the service."""
+        if self.options.public_url:
+            return self.options.public_url.rstrip("/")
+        host = request.host if _HOST.fullmatch(request.host) else "localhost"
+        return f"{self._scheme}://{host}"
+
+    async def start(self) -> None:
+        """Listens, and starts the engines. LakemirrorError `listen-failed`, `service-option-invalid`."""
+        tls = None
+        if not self.options.clear:
+            certificate = self.options.certificate or made_certificate(self._own / "tls", self.options.names)
+            tls = tls_context(certificate)
+        await self._listener.listen(self.options.host, self.options.port, tls)
+        self.host.follow(self.registry.all_databases())
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> bool:
+        """Ends within the times of section 7; True where every engine has ended."""
+        self._listener.refuse_new()
+        if self._following is not None:
+            self._following.cancel()
+        engines = asyncio.create_task(asyncio.to_thread(self.host.shutdown, FINISH + APPLIES))
+        deadline = time.monotonic() + FINISH
+        while self.in_flight and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        await self._listener.end(1.0)
+        ended = await engines
+        self._held.close()
+        return ended
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to any request. Never raises but for a connection that is lost."""
+        noted = begin_notes()
+        plane = plane_of(request.raw_path)
+        begun, status = time.monotonic(), _LOST
+        self.in_flight += 1
+        try:
+            answer = await self._answered(request, plane)
+            status = answer.status
+        finally:
+            self.in_flight -= 1
+            self._note(request, noted, plane, status, time.monotonic() - begun)
+        if not answer.prepared:
+            answer.headers.setdefault("x-ms-request-id", noted.id)
+        return answer
+
+    async def _answered(self, request: web.BaseRequest, plane: str) -> web.StreamResponse:
+        try:
+            self._check_limits(request, plane)
+            answer = await self._planes[plane](request)
+        except (AccessDenied, Refused) as denied:
+            notes().refused = denied.code
+            return _refusal(request, plane, denied.status, denied.code, denied.message, denied.headers)
+        except LakemirrorError as error:
+            log.error("%s", error)
+            status = error.kind.http_status if error.retry else 500
+            return _refusal(request, plane, status, "ServiceUnavailable", "The service cannot do this now.", {})
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as failure:  # the boundary around one request
+            log.error("%s", coded(failure))
+            return _refusal(request, plane, 500, "InternalError", "The service failed; its log says more.", {})
+        return answer
+
+    def _check_limits(self, request: web.BaseRequest, plane: str) -> None:
+        """Refused where the request or the service is beyond a limit of section 7."""
+        if len(request.raw_path) > MOST_LINE:
+            raise Refused(414, "UriTooLong", f"A request line has at most {MOST_LINE} bytes.")
+        if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MOST_HEADER_BYTES:
+            raise Refused(431, "RequestHeaderFieldsTooLarge", f"Headers have at most {MOST_HEADER_BYTES} bytes.")
+        if self.in_flight > self.options.limits.max_requests and request.path != "/livez":
+            status = 429 if plane == "rest" else 503
+            raise Refused(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
+        if plane == "storage" and request.method in ("PUT", "PATCH") and not self.has_room():
+            raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
+
+    def has_room(self) -> bool:
+        """True where the disk has 1 GiB and 2 % free."""
+        usage = shutil.disk_usage(self.root)
+        return usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
+
+    def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
+        """Counts the request, and writes it to the audit log where it belongs there. Never raises."""
+        if plane == "storage":
+            if noted.uploaded and status < 400:
+                self._metrics.uploaded(noted.workspace, noted.database, noted.uploaded)
+            changes = request.method not in ("GET", "HEAD", "OPTIONS")
+        else:
+            changes = plane == "rest" and not noted.operation.startswith(("Get", "List"))
+        self._metrics.note(plane, noted.operation or "Other", status, seconds)
+        if status in (401, 403):
+            self._metrics.refused(noted.refused or str(status))
+        if status in (401, 403) or (changes and status < 400):
+            self._record(request, noted, status)
+
+    def _record(self, request: web.BaseRequest, noted: RequestNotes, status: int) -> None:
+        try:
+            self._audit.write(
+                principal=noted.caller.name if noted.caller else "",
+                operation=noted.operation,
+                path=raw_path_of(request.raw_path),
+                status=status,
+                request_id=noted.id,
+                remote=request.remote or "",
+            )
+        except OSError as failure:
+            log.error("the audit log cannot be written: %s", coded(failure))
+
+    async def _follow(self) -> None:
+        """Follows what is done by hand, and finishes deletions."""
+        while True:
+            try:
+                await asyncio.to_thread(self._look)
+            except Exception as failure:  # the boundary around one look
+                log.error("%s", coded(failure))
+            await asyncio.sleep(LOOK)
+
+    def _look(self) -> None:
+        self.registry.look()
+        self.host.follow(self.registry.all_databases())
+        for database in self.registry.doomed():
+            self.host.stop(database.id)
+            if self.host.wait_stopped(database.id, 0.0):
+                self.registry.bury(database)
+        self.registry.sweep(time.time())
+
+
+def _take_over(_: web.BaseRequest, outcome: Outcome) -> None:
+    """Notes what the storage plane knows of a request that it has answered."""
+    noted = notes()
+    noted.operation, noted.refused = outcome.operation, outcome.code
+    noted.workspace, noted.database, noted.uploaded = outcome.workspace, outcome.database, outcome.uploaded_bytes
+
+
+def _refusal(
+    request: web.BaseRequest, plane: str, status: int, code: str, message: str, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """A refusal in the words of the plane."""
+    if plane != "storage":
+        return refusal(status, code, message, notes().id, headers)
+    try:
+        query = query_of(split_target(request.raw_path)[1])
+    except ValueError:
+        query = {}
+    dialect = dialect_of(request.host, request.method, query, request.headers)
+    answer = error_answer(StorageError(status, code, message, headers), dialect, request.method)
+    answer.force_close()  # the body was not read
+    return answer
+
+
+__all__ = ["Options", "Service", "plane_of"]

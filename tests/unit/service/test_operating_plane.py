@@ -1,0 +1,251 @@
+"""Health, metrics, the description of REST, the page, the audit log: over the wire."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running_service import Answer, Running, until
+
+from lakemirror.service import service as service_module
+from lakemirror.service.authority.audit_log import AuditLog
+from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.control.rest import Rest
+from lakemirror.service.operating.openapi import description
+
+
+def basic(issued: Issued) -> dict[str, str]:
+    pair = f"{issued.principal.name}:{issued.client_secret}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+@pytest.fixture(scope="module")
+def shop(running: Running, token: str) -> str:
+    """A database with a table that is fine, one that failed, and one whose name is markup."""
+    database = running.create(token, "shop", start=True)
+    zone = running.root / "sales/shop/Files/LandingZone"
+    for table, metadata in (("orders", '{"keyColumns": ["id"]}'), ("bad", "{"), ("<b>&x", '{"keyColumns": ["id"]}')):
+        (zone / table).mkdir()
+        (zone / table / "_metadata.json").write_text(metadata)
+        pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
+        (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
+    pq.write_table(pa.table({"id": [4]}), zone / "orders" / f"{3:020}.parquet")  # waits for file 2
+    path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
+
+    def settled() -> bool:
+        rows = running.send("POST", path, token=token).json["data"]
+        return sorted(row["status"] for row in rows) == ["Failed", "Replicating", "Replicating"]
+
+    until(settled)
+    return database
+
+
+def test_health_is_open(running: Running) -> None:
+    assert running.send("GET", "/livez").status == 200
+    until(lambda: running.send("GET", "/readyz").status == 200)
+    assert running.send("GET", "/readyz").json == {"ready": True, "reasons": []}
+    assert running.send("POST", "/livez").status == 405
+
+
+def test_a_full_disk(running: Running, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "LEAST_FREE", 1 << 62)
+    found = running.send("GET", "/readyz")
+    assert (found.status, found.json["reasons"][0]["reason"]) == (503, "DiskFull")
+    refused = running.send("PUT", "/sales/shop/Files/LandingZone/x?resource=file", token=token)
+    assert (refused.status, refused.headers["x-ms-error-code"]) == (503, "ServerBusy")
+    body = {"displayName": "late", "definition": {}}
+    answer = running.send("POST", "/v1/workspaces/sales/mirroredDatabases", body, token=token)
+    assert (answer.status, answer.code) == (503, "ServerBusy")
+    assert running.send("GET", "/v1/workspaces", token=token).status == 200
+
+
+def test_metrics(running: Running, shop: str, writer: Issued, admin: Issued) -> None:
+    assert running.send("GET", "/metrics").status == 401
+    assert running.send("GET", "/metrics", headers=basic(writer)).status == 403
+    answer = running.send("GET", "/metrics", token=running.token(admin))
+    assert answer.status == 200
+    assert running.send("GET", "/metrics", headers=basic(admin)).status == 200
+    text = answer.body.decode()
+    samples = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            found = re.fullmatch(r'([a-z_]+(?:\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})?) (\S+)', line)
+            assert found, line
+            samples[found[1]] = float(found[2])
+    where = 'workspace="sales",database="shop"'
+    assert samples[f'lakemirror_databases{{{where},state="Running"}}'] == 1
+    assert samples[f'lakemirror_table_rows_total{{{where},schema="",table="orders"}}'] == 2
+    assert samples[f'lakemirror_table_state{{{where},schema="",table="bad",state="Failed"}}'] == 1
+    assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="orders"}}'] == 1
+    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="orders"}}'] > 0
+    assert samples['lakemirror_auth_failures_total{reason="Unauthorized"}'] >= 1
+    assert samples["process_resident_memory_bytes"] > 1e6
+    assert samples["lakemirror_http_in_flight"] >= 1
+    for name in ("build_info", "http_request_seconds_bucket", "staged_bytes", "table_last_commit_timestamp_seconds"):
+        assert any(key.startswith(f"lakemirror_{name}") for key in samples), name
+    for secret in (writer.client_secret, writer.principal.account_key):
+        assert secret not in text
+
+
+def test_openapi_describes_every_call(running: Running) -> None:
+    found = running.send("GET", "/openapi.json")
+    assert found.status == 200
+    content = found.json
+    assert content["openapi"] == "3.1.0"
+    assert content["servers"] == [{"url": f"{running.url}/v1"}]
+    described = {
+        operation["operationId"]
+        for path in content["paths"].values()
+        for verb, operation in path.items()
+        if verb != "parameters"
+    }
+    rest = Rest.__new__(Rest)
+    served = {"ListWorkspaces", "CreateWorkspace"}
+    for rest_of_path in ([], ["items"], ["mirroredDatabases"], ["mirroredDatabases", "x"]):
+        served |= {call.operation for call in rest._calls(rest_of_path).values()}
+    for act in (
+        "getDefinition", "updateDefinition", "startMirroring", "stopMirroring", "getMirroringStatus",
+        "getTablesMirroringStatus",
+    ):  # fmt: skip
+        served |= {call.operation for call in rest._calls(["mirroredDatabases", "x", act]).values()}
+    assert described == served - {"CreateItem"}
+    text = json.dumps(content)
+    for reference in re.findall(r'"#/components/schemas/(\w+)"', text):
+        assert reference in content["components"]["schemas"]
+    for path, item in content["paths"].items():
+        named = {each["name"] for each in item.get("parameters", []) if each["in"] == "path"}
+        assert named == set(re.findall(r"\{(\w+)\}", path))
+    assert description("https://x", "1")["info"]["version"] == "1"
+
+
+class Tags(HTMLParser):
+    """What a page is made of, and which addresses it names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.addresses: list[str] = []
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in ("meta", "link", "br", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+
+def page(running: Running, path: str, issued: Issued) -> Answer:
+    answer = running.send("GET", path, headers=basic(issued))
+    assert answer.status == 200, (path, answer.body)
+    if answer.headers["Content-Type"].startswith("text/html"):
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        found = Tags(answer.body.decode())
+        assert not found.seen & {"script", "style", "iframe", "img"}
+        assert all(address.startswith("/") for address in found.addresses)
+    return answer
+
+
+def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
+    assert running.send("GET", "/").status == 401
+    assert running.send("GET", "/").headers["WWW-Authenticate"].startswith("Basic ")
+    first = page(running, "/", reader)
+    assert ">shop<" in first.body.decode()
+    assert "refresh" in first.body.decode()
+    twin = page(running, "/ui/overview.json", reader).json
+    found = next(each for each in twin["databases"] if each["databaseId"] == shop)
+    assert found["tables"] == {"Failed": 1, "Replicating": 2}
+    assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 1)
+
+    seen, todo = set(), ["/"]
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        body = page(running, path, reader).body.decode()
+        if body.startswith("<!doctype"):
+            todo += [each for each in Tags(body).addresses if each not in seen and not each.endswith(".css")]
+    assert f"/ui/databases/{shop}/tables/bad" in seen
+    assert f"/ui/databases/{shop}/tables/bad.json" in seen
+    bad = page(running, f"/ui/databases/{shop}/tables/bad.json", reader).json
+    assert bad["error"]["code"] == "metadata-invalid"
+    assert bad["error"]["hint"]
+    shown = page(running, f"/ui/databases/{shop}/tables/bad", reader).body.decode()
+    assert "metadata-invalid" in shown
+    assert bad["error"]["hint"] in shown
+    odd = page(running, f"/ui/databases/{shop}", reader).body.decode()
+    assert "<b>&x" not in odd
+    assert "&lt;b&gt;&amp;x" in odd
+    orders = page(running, f"/ui/databases/{shop}/tables/orders.json", reader).json
+    assert [each["rows"] for each in orders["history"]] == [2]
+    assert orders["waitingFor"]["what"]
+    assert orders["waitingFor"]["what"] in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
+    assert "<rect" in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
+    for nowhere in (
+        "/ui/x",
+        "/ui/databases/x",
+        f"/ui/databases/{shop}/tables/none",
+        f"/ui/databases/{shop}/x/y",
+        "/ui/%ff",
+    ):
+        assert running.send("GET", nowhere, headers=basic(reader)).status == 404
+
+
+def test_nobody_sees_what_is_not_theirs(running: Running, shop: str, root: Path) -> None:
+    other = Principals(root).add("other", ["elsewhere=contribute"])
+    until(lambda: running.ask_token(other).status == 200)
+    assert page(running, "/ui/overview.json", other).json["databases"] == []
+    for path in (f"/ui/databases/{shop}", f"/ui/databases/{shop}.json", f"/ui/databases/{shop}/tables/orders"):
+        assert running.send("GET", path, headers=basic(other)).status == 404
+
+
+def test_the_audit_log(running: Running, root: Path, token: str, reader: Issued) -> None:
+    database = running.create(token, "audited")
+    one = f"/v1/workspaces/sales/mirroredDatabases/{database}"
+    running.send("GET", one, token=token)
+    running.send("DELETE", one, token=running.token(reader))
+    running.send("GET", "/v1/workspaces?secret=in-the-query", token="forged")
+    running.ask_token(reader, client_secret="wrong-secret")
+    running.send("DELETE", one, token=token)
+    text = (root / ".lakemirror/audit.log").read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    mine = [(r["principal"], r["operation"], r["status"]) for r in records if r["path"] == one]
+    assert mine == [("reader", "DeleteMirroredDatabase", 403), ("writer", "DeleteMirroredDatabase", 200)]
+    assert any(r["path"] == "/v1/workspaces" and r["status"] == 401 for r in records)
+    assert any(r["operation"] == "Token" and r["status"] == 401 for r in records)
+    assert all(set(r) == {"time", "principal", "operation", "path", "status", "requestId", "remote"} for r in records)
+    for secret in (token, "forged", "wrong-secret", "in-the-query", reader.client_secret):
+        assert secret not in text
+    assert (root / ".lakemirror/audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_audit_log_is_rotated(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log", most_bytes=1000)
+
+    def write(number: int) -> None:
+        log.write(principal="p", operation="o", path=f"/{number}", status=200, request_id="r", remote="::1")
+
+    for number in range(60):
+        write(number)
+    log.close()
+    log = AuditLog(tmp_path / "audit.log", most_bytes=1000)
+    write(60)
+    log.close()
+    files = sorted(tmp_path.iterdir(), key=lambda each: -int("0" + each.suffix.removeprefix(".log").strip(".")))
+    assert [each.stat().st_size <= 1000 for each in files] == [True] * len(files)
+    numbers: list[Any] = [json.loads(line)["path"] for each in files for line in each.read_text().splitlines()]
+    assert numbers == [f"/{number}" for number in range(61)][-len(numbers) :]
+    assert len(numbers) > 40
