@@ -39,13 +39,14 @@ def read_footer(file: Any) -> pq.FileMetaData:
     """
     size = file.seek(0, 2)
     tail = _tail(file, size)
+    fields: Mapping[int, Any] = {}
     if tail is not None:
-        reason = contradiction(tail, size)
+        fields, reason = _checked(tail, size)
         if reason is not None:
             raise FooterContradiction(reason)
     file.seek(0)
     footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
-    reason = _against_empty_groups(footer, file)
+    reason = _against_levels(fields, footer) or _against_empty_groups(footer, file)
     if reason is not None:
         raise FooterContradiction(reason)
     return footer
@@ -57,11 +58,36 @@ def contradiction(footer: bytes, size: int) -> str | None:
     Checked: numbers of rows and values, negative or different between file, row groups and columns; places outside
     of the file; codecs and encodings that nobody reads; encryption; bounds that are no value of their type.
     """
+    return _checked(footer, size)[1]
+
+
+def _checked(footer: bytes, size: int) -> tuple[Mapping[int, Any], str | None]:
+    """The fields of an encoded footer, and its contradiction."""
     try:
         fields, _ = struct(footer)
-        return _against(fields, size - len(footer))
+        return fields, _against(fields, size - len(footer))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return {}, f"its footer makes no sense: {error}"
+
+
+def _against_levels(fields: Mapping[int, Any], footer: pq.FileMetaData) -> str | None:
+    """Why the counts of levels (`SizeStatistics`) do not fit the columns as Arrow understands the schema: it ends the
+    process when such a column is asked for."""
+    try:
+        for group in fields.get(4, []):
+            for place, chunk in enumerate(group.get(1, [])):
+                told = chunk[3].get(16)
+                if told is None:
+                    continue
+                column = footer.schema.column(place)
+                for field, highest in ((2, column.max_repetition_level), (3, column.max_definition_level)):
+                    if told.get(field) and len(told[field]) != highest + 1:
+                        return f"it counts {len(told[field])} levels of column {column.path!r}, which has {highest + 1}"
+                if 1 in told and column.physical_type != "BYTE_ARRAY":
+                    return f"it says how long the text of column {column.path!r} is, which is no text"
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
         return f"its footer makes no sense: {error}"
+    return None
 
 
 def _against_empty_groups(footer: pq.FileMetaData, file: Any) -> str | None:

@@ -59,6 +59,13 @@ LIES: dict[str, tuple[Callable[[change.Node], None], str]] = {
     "encrypted": (lambda f: f.update({8: (12, {1: (12, {})})}), "it is encrypted"),
     "other type": (lambda f: change.put(change.meta(f), 1, 1), "in another type than the schema's"),
     "NULLs": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], change.NULLS, -1), "says -1 NULLs"),
+    "levels": (lambda f: change.put(change.meta(f)[change.SIZES][1], change.DEFINITION_LEVELS, (6, [3])),
+               "counts 1 levels of column 'id', which has 2"),
+    "more levels": (lambda f: change.put(change.meta(f)[change.SIZES][1], change.REPETITION_LEVELS, (6, [3, 0])),
+                    "counts 2 levels of column 'id', which has 1"),
+    "length of numbers": (lambda f: change.meta(f)[change.SIZES][1].update({1: (6, 8)}), "'id' is, which is no text"),
+    "a level less": (lambda f: change.element(f, 1).update({change.REPETITION: (4, 1)}), "of column 'id', which has 1"),
+    "no such repetition": (lambda f: change.put(change.element(f, 1), change.REPETITION, 77), "of column 'id', which"),
     "short bound": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], 6, b"\1"), "bounds of column 'id'"),
 }  # fmt: skip
 
