@@ -12,6 +12,7 @@ FILE_ROWS, GROUPS, ENCRYPTION = 3, 4, 8
 GROUP_COLUMNS, GROUP_ROWS = 1, 3
 CHUNK_PATH, CHUNK_META, CHUNK_CRYPTO = 1, 3, 8
 ENCODINGS, CODEC, VALUES, DECOMPRESSED, COMPRESSED, DATA_PAGE, STATISTICS = 2, 4, 5, 6, 7, 9, 12
+SCHEMA, REPETITION, SIZES, REPETITION_LEVELS, DEFINITION_LEVELS = 2, 3, 16, 2, 3
 NULLS = 3
 
 
@@ -33,6 +34,12 @@ def group(footer: Node, index: int = 0) -> Node:
 def chunk(footer: Node, column: int = 0, index: int = 0) -> Node:
     """A column chunk of the footer."""
     found: Node = group(footer, index)[GROUP_COLUMNS][1][1][column]
+    return found
+
+
+def element(footer: Node, place: int) -> Node:
+    """An element of the schema; the first one is its root."""
+    found: Node = footer[SCHEMA][1][1][place]
     return found
 
 
