@@ -185,22 +185,27 @@ class MirroredDatabase:
 
     def pause(self, table: str) -> acts.Act:
         """No change file of the table is applied until `resume`, by any engine. `table-unknown`."""
+        require_zone(self.storage)
         return acts.pause(self.storage, table)
 
     def resume(self, table: str) -> acts.Act:
         """Ends a pause. `table-unknown`."""
+        require_zone(self.storage)
         return acts.resume(self.storage, table)
 
     def resync(self, table: str) -> acts.Act:
         """Has the table made again from its applied files. `table-unknown`, `archive-incomplete`."""
+        require_zone(self.storage)
         return acts.resync(self.storage, table, self.settings.default_schema)
 
     def replay(self, table: str, file: str = "") -> acts.Act:
         """Has quarantined files applied in their place. `table-unknown`, `archive-incomplete`."""
+        require_zone(self.storage)
         return acts.replay(self.storage, table, file, self.settings.default_schema)
 
     def restore(self, table: str) -> acts.Act:
         """Puts a dropped table back under `Tables/`. `table-unknown`."""
+        require_zone(self.storage)
         return acts.restore(self.storage, table, self.settings.default_schema)
 
     def _resolve(self) -> Settings:

@@ -204,6 +204,9 @@ def test_a_table_that_is_not_there(tmp_path: Path, act: str) -> None:
     with pytest.raises(LakemirrorError) as failure:
         getattr(MirroredDatabase(tmp_path), act)("nobody")
     assert failure.value.code == "table-unknown"
+    with pytest.raises(LakemirrorError) as failure:
+        getattr(MirroredDatabase(tmp_path / "Files"), act)("nobody")
+    assert failure.value.code == "database-missing"
 
 
 def test_each_act_is_noted(mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:

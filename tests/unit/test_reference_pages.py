@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakemirror import failpoints
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.settings import Settings, parse_definition, resolve
 
@@ -25,7 +28,7 @@ def generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md"])
+@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md"])
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: make docs"
 
@@ -79,3 +82,16 @@ def test_definitions_that_are_refused(data: bytes) -> None:
     with pytest.raises(LakemirrorError) as caught:
         parse_definition(data)
     assert caught.value.code == "definition-invalid"
+
+
+def test_every_test_that_the_page_of_failpoints_names_is_there() -> None:
+    page = (ROOT / "docs/reference/failpoints.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+\[[^`]+\])`", page))
+    assert len(named) >= 2 * len(failpoints.NAMES | failpoints.PUBLISHER_NAMES)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "tests/crash/test_failpoints.py"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    collected = {line.partition("::")[2] for line in done.stdout.splitlines()}
+    assert named <= collected, named - collected

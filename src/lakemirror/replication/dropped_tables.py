@@ -32,6 +32,7 @@ class DroppedTables:
     """
 
     storage: Storage
+    failure: LakemirrorError | None = None  # why a table could not leave in the last look
     _foreign: dict[str, float] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
 
@@ -48,15 +49,19 @@ class DroppedTables:
                 self._note({})
             return []
         gone = [t for t in missing if t in noted]
-        for target in gone:
+        self.failure = None
+        for target in list(gone):
             failpoints.reach("drop.before-move")
-            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
-            resting = f"{DROPPED}/{target.removeprefix('Tables/')}-{stamp}"
+            resting = _resting_place(target)
             try:
                 self.storage.move(target, resting)
                 self.storage.touch(resting)
             except FileNotFoundError:
                 continue  # another engine was faster
+            except LakemirrorError as error:  # the others leave all the same
+                self.failure = error
+                gone.remove(target)
+                continue
             failpoints.reach("drop.after-move")
         rest = [t for t in missing if t not in gone]
         if rest or noted:
@@ -110,6 +115,14 @@ class DroppedTables:
                 self.storage.delete(NOTE)
         except LakemirrorError:
             self._missed = missed
+
+
+def _resting_place(target: str) -> str:
+    """Where a dropped table rests: its name with the time, cut to what a file system takes."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
+    above, slash, name = target.removeprefix("Tables/").rpartition("/")
+    short = name.encode("utf-8", "surrogateescape")[: 255 - len(stamp) - 1].decode("utf-8", "ignore")
+    return f"{DROPPED}/{above}{slash}{short}-{stamp}"
 
 
 def dropped(storage: Storage) -> Iterator[tuple[str, str]]:

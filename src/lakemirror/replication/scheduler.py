@@ -416,6 +416,8 @@ class Scheduler:
                 log.info("%s left Tables/: its folder is gone", target)
                 self._tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)
+            if self._dropped.failure is not None:
+                raise self._dropped.failure
         except Exception as failure:
             self.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
         else:

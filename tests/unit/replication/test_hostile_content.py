@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import struct
 from collections.abc import Callable
 from decimal import Decimal
@@ -149,3 +150,21 @@ def test_zeros_with_a_sign_are_in_no_dictionary(tmp_path: Path, way: str) -> Non
     (add,) = adds(tmp_path)
     chunk = pq.read_metadata(tmp_path / "Tables/t" / add["path"]).row_group(0).column(0)
     assert not any("DICTIONARY" in each for each in chunk.encodings)
+
+
+@pytest.mark.parametrize("marker", [4, pytest.param(None, marks=pytest.mark.full)])
+def test_a_file_that_expands_takes_no_more_than_the_budget(tmp_path: Path, marker: int | None) -> None:
+    """Some 100 KB in the landing zone, 1.6 GB in memory: applied bit by bit, or refused."""
+    count = 16_384
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * 98_000]))
+    columns: dict[str, Any] = {"id": list(range(count)), "v": text}
+    if marker is not None:
+        columns[MARKER] = pa.array([marker] * count, pa.int32())
+    declare(tmp_path, "t", ["id"])
+    data = written(columns, compression="zstd")
+    assert len(data) < 1 << 20
+    put_bytes(tmp_path, 1, data)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    failed = sync(tmp_path, memory=128 << 20)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600 << 10, "KiB"
+    assert failed == {"t": "file-too-large"} or sum(add["stats"].count('"numRecords":16384') for add in adds(tmp_path))

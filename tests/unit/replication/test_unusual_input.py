@@ -87,8 +87,9 @@ def test_a_name_of_255_bytes_is_a_table_or_has_an_error_of_its_own(tmp_path: Pat
     place.joinpath("_mirror.json").unlink()
     place.rmdir()
     for _ in range(2):
-        sync(tmp_path)
-    assert rows(tmp_path / "Tables/other") == [{"id": 2}], "also while the long name cannot get a longer one"
+        assert not sync(tmp_path)
+    assert not (tmp_path / "Tables" / name).exists(), "dropped under a shorter name"
+    assert rows(tmp_path / "Tables/other") == [{"id": 2}]
 
 
 def test_two_normal_forms_of_a_name_are_two_tables(tmp_path: Path) -> None:

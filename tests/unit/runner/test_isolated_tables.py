@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -263,3 +264,26 @@ def test_a_waiting_table_keeps_the_first_time_and_says_how_far_it_is_behind(data
     assert again.waiting_for.since == pytest.approx(first.waiting_for.since, abs=0.001)
     assert again.lag(time.time() + 60) > 59
     assert json.loads((database / "Files/Monitoring/tables.json").read_text())["tables"][1]["oldestPendingTimeUtc"]
+
+
+def test_a_table_that_cannot_leave_keeps_no_other(
+    database: Path, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler.tick()
+    scheduler.wait(10)
+    names = sorted(path.name for path in (database / "Tables").iterdir())
+    for name in names:
+        shutil.rmtree(folder(database, name))
+    storage = scheduler._storage
+    true = storage.move
+
+    def move(source: str, target: str) -> None:
+        if source == f"Tables/{names[0]}":
+            raise LakemirrorError("storage-unavailable", "Input/output error")
+        true(source, target)
+
+    monkeypatch.setattr(storage, "move", move)
+    for _ in range(3):
+        scheduler.tick()
+    assert [path.name for path in (database / "Tables").iterdir()] == names[:1]
+    assert "drop-postponed" in scheduler.warnings
