@@ -1,4 +1,7 @@
-"""Random requests: never a 500, never a hang, never a byte outside the database."""
+"""Random requests: never a 500, never a hang, never a byte outside the database.
+
+`FUZZ_EXAMPLES`: how many sequences of requests, with another seed each time.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import pytest
 from endpoint_double import EndpointServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+CHOSEN = os.environ.get("FUZZ_EXAMPLES", "")
 
 PIECES = [
     "ws", "sales", "sales.MirroredDatabase", "other", "empty", "onelake", "loader", "Files", "LandingZone",
@@ -87,8 +92,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointServer]
 
 
 @pytest.mark.full
-@settings(max_examples=int(os.environ.get("FUZZ_EXAMPLES", "1500")), deadline=None,
-          suppress_health_check=list(HealthCheck), derandomize=True, database=None)  # fmt: skip
+@settings(max_examples=int(CHOSEN or 1500), derandomize=not CHOSEN, deadline=None,
+          suppress_health_check=list(HealthCheck), database=None)  # fmt: skip
 @given(st.lists(st.one_of(requests, likely), min_size=1, max_size=12))
 def test_random_requests(target: EndpointServer, sent: list[tuple[str, str, list, list, bytes, str]]) -> None:
     before = outside(target)
