@@ -88,6 +88,11 @@ def test_blocks(wire: Wire, endpoint: EndpointServer) -> None:
     body = b"<BlockList><Latest>Mg==</Latest><Uncommitted>MQ==</Uncommitted><Latest>Mg==</Latest></BlockList>"
     assert commit(bom + body) == "201"
     assert (endpoint.landing_zone / "b").read_bytes() == b"twoONEtwo"
+    assert commit(body) == "201", "the answer may have been lost"
+    assert wire("PUT", f"{ZONE}/b?comp=block&blockid=MQ==", b"new").status == 201
+    assert commit(body) == "InvalidBlockList", "one block is new, the other is missing"
+    wire.upload("c", b"other")
+    assert wire("PUT", f"{ZONE}/b", x_ms_rename_source=f"{ZONE}/c").status == 201
     assert commit(body) == "InvalidBlockList", "blocks are used once"
     assert wire("GET", f"{ZONE}/no?comp=blocklist").code == "BlobNotFound"
 

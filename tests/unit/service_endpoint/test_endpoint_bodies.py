@@ -191,3 +191,11 @@ def test_links_are_never_followed(wire: Wire, endpoint: EndpointServer, tmp_path
     assert (outside / "secret").read_text() == "secret"
     assert wire("PUT", f"{ZONE}/file", b"new", **BLOCK).status == 201, "a link is replaced, not followed"
     assert (outside / "secret").read_text() == "secret"
+
+
+def test_a_refused_upload_is_answered_though_its_body_is_sent(wire: Wire, endpoint: EndpointServer) -> None:
+    for _ in range(5):
+        answer = wire("PUT", f"{ZONE}/f", b"x" * (3 << 20), name="reader", **BLOCK)
+        assert (answer.status, answer.code) == (403, "AuthorizationPermissionMismatch")
+        assert wire("PUT", f"{ZONE}/f", b"x" * (1 << 20), If_Match="no", **BLOCK).code == "ConditionNotMet"
+    assert endpoint.staged() == []

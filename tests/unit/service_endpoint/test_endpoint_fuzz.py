@@ -1,4 +1,7 @@
-"""Random requests: never a 500, never a hang, never a byte outside the database."""
+"""Random requests: never a 500, never a hang, never a byte outside the database.
+
+`FUZZ_EXAMPLES`: how many sequences of requests, with another seed each time.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import pytest
 from endpoint_double import EndpointServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+CHOSEN = os.environ.get("FUZZ_EXAMPLES", "")
 
 PIECES = [
     "ws", "sales", "sales.MirroredDatabase", "other", "empty", "onelake", "loader", "Files", "LandingZone",
@@ -69,7 +74,12 @@ usual = st.sampled_from([
     ("GET", [("resource", "filesystem"), ("recursive", "true")]),
     ("PUT", [("comp", "block"), ("blockid", "MQ==")]), ("PUT", [("comp", "blocklist")]), ("PUT", []),
 ])  # fmt: skip
-likely = st.tuples(usual, paths, headers, st.sampled_from(BODIES)).map(
+good_paths = st.lists(st.sampled_from(["t", "a", "b", "ü", "link"]), min_size=1, max_size=3).map(
+    lambda parts: "/".join(["/ws/sales/Files/LandingZone", *parts])
+)
+moves = st.tuples(st.sampled_from(["x-ms-rename-source", "x-ms-copy-source"]), good_paths)
+few = st.lists(st.one_of(moves, st.just(("x-ms-blob-type", "BlockBlob"))), max_size=1)
+likely = st.tuples(usual, good_paths, st.one_of(few, few, few, headers), st.sampled_from(BODIES[:4])).map(
     lambda parts: (parts[0][0], parts[1], parts[0][1], parts[2], parts[3], "loader")
 )
 
@@ -87,9 +97,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointServer]
 
 
 @pytest.mark.full
-@settings(max_examples=int(os.environ.get("FUZZ_EXAMPLES", "1500")), deadline=None,
-          suppress_health_check=list(HealthCheck), derandomize=True, database=None)  # fmt: skip
-@given(st.lists(st.one_of(requests, likely), min_size=1, max_size=12))
+@settings(max_examples=int(CHOSEN or 1500), derandomize=not CHOSEN, deadline=None,
+          suppress_health_check=list(HealthCheck), database=None)  # fmt: skip
+@given(st.lists(st.one_of(requests, likely, likely), min_size=1, max_size=12))
 def test_random_requests(target: EndpointServer, sent: list[tuple[str, str, list, list, bytes, str]]) -> None:
     before = outside(target)
     for method, path, query, fields, body, name in sent:

@@ -20,6 +20,7 @@ from lakemirror.service.storage.place import Found, Place
 from lakemirror.service.storage.publish import check_now, copy_into, publish, sync_file
 
 _MOST_ID_BYTES = 64
+_MOST_COMMITTED = 1024
 
 
 def block_name(text: str) -> str:
@@ -57,7 +58,7 @@ def publish_blocks(
 ) -> Found:
     """Publishes the listed blocks as one file. StorageError 400 `InvalidBlockList` for a block that is not there.
 
-    Blocks that are not listed are dropped.
+    Blocks that are not listed are dropped. The last list of a path may be repeated, as after a lost answer.
     """
     names = []
     for kind, text in listed:
@@ -75,11 +76,18 @@ def publish_blocks(
         _join(folder, names, complete)
         sync_file(complete, md5)
         found = publish(place, complete, path, conditions, "BlobAlreadyExists")
-    except BaseException:
+    except BaseException as error:
         complete.unlink(missing_ok=True)
+        there = place.on_disk(path)
+        is_unknown = isinstance(error, StorageError) and error.code == "InvalidBlockList"
+        if is_unknown and there and place.committed.get(path) == (names, there.etag) and not uncommitted(place, path):
+            return there
         raise
     with place.lock:
         drop_blocks(place, path)
+        if len(place.committed) >= _MOST_COMMITTED:
+            place.committed.clear()
+        place.committed[path] = (names, found.etag)
     return found
 
 

@@ -48,6 +48,7 @@ class Place:
         self.staging = staging
         self.lock = threading.RLock()
         self.uploads: dict[str, Upload] = load_uploads(staging)
+        self.committed: dict[str, tuple[list[str], str]] = {}  # path to its last block list, and the ETag it got
         self._durable_folders: set[tuple[int, int]] = set()
 
     def find(self, path: str) -> Found | None:
