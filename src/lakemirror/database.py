@@ -22,9 +22,11 @@ from lakemirror.landing_zone.database_folder import local_folder
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
+from lakemirror.landing_zone.zone_warnings import zone_warnings
 from lakemirror.replication.apply_plan import Applied
+from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
-from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
+from lakemirror.replication.scheduler import Scheduler
 from lakemirror.replication.table_status import status_now
 from lakemirror.runner import PATIENCE, Runner, StatusWriter, require_zone, setting_warnings, tables_before, tick
 from lakemirror.settings import Settings, read_definition, resolve

@@ -26,9 +26,11 @@ from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.landing_zone.zone_warnings import zone_warnings
 from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.replication.fair_turns import FairTurns
-from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
+from lakemirror.replication.observer import Observer
+from lakemirror.replication.scheduler import Scheduler
 from lakemirror.replication.table_status import table_status
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings

@@ -8,28 +8,18 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from lakemirror.errors import TableError
 from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
+from lakemirror.landing_zone.json_members import Members, file_name, invalid, is_text, shown
+from lakemirror.landing_zone.warned import Warned, capped
 
 ROW_MARKER = "__rowMarker__"
 SEQUENTIAL = "SequentialFileName"
 LAST_UPDATE = "LastUpdateTimeFileDetection"
 THOUSANDS = ("", ".", ",", "'", "’", " ", "\u00a0", "\u202f", "_")
 MAX_SIZE = 16 * 1024 * 1024  # bytes; a schema of ten thousand columns takes one
-
-
-@dataclass(frozen=True)
-class Warned:
-    """Something reported and never fatal: a stable code, one sentence, the file (relative to the database)."""
-
-    code: str
-    message: str
-    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,39 +76,26 @@ class TableMetadata:
 def parse_metadata(data: bytes, file: str) -> TableMetadata:
     """What the file says, supported by this engine or not. TableError `metadata-invalid`, with line and column."""
     if len(data) > MAX_SIZE:
-        raise _invalid(file, f"is larger than {MAX_SIZE // 1024**2} MiB")
+        raise invalid(file, f"is larger than {MAX_SIZE // 1024**2} MiB")
     text = _decode(data, file)
     try:
         document, forgiven = parse_json(text)
     except JsonError as error:
-        raise _invalid(file, str(error)) from error
+        raise invalid(file, str(error)) from error
     if not isinstance(document, JsonObject):
-        raise _invalid(file, "does not hold a JSON object")
-    members = _Members(file, "", document)
+        raise invalid(file, "does not hold a JSON object")
+    members = Members(file, "", document)
     if forgiven:
-        members.warnings.append(Warned("metadata-lenient", f"{_name(file)} is not valid JSON but was understood", file))
+        members.warnings.append(
+            Warned("metadata-lenient", f"{file_name(file)} is not valid JSON but was understood", file)
+        )
     return _metadata(members)
-
-
-def capped(warnings: Iterable[Warned], most: int = 20) -> list[Warned]:
-    """The warnings, at most so many of one code: the last of them says how many there were."""
-    kept: list[Warned] = []
-    counts: dict[str, int] = {}
-    for warning in warnings:
-        counts[warning.code] = counts.get(warning.code, 0) + 1
-        if counts[warning.code] <= most:
-            kept.append(warning)
-    for code, count in counts.items():
-        if count > most:
-            last = max(i for i, warning in enumerate(kept) if warning.code == code)
-            kept[last] = Warned(code, f"{kept[last].message} (and {count - most} more)", kept[last].file)
-    return kept
 
 
 def _decode(data: bytes, file: str) -> str:
     """The text, in UTF-8, or in UTF-16 or UTF-32 as some editors save it; without its byte-order mark."""
     if not data.strip():
-        raise _invalid(file, "is empty")
+        raise invalid(file, "is empty")
     encoding = json.detect_encoding(data)
     try:
         return data.decode(encoding).removeprefix("\ufeff")
@@ -127,76 +104,7 @@ def _decode(data: bytes, file: str) -> str:
         line = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
         what = encoding.removesuffix("-sig").upper()
-        raise _invalid(file, f"line {line}, column {column}: not text in {what}") from error
-
-
-class _Members:
-    """The members of one JSON object, taken by name in any case; what nobody takes is warned of."""
-
-    def __init__(self, file: str, path: str, members: JsonObject, warnings: list[Warned] | None = None) -> None:
-        self.file = file
-        self.path = path
-        self.warnings: list[Warned] = [] if warnings is None else warnings
-        self._values: dict[str, tuple[str, Any]] = {}
-        self._doubled: dict[str, str] = {}
-        for name, value in members:
-            earlier = self._values.setdefault(name.lower(), (name, value))
-            if earlier[1] != value:
-                self._doubled[name.lower()] = f"{path}{earlier[0]} and {path}{name}"
-
-    def take(self, name: str) -> Any:
-        """The value, or None where it is absent or null."""
-        key = name.lower()
-        if key in self._doubled:
-            raise _invalid(self.file, f"says different things in {self._doubled[key]}")
-        return self._values.pop(key, (name, None))[1]
-
-    def text(self, name: str) -> str | None:
-        value = self.take(name)
-        if value is not None and not _is_text(value):
-            raise self.wrong(name, value, "must be a string")
-        return str(value) if value is not None else None
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.take(name)
-        if value is None:
-            return default
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if not isinstance(value, bool):
-            raise self.wrong(name, value, "must be true or false")
-        return value
-
-    def choice(self, name: str, allowed: Iterable[str], default: str) -> str:
-        value = self.text(name)
-        if value is None:
-            return default
-        for each in allowed:
-            if each.lower() == value.lower():
-                return each
-        raise self.wrong(name, value, f"must be one of {', '.join(json.dumps(each) for each in allowed)}")
-
-    def inner(self, name: str) -> _Members | None:
-        """The object under that name; None where it is absent or empty."""
-        value = self.take(name)
-        if value is None or value == []:
-            return None
-        return self.wrap(name, value)
-
-    def wrap(self, name: str, value: Any) -> _Members:
-        if not isinstance(value, JsonObject):
-            raise self.wrong(name, value, "must be an object")
-        return _Members(self.file, f"{self.path}{name}.", value, self.warnings)
-
-    def wrong(self, name: str, value: Any, why: str) -> TableError:
-        return _invalid(self.file, f"{self.path}{name} {why}, not {_shown(value)}")
-
-    def warn_of_rest(self) -> None:
-        for name, _ in self._values.values():
-            message = (
-                f"{_name(self.file)}: the property {_clean(self.path + name[:100])} is not known and was not applied"
-            )
-            self.warnings.append(Warned("property-unknown", message, self.file))
+        raise invalid(file, f"line {line}, column {column}: not text in {what}") from error
 
 
 _FORMATS = ("Parquet", "CSV", "DelimitedText")
@@ -218,7 +126,7 @@ _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", re.IGNOR
 _ENCODING = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.:\-]{0,39}")
 
 
-def _metadata(members: _Members) -> TableMetadata:
+def _metadata(members: Members) -> TableMetadata:
     file = members.file
     keys = _key_columns(members)
     strategy = members.choice("fileDetectionStrategy", (SEQUENTIAL, LAST_UPDATE), SEQUENTIAL)
@@ -234,17 +142,17 @@ def _metadata(members: _Members) -> TableMetadata:
     if format_ == "Parquet":
         for name, unused in (("fileFormatTypeProperties", format_members), ("SchemaDefinition", schema)):
             if unused is not None:
-                message = f"{_name(file)}: {name} has no meaning for Parquet files and was not applied"
+                message = f"{file_name(file)}: {name} has no meaning for Parquet files and was not applied"
                 members.warnings.append(Warned("property-unknown", message, file))
     else:
         delimited = _delimited(format_members)
         columns = _columns(schema)
         if not columns:
-            message = f"{_name(file)} has no SchemaDefinition: every column is a string"
+            message = f"{file_name(file)} has no SchemaDefinition: every column is a string"
             members.warnings.append(Warned("schema-undeclared", message, file))
     if extension is None:
         if format_ == "DelimitedText":
-            raise _invalid(file, "lacks fileExtension, which DelimitedText needs")
+            raise invalid(file, "lacks fileExtension, which DelimitedText needs")
         extension = "csv" if format_ == "CSV" else "parquet"
     renames = _renames(members.inner("lakemirror"))
     members.warn_of_rest()
@@ -254,7 +162,7 @@ def _metadata(members: _Members) -> TableMetadata:
     )
 
 
-def _renames(members: _Members | None) -> bool:
+def _renames(members: Members | None) -> bool:
     """True where the publisher says that it renames complete files into place: `"complete": "rename"`."""
     if members is None:
         return False
@@ -263,7 +171,7 @@ def _renames(members: _Members | None) -> bool:
     return found
 
 
-def _key_columns(members: _Members) -> tuple[str, ...]:
+def _key_columns(members: Members) -> tuple[str, ...]:
     value = members.take("keyColumns")
     if value is None:
         return ()
@@ -271,21 +179,21 @@ def _key_columns(members: _Members) -> tuple[str, ...]:
         raise members.wrong("keyColumns", value, "must be a list of column names")
     seen: dict[str, str] = {}
     for name in value:
-        if not _is_text(name) or (name and not name.strip()):
+        if not is_text(name) or (name and not name.strip()):
             raise members.wrong("keyColumns", name, "must name columns")
         if not name:
-            message = f"{_name(members.file)}: keyColumns holds an empty name, which was left out"
+            message = f"{file_name(members.file)}: keyColumns holds an empty name, which was left out"
             members.warnings.append(Warned("key-name-empty", message, members.file))
             continue
         if name == ROW_MARKER:
             raise members.wrong("keyColumns", name, "must name columns of the table")
         if name.lower() in seen:
-            raise _invalid(members.file, f"keyColumns names {_shown(name)} twice")
+            raise invalid(members.file, f"keyColumns names {shown(name)} twice")
         seen[name.lower()] = name
     return tuple(seen.values())
 
 
-def _extension(members: _Members) -> str | None:
+def _extension(members: Members) -> str | None:
     value = members.text("fileExtension")
     if value is None:
         return None
@@ -295,7 +203,7 @@ def _extension(members: _Members) -> str | None:
     return extension
 
 
-def _delimited(members: _Members | None) -> DelimitedFormat:
+def _delimited(members: Members | None) -> DelimitedFormat:
     if members is None:
         return DelimitedFormat()
     default = DelimitedFormat()
@@ -321,7 +229,7 @@ def _delimited(members: _Members | None) -> DelimitedFormat:
     return found
 
 
-def _pattern(members: _Members, name: str) -> str:
+def _pattern(members: Members, name: str) -> str:
     value = members.text(name) or ""
     try:
         if value:
@@ -331,7 +239,7 @@ def _pattern(members: _Members, name: str) -> str:
     return value
 
 
-def _character(members: _Members, name: str, allowed: tuple[str, ...], default: str) -> str:
+def _character(members: Members, name: str, allowed: tuple[str, ...], default: str) -> str:
     value = members.text(name)
     if value is None:
         return default
@@ -341,7 +249,7 @@ def _character(members: _Members, name: str, allowed: tuple[str, ...], default: 
     return value
 
 
-def _encoding(members: _Members, default: str) -> str:
+def _encoding(members: Members, default: str) -> str:
     """The declared encoding, if Python has a codec of that name which gives text."""
     value = members.text("encoding")
     if value is None:
@@ -356,7 +264,7 @@ def _encoding(members: _Members, default: str) -> str:
     return value
 
 
-def _columns(members: _Members | None) -> tuple[DeclaredColumn, ...]:
+def _columns(members: Members | None) -> tuple[DeclaredColumn, ...]:
     if members is None:
         return ()
     value = members.take("Columns")
@@ -371,12 +279,12 @@ def _columns(members: _Members | None) -> tuple[DeclaredColumn, ...]:
         if column.name == ROW_MARKER:
             continue  # never a column of the table; publishers need not list it
         if column.name.lower() in columns:
-            raise _invalid(members.file, f"SchemaDefinition.Columns names {_shown(column.name)} twice")
+            raise invalid(members.file, f"SchemaDefinition.Columns names {shown(column.name)} twice")
         columns[column.name.lower()] = column
     return tuple(columns.values())
 
 
-def _column(members: _Members) -> DeclaredColumn:
+def _column(members: Members) -> DeclaredColumn:
     name, type_ = members.text("Name"), members.text("DataType")
     nullable = members.flag("IsNullable", True)
     members.warn_of_rest()
@@ -394,29 +302,16 @@ def _column(members: _Members) -> DeclaredColumn:
     raise members.wrong("DataType", type_, f"must be one of {', '.join(_DATA_TYPES)}, Decimal(p,s) with p up to 38")
 
 
-def _shown(value: Any) -> str:
-    """The value as JSON, cut short; only its kind where it is long."""
-    if isinstance(value, JsonObject):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    text = _clean(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= 100 else text[:99] + "…"
-
-
-def _is_text(value: Any) -> bool:
-    """True for a string that can be written again: JSON may escape halves of characters, which UTF-8 cannot hold."""
-    return isinstance(value, str) and _clean(value) == value
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _name(file: str) -> str:
-    return file.rpartition("/")[2] or "_metadata.json"
-
-
-def _invalid(file: str, why: str) -> TableError:
-    separator = ": " if why.startswith("line ") else " "
-    return TableError("metadata-invalid", f"{_name(file)}{separator}{why}", file=file)
+__all__ = [
+    "LAST_UPDATE",
+    "MAX_SIZE",
+    "ROW_MARKER",
+    "SEQUENTIAL",
+    "THOUSANDS",
+    "DeclaredColumn",
+    "DelimitedFormat",
+    "TableMetadata",
+    "Warned",
+    "capped",
+    "parse_metadata",
+]

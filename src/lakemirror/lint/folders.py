@@ -44,7 +44,7 @@ from lakemirror.landing_zone.zone import (
     scan,
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
-from lakemirror.replication.replicator import column_rules
+from lakemirror.replication.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Storage
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -45,9 +45,9 @@ from lakemirror.replication.apply_plan import Applied, ApplyPlan, ApplyStart, Li
 from lakemirror.replication.moved_tables import move_here
 from lakemirror.replication.planner import plan
 from lakemirror.replication.position import Manifest, Position, from_note
-from lakemirror.replication.schema_evolution import Rules
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.replication.table_plan import TablePlan, applied_files
+from lakemirror.replication.table_rules import column_rules, table_properties
 from lakemirror.settings import Settings
 from lakemirror.status import format_time
 from lakemirror.storage import Entry, Storage
@@ -387,35 +387,6 @@ class Replicator:
             entry = self._storage.stat(file.entry.path)
             if entry is None or entry.etag != file.entry.etag:
                 raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
-
-
-def table_properties(settings: Settings) -> Mapping[str, str]:
-    """The Delta properties of a new mirrored table."""
-    hours = settings.retention_in_days * 24
-    # Spark reads fractions of seconds, and of nothing else
-    retention = f"interval {hours:g} hours" if hours == int(hours) else f"interval {round(hours * 3600)} seconds"
-    properties = {
-        "delta.deletedFileRetentionDuration": retention,
-        # versions whose files are gone cannot be read: their commits go, too
-        "delta.logRetentionDuration": retention,
-        "delta.checkpointInterval": "100",  # the others are written without Delta (decision 023)
-    }
-    if settings.deletion_vectors:
-        properties["delta.enableDeletionVectors"] = "true"
-    if settings.change_data_feed:
-        properties["delta.enableChangeDataFeed"] = "true"
-    return properties
-
-
-def column_rules(settings: Settings) -> Rules:
-    """How a mirrored table's columns may grow."""
-    feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
-    return Rules(
-        settings.on_type_change == "widen",
-        settings.column_mapping,
-        frozenset(feed),
-        settings.row_marker_misspelt == "column",
-    )
 
 
 def _index(files: list[ChangeFile], path: str) -> int:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError, TableError
@@ -24,14 +24,13 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
 from lakemirror.landing_zone.findings import summed_up
-from lakemirror.landing_zone.metadata import TableMetadata, Warned, capped
-from lakemirror.landing_zone.metadata_file import not_files
+from lakemirror.landing_zone.metadata import TableMetadata, Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.replication import table_state
-from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
+from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
@@ -47,14 +46,6 @@ log = logging.getLogger("lakemirror")
 
 LONGEST_LOOK = 60.0  # seconds that a pass waits for the look at one table
 _RACES = 5  # lost races in a row after which a table takes its turn behind the others
-
-
-class Observer(Protocol):
-    """Who is told what happens; called from several threads."""
-
-    def applied(self, name: TableName, applied: Applied) -> None: ...
-    def failed(self, name: TableName, error: LakemirrorError) -> None: ...
-    def dropped(self, target: str) -> None: ...
 
 
 class Scheduler:
@@ -428,15 +419,6 @@ class Scheduler:
         if self.warnings.get(code, Warned(code, "")).message != message:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)
-
-
-def zone_warnings(zone: Zone) -> list[Warned]:
-    """What in a landing zone is no table and why, and what could not be listed (contract section 1)."""
-    skipped = [
-        Warned("folder-skipped", f"{path} begins with an underscore: it is no table", path) for path in zone.skipped
-    ]
-    unlisted = [Warned(error.code, error.message, path) for path, error in sorted(zone.errors.items())]
-    return [*capped(skipped), *not_files(zone.others), *capped(unlisted)]
 
 
 def _dropped(target: str, observer: Observer) -> None:

@@ -1,0 +1,40 @@
+"""What the settings of a database say about its tables: Delta properties, and how columns may grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakemirror.replication.schema_evolution import Rules
+from lakemirror.settings import Settings
+
+
+def table_properties(settings: Settings) -> Mapping[str, str]:
+    """The Delta properties of a new mirrored table."""
+    hours = settings.retention_in_days * 24
+    # Spark reads fractions of seconds, and of nothing else
+    retention = f"interval {hours:g} hours" if hours == int(hours) else f"interval {round(hours * 3600)} seconds"
+    properties = {
+        "delta.deletedFileRetentionDuration": retention,
+        # versions whose files are gone cannot be read: their commits go, too
+        "delta.logRetentionDuration": retention,
+        "delta.checkpointInterval": "100",  # the others are written without Delta (decision 023)
+    }
+    if settings.deletion_vectors:
+        properties["delta.enableDeletionVectors"] = "true"
+    if settings.change_data_feed:
+        properties["delta.enableChangeDataFeed"] = "true"
+    return properties
+
+
+def column_rules(settings: Settings) -> Rules:
+    """How a mirrored table's columns may grow."""
+    feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
+    return Rules(
+        settings.on_type_change == "widen",
+        settings.column_mapping,
+        frozenset(feed),
+        settings.row_marker_misspelt == "column",
+    )
+
+
+__all__ = ["column_rules", "table_properties"]
