@@ -20,7 +20,7 @@ _WIDEST_TEXT = 62
 _NUMBER, _DECIMAL, _TEXT = "number", "decimal", "text"
 _UUID_FORMS = {"uuid": b"0123456789abcdef", "UUID": b"0123456789ABCDEF"}
 _DASHES = np.array([8, 13, 18, 23])
-_DIGITS = np.array([place for place in range(36) if place not in (8, 13, 18, 23)])
+_GROUPS = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))  # of digits
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,15 @@ def _put_uuids(rows: np.ndarray, values: pa.Array, valid: np.ndarray, form: str)
         text = data[offsets[whole, None] + np.arange(36)]
     table = np.full(256, 255, np.uint8)
     table[np.frombuffer(_UUID_FORMS[form], np.uint8)] = np.arange(16)
-    digits = table[text[:, _DIGITS]]
-    good = (digits.max(axis=1) < 16) & (text[:, _DASHES] == ord("-")).all(axis=1)
-    packed = (digits[:, 0::2] << 4) | (digits[:, 1::2] & 15)
+    digits = table.take(text)
+    good = (text[:, _DASHES] == ord("-")).all(axis=1)
+    packed = np.empty((len(whole), 16), np.uint8)
+    begin = 0
+    for first, end in _GROUPS:
+        group = digits[:, first:end]
+        good &= (group < 16).all(axis=1)
+        packed[:, begin : begin + (end - first) // 2] = (group[:, 0::2] << 4) | (group[:, 1::2] & 15)
+        begin += (end - first) // 2
     if len(whole) == len(values):
         rows[:] = packed
     else:
