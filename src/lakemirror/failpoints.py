@@ -24,8 +24,6 @@ NAMES: dict[str, str] = {
     "drop.before-move": "A dropped table is about to be moved away.",
     "drop.after-move": "A dropped table is moved away; the pass does not know yet.",
     "merge.before-commit": "Small files are merged, or a table that rests is compacted; no commit names the new files.",
-    "index.before-rename": "The key index of a data file is written under a temporary name.",
-    "index.before-drop": "A key index is about to be removed: it is damaged, or there is no room for it.",
     "status.before-write": "The status files are about to be written.",
 }
 """The places of an engine, in the order in which an apply meets them."""
@@ -42,6 +40,12 @@ PUBLISHER_NAMES: dict[str, str] = {
     "publish.dropped": "A table folder is renamed for its removal; it is not removed yet.",
 }
 """The places of a publisher."""
+
+INDEX_NAMES: dict[str, str] = {
+    "index.before-rename": "The key index of a data file is written under a temporary name.",
+    "index.before-drop": "A key index is about to be removed: it is damaged, or there is no room for it.",
+}
+"""The places of the key index, which a thread beside the applies reaches."""
 
 _reached: dict[str, int] = {}
 
