@@ -90,10 +90,9 @@ def happen(data: Any, files: list[Path]) -> None:
     path, other = files[chosen[0] % len(files)], files[chosen[1] % len(files)]
     content = path.read_bytes()
     if what == "damage":
-        place = data.draw(st.sampled_from(np.flatnonzero(np.frombuffer(content, np.uint8)).tolist()))
-        path.write_bytes(
-            content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255))]) + content[place + 1 :]
-        )
+        written = np.flatnonzero(np.frombuffer(content, np.uint8) if any(content) else np.ones(1))
+        place = int(written[chosen[2] % len(written)])
+        path.write_bytes(content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :])
     elif what == "cut":
         path.write_bytes(content[: chosen[2] % len(content)])
     elif what == "remove":
