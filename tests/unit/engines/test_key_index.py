@@ -356,3 +356,13 @@ def test_a_file_of_another_identity_is_refused(tmp_path: Path) -> None:
         KeyFile(tmp_path / "a", "two")
     with pytest.raises(ValueError, match="5000 keys of 4999 rows"):
         write_key_file(tmp_path / "b", "one", 4999, layout, [encode(keys, layout)[0]])
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 12, 16, 4095, 4096, 5000])
+def test_an_index_that_is_cut_short_is_dropped(tmp_path: Path, size: int) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    index.build(add, target)
+    (path,) = (tmp_path / "keys").glob("*/*")
+    os.truncate(path, size)
+    assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()

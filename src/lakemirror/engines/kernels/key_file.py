@@ -219,7 +219,13 @@ def _header(file: IO[bytes]) -> dict[str, Any]:
     head = file.read(_HEADER)
     size = int.from_bytes(head[8:12], "little")
     text = head[16 : 16 + size]
-    if head[:8] != _MAGIC or len(text) != size or zlib.crc32(text) != int.from_bytes(head[12:16], "little"):
+    if (
+        len(head) != _HEADER
+        or head[:8] != _MAGIC
+        or len(text) != size
+        or not text
+        or zlib.crc32(text) != int.from_bytes(head[12:16], "little")
+    ):
         raise Damaged(f"{file.name} is no key index")
     header = json.loads(text)
     if not isinstance(header, dict) or "identity" not in header:
