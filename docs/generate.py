@@ -124,7 +124,11 @@ def _failpoints() -> str:
                 by = [f"{each}, `test_at_the_failpoint_of_a_compaction_at_rest[{mode}]`" for each, mode in
                       zip(by, ("kill", "error"), strict=True)]  # fmt: skip
             lines.append(f"| `{name}` | {_cell(meaning)} | {by[0]} | {by[1]} |")
-    return "\n".join([*lines, "", "The tests are in `tests/crash/test_failpoints.py`.", ""])
+    lines += [
+        f"| `{name}` | {_cell(meaning)} | `tests/unit/engines/test_key_index.py` | a failing disk: the same |"
+        for name, meaning in failpoints.INDEX_NAMES.items()
+    ]
+    return "\n".join([*lines, "", "The other tests are in `tests/crash/test_failpoints.py`.", ""])
 
 
 def _cell(text: str) -> str:

@@ -78,7 +78,10 @@ class Runner:
         self._scheduler = self._new_scheduler(spark)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
         self._maintenance = Maintenance(
-            storage.uri, self.settings.retention_in_days, durability=self.settings.durability
+            storage.uri,
+            self.settings.retention_in_days,
+            durability=self.settings.durability,
+            on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
@@ -86,6 +87,10 @@ class Settings:
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
     batch_bytes: int = _setting(2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).")
+    key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
+    key_index_bytes: int = _setting(
+        4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
+    )
     poll: float = _setting(
         0.3, "Seconds between two commits of one table at least; `run` gathers what arrives meanwhile."
     )
@@ -101,9 +106,16 @@ class Settings:
     master: str = _setting("", "Spark master; empty: local[*].")
     spark_remote: str = _setting("", "Spark Connect address, such as sc://host:15002; empty: classic Spark.")
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
-    cache_dir: str = _setting("", "Where jars and the start-up archive are kept; empty: ~/.cache/lakemirror.")
+    cache_dir: str = _setting(
+        "", "Where jars, the start-up archive and the key index are kept; empty: ~/.cache/lakemirror."
+    )
     driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")
     spark: tuple[tuple[str, str], ...] = _setting((), "Any spark.* setting, as KEY=VALUE; may be repeated.")
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where everything is kept that is fetched or made once."""
+        return Path(self.cache_dir or "~/.cache/lakemirror").expanduser().absolute()
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
         """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""

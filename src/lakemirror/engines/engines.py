@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engine import SPARK, Engine
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.settings import Settings
 
@@ -20,7 +21,8 @@ class Engines:
     def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
         self._start_spark = start_spark
-        self._local: Engine = LocalEngine(settings.memory)
+        self.index = KeyIndex(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None
+        self._local: Engine = LocalEngine(settings.memory, index=self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
 

@@ -20,6 +20,7 @@ from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
@@ -89,10 +90,12 @@ def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memor
         yield _folded(work, tables, flags, Path(folder), memory, changes.buckets if changes is not None else 1)
 
 
-def look_up_keys(work: RowWork, deletes: pa.Table | Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
+def look_up_keys(
+    work: RowWork, deletes: pa.Table | Spill, memory: int, each: Each, index: KeyIndex | None = None
+) -> dict[str, np.ndarray]:
     """Row numbers (int64, ascending) of the rows whose key is among `deletes`, by the paths of `work.candidates`.
 
-    Files without one are left out. `each` maps over items in order, several at once.
+    Files without one are left out. `each` maps over items in order, several at once. `index` is asked first.
     """
     if isinstance(deletes, Spill):
         return _joined(work, deletes, memory, each)
@@ -101,6 +104,13 @@ def look_up_keys(work: RowWork, deletes: pa.Table | Spill, memory: int, each: Ea
     target, sought = work.target, Sought(deletes)
     room = MemoryBudget(memory // 4)
     adds = [add for add in work.candidates if may_hold(add, target, sought)]
+    result: dict[str, list[np.ndarray]] = {}
+    if index is not None:
+        indexed = list(each(lambda add: index.find(add, target, sought), adds))
+        result = {
+            add["path"]: [rows] for add, rows in zip(adds, indexed, strict=True) if rows is not None and len(rows)
+        }
+        adds = [add for add, rows in zip(adds, indexed, strict=True) if rows is None]
 
     def groups_of(add: Action) -> list[tuple[Action, Any, Any]]:
         footer = read_footer(add, target)
@@ -112,7 +122,9 @@ def look_up_keys(work: RowWork, deletes: pa.Table | Spill, memory: int, each: Ea
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
     groups = [item for found in each(groups_of, adds) for item in found]
-    result: dict[str, list[np.ndarray]] = {}
+    if index is not None:
+        for add in adds:
+            index.want(add, target)
     for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
         if len(rows):
             result.setdefault(add["path"], []).append(rows)

@@ -38,6 +38,7 @@ from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
 from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
 
@@ -56,13 +57,18 @@ class LocalEngine:
     """Row work by threads of this process.
 
     `memory`: bytes that all batches at work hold at once, beside what Python and Arrow need themselves. `threads`: at
-    most so many for one batch. `scratch`: where keys go that do not fit; the table's own folder if None.
+    most so many for one batch. `scratch`: where keys go that do not fit; the table's own folder if None. `index`: of
+    the keys of large files.
     """
 
     name = "local"
 
-    def __init__(self, memory: int = MEMORY, *, threads: int | None = None, scratch: Path | None = None) -> None:
+    def __init__(
+        self, memory: int = MEMORY, *, threads: int | None = None, scratch: Path | None = None,
+        index: KeyIndex | None = None,
+    ) -> None:  # fmt: skip
         self.memory = memory
+        self._index = index
         self._budget = MemoryBudget(memory)
         self._threads = threads or max(1, min(4, os.cpu_count() or 1))
         self._scratch = scratch
@@ -70,6 +76,15 @@ class LocalEngine:
 
     def run(self, work: RowWork) -> RowResult:
         """The net effect of a batch, its files written. LakemirrorError as `Engine` says."""
+        if self._index is None:
+            return self._run(work)
+        with self._index.at_work():
+            result = self._run(work)
+        for add in result.adds:
+            self._index.want(add, work.target)
+        return result
+
+    def _run(self, work: RowWork) -> RowResult:
         written = Written(work.target)
         try:
             with named_errors(work.target.path):
@@ -101,7 +116,7 @@ class LocalEngine:
         narrow = self._narrow(work)
         scratch = self._scratch or Path(work.target.path)
         with fold_in_passes(work, narrow, scratch, self.memory // 2) as folded:
-            found = look_up_keys(work, folded.deletes, self.memory // 2, self._each)
+            found = look_up_keys(work, folded.deletes, self.memory // 2, self._each, self._index)
             feed = FeedRows.of(work, found, folded.replaced_keys)
             adds = self._streamed(work, written, folded)
             changes: list[Action] = []
@@ -126,7 +141,8 @@ class LocalEngine:
             keys = rows.select(list(work.target.key_columns)).combine_chunks()
             places = fold_places(keys, markers, with_firsts=work.target.feed)
             if len(places.deletes) and work.candidates:
-                found = look_up_keys(work, keys.take(whole_numbers(places.deletes)), self.memory // 2, self._each)
+                deletes = keys.take(whole_numbers(places.deletes))
+                found = look_up_keys(work, deletes, self.memory // 2, self._each, self._index)
             feed = FeedRows.of(work, found, keys.take(whole_numbers(places.firsts)))
             kept = None if len(places.kept) == rows.num_rows else places.kept
             firsts = np.isin(places.kept, places.firsts, assume_unique=True)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from lakemirror.delta.log import latest_commits, list_log, read_snapshot
 from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.policy import at_rest
@@ -58,13 +59,15 @@ class Maintenance:
         *,
         durability: str = POWER,
         rewrite: compaction.Rewrite | None = None,
+        on_written: Callable[[Target, Sequence[Action]], None] = lambda _target, _adds: None,
     ) -> None:
         """`uri` gives a table's folder; `retention_days`: how long unused files are kept; `rewrite`: who writes files
-        again, the kernel in this process if None."""
+        again, the kernel in this process if None. `on_written` gets the files that it has written."""
         self._uri = uri
         self._retention = retention_days * 86_400
         self._durability = durability
-        self._rewrite = rewrite or partial(compact, is_cancelled=self._is_cancelled)
+        self._compacted = rewrite or partial(compact, is_cancelled=self._is_cancelled)
+        self._on_written = on_written
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
         self._work: Future[None] | None = None
         self._not_before = 0.0
@@ -146,6 +149,11 @@ class Maintenance:
         finally:
             now = time.monotonic()
             self._not_before = now + _SHARE * (now - begun)
+
+    def _rewrite(self, work: RewriteWork) -> Sequence[Action]:
+        adds = self._compacted(work)
+        self._on_written(work.target, adds)
+        return adds
 
     def _compact(self, target: str, hold: Hold) -> None:
         """One piece; the table is due again until nothing is left of it."""

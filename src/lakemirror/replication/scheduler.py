@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engines import Engines
+from lakemirror.engines.row_work import Action, Target
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
@@ -94,6 +95,13 @@ class Scheduler:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         staging.sweep(storage)
+
+    def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
+        """Has the key index of new data files built soon. Does not wait."""
+        index = self._engines.index
+        if index is not None:
+            for add in adds:
+                index.want(add, target)
 
     def tick(self, now: float | None = None) -> int:
         """Looks at everything once and starts what there is to do; returns how many tables got work.

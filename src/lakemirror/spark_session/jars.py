@@ -130,7 +130,7 @@ def cached(settings: Settings) -> tuple[Path, ...]:
 
 def cache_folder(settings: Settings) -> Path:
     """Where everything fetched or made once is kept."""
-    return Path(settings.cache_dir or "~/.cache/lakemirror").expanduser().absolute()
+    return settings.cache_folder
 
 
 def _folder(settings: Settings) -> Path:

@@ -58,12 +58,26 @@ def key_codes(keys: pa.Table) -> np.ndarray:
 
 def key_bucket(keys: pa.Table, buckets: int) -> np.ndarray:
     """The bucket of each row (int64, from 0). Equal keys of equal types have one bucket, in every process."""
-    mixed = np.zeros(keys.num_rows, np.uint64)
+    return (key_hashes(keys) % np.uint64(max(1, buckets))).astype(np.int64)
+
+
+def key_hashes(keys: pa.Table) -> np.ndarray:
+    """A number for each row (uint64), equal where the keys are, and for other keys by chance only."""
+    found = np.zeros(keys.num_rows, np.uint64)
     for column in comparable(keys).columns:
         hashes = [_hashes(chunk) for chunk in column.chunks]
         with np.errstate(over="ignore"):
-            mixed = _mixed(mixed * np.uint64(31) + (np.concatenate(hashes) if hashes else mixed))
-    return (mixed % np.uint64(max(1, buckets))).astype(np.int64)
+            found = mixed(found * np.uint64(31) + (np.concatenate(hashes) if hashes else found))
+    return found
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """A permutation of 64-bit numbers whose low bits depend on all bits."""
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        result: np.ndarray = values ^ (values >> np.uint64(31))
+    return result
 
 
 def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
@@ -105,15 +119,6 @@ def _bits(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), found, pa.scalar(None, kind))
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """A permutation of 64-bit numbers whose low bits depend on all bits."""
-    with np.errstate(over="ignore"):
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        result: np.ndarray = values ^ (values >> np.uint64(31))
-    return result
-
-
 def _hashes(values: pa.Array) -> np.ndarray:
     """A number for each value (uint64) that depends on the value alone."""
     kind = values.type
@@ -134,7 +139,7 @@ def _hashes(values: pa.Array) -> np.ndarray:
         elif pa.types.is_timestamp(kind):
             values = values.cast(pa.int64())
         whole = np.asarray(values.cast(pa.int64()).fill_null(0))
-        found = _mixed(whole.astype(np.int64).view(np.uint64) + np.uint64(1))
+        found = mixed(whole.astype(np.int64).view(np.uint64) + np.uint64(1))
     if values.null_count:
         found = np.where(np.asarray(values.is_null().cast(pa.uint8())).astype(bool), _NULL, found)
     return found
@@ -145,7 +150,7 @@ def _decimal_hashes(values: pa.Array) -> np.ndarray:
     data = values.buffers()[1]
     words = np.frombuffer(data, np.uint64)[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
     with np.errstate(over="ignore"):
-        return _mixed(_mixed(words[:, 0] + np.uint64(1)) * np.uint64(31) + words[:, 1])
+        return mixed(mixed(words[:, 0] + np.uint64(1)) * np.uint64(31) + words[:, 1])
 
 
 def _text_hashes(values: pa.Array) -> np.ndarray:
@@ -166,7 +171,7 @@ def _text_hashes(values: pa.Array) -> np.ndarray:
             continue
         found[begin:end] = _polynomials(data, offsets[begin : end + 1])
         begin = end
-    return _mixed(found)
+    return mixed(found)
 
 
 def _polynomials(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:

@@ -1,0 +1,222 @@
+"""Keys as rows of 64-bit words, all of one width: how the key index holds the keys of a data file.
+
+    keys ─▶ layout_of: form and width of each column ─▶ encode: words, equal exactly where the keys are equal
+
+UUIDs as text take 16 bytes, numbers, days and moments 8, decimals 16, short text its longest value and one byte. Keys
+that need more than 64 bytes are held as a 64-bit hash: then equal words do not prove that the keys are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.key_values import comparable_column, key_hashes
+
+MOST_WORDS = 8
+_WIDEST_TEXT = 62
+_NUMBER, _DECIMAL, _TEXT = "number", "decimal", "text"
+_UUID_FORMS = {"uuid": b"0123456789abcdef", "UUID": b"0123456789ABCDEF"}
+_DASHES = np.array([8, 13, 18, 23])
+_GROUPS = ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36))  # of digits
+
+
+@dataclass(frozen=True)
+class ColumnLayout:
+    """How one key column is held. `form`: number, decimal, uuid, UUID (capital letters) or text. `width`: bytes of a
+    value. `nulls`: one more byte says whether it is NULL.
+    """
+
+    form: str
+    width: int
+    nulls: bool
+
+    @property
+    def bytes(self) -> int:
+        return self.width + (self.form == _TEXT) + self.nulls
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """How the keys of one data file are held."""
+
+    columns: tuple[ColumnLayout, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """True where equal words prove equal keys."""
+        return self._bytes <= 8 * MOST_WORDS and all(c.width <= _WIDEST_TEXT for c in self.columns)
+
+    @property
+    def words(self) -> int:
+        return max(1, -(-self._bytes // 8)) if self.is_exact else 1
+
+    @property
+    def _bytes(self) -> int:
+        return sum(column.bytes for column in self.columns)
+
+    def widened(self, other: KeyLayout) -> KeyLayout:
+        """The layout that holds what either holds."""
+        return KeyLayout(tuple(_widened(a, b) for a, b in zip(self.columns, other.columns, strict=True)))
+
+
+def layout_of(keys: pa.Table) -> KeyLayout:
+    """The narrowest layout that holds these keys, text in steps of eight bytes."""
+    return KeyLayout(tuple(_layout(_one(comparable_column(column))) for column in keys.columns))
+
+
+def encode(keys: pa.Table, layout: KeyLayout) -> tuple[np.ndarray, np.ndarray]:
+    """The keys as words (uint64, one row a key), and which of them (bool) the layout can hold.
+
+    The words of a key that the layout cannot hold say nothing: no key of the file is equal to it.
+    """
+    if not layout.is_exact:
+        return key_hashes(keys).reshape(-1, 1), np.ones(keys.num_rows, bool)
+    rows = np.zeros((keys.num_rows, 8 * layout.words), np.uint8)
+    fits = np.ones(keys.num_rows, bool)
+    begin = 0
+    for column, how in zip(keys.columns, layout.columns, strict=True):
+        values = _one(comparable_column(column))
+        valid = _is_valid(values)
+        if how.nulls:
+            rows[:, begin] = ~valid
+            begin += 1
+        else:
+            fits &= valid
+        if how.form == _NUMBER:
+            rows[:, begin : begin + 8] = _bytes_of(_whole(values), 8) * valid[:, None]
+        elif how.form == _DECIMAL:
+            rows[:, begin : begin + 16] = _decimal_bytes(values) * valid[:, None]
+        elif how.form == _TEXT:
+            fits &= _put_text(rows[:, begin : begin + how.bytes - how.nulls], values, valid, how.width)
+        else:
+            fits &= _put_uuids(rows[:, begin : begin + 16], values, valid, how.form)
+        begin += how.bytes - how.nulls
+    return rows.view(np.uint64), fits
+
+
+def _layout(values: pa.Array) -> ColumnLayout:
+    nulls = bool(values.null_count)
+    if pa.types.is_decimal(values.type):
+        return ColumnLayout(_DECIMAL, 16, nulls)
+    if not _is_text(values.type):
+        return ColumnLayout(_NUMBER, 8, nulls)
+    valid = _is_valid(values)
+    offsets, _ = _text_buffers(values)
+    lengths = np.diff(offsets)[valid]
+    if len(lengths) and (lengths == 36).all():
+        scratch = np.zeros((len(values), 16), np.uint8)
+        for form in _UUID_FORMS:
+            if _put_uuids(scratch, values, valid, form)[valid].all():
+                return ColumnLayout(form, 16, nulls)
+    return _text_layout(int(lengths.max()) if len(lengths) else 0, nulls)
+
+
+def _widened(a: ColumnLayout, b: ColumnLayout) -> ColumnLayout:
+    nulls = a.nulls or b.nulls
+    if a.form == b.form:
+        return ColumnLayout(a.form, max(a.width, b.width), nulls)
+    widths = [36 if each.form in _UUID_FORMS else each.width for each in (a, b)]
+    return _text_layout(max(widths), nulls)
+
+
+def _text_layout(longest: int, nulls: bool) -> ColumnLayout:
+    width = -(-(longest + 1) // 8) * 8 - 1
+    return ColumnLayout(_TEXT, _WIDEST_TEXT if longest <= _WIDEST_TEXT < width else width, nulls)
+
+
+def _put_text(rows: np.ndarray, values: pa.Array, valid: np.ndarray, width: int) -> np.ndarray:
+    """Each value and its length; which of them (bool) are not longer than `width`, or NULL."""
+    offsets, data = _text_buffers(values)
+    lengths = np.where(valid, np.diff(offsets), 0)
+    fits: np.ndarray = lengths <= width
+    lengths = np.where(fits, lengths, 0)
+    longest = int(lengths.max()) if len(lengths) else 0
+    if longest:
+        places = np.arange(longest)
+        at = np.minimum(offsets[:-1, None] + places, len(data) - 1)
+        rows[:, :longest] = np.where(places < lengths[:, None], data[at], 0)
+    rows[:, width] = lengths
+    return fits
+
+
+def _put_uuids(rows: np.ndarray, values: pa.Array, valid: np.ndarray, form: str) -> np.ndarray:
+    """Each value as 16 bytes; which of them (bool) are UUIDs of this form, or NULL."""
+    offsets, data = _text_buffers(values)
+    fits: np.ndarray = ~valid | (np.diff(offsets) == 36)
+    whole = np.flatnonzero(fits & valid)
+    if not len(whole):
+        return fits
+    if len(whole) == len(values):
+        text = data[offsets[0] : offsets[-1]].reshape(-1, 36)
+    else:
+        text = data[offsets[whole, None] + np.arange(36)]
+    table = np.full(256, 255, np.uint8)
+    table[np.frombuffer(_UUID_FORMS[form], np.uint8)] = np.arange(16)
+    digits = table.take(text)
+    good = (text[:, _DASHES] == ord("-")).all(axis=1)
+    packed = np.empty((len(whole), 16), np.uint8)
+    begin = 0
+    for first, end in _GROUPS:
+        group = digits[:, first:end]
+        good &= (group < 16).all(axis=1)
+        packed[:, begin : begin + (end - first) // 2] = (group[:, 0::2] << 4) | (group[:, 1::2] & 15)
+        begin += (end - first) // 2
+    if len(whole) == len(values):
+        rows[:] = packed
+    else:
+        rows[whole] = packed
+    fits[whole[~good]] = False
+    return fits
+
+
+def _decimal_bytes(values: pa.Array) -> np.ndarray:
+    values = values.cast(pa.decimal128(38, values.type.scale))
+    every = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, 16)
+    return every[values.offset : values.offset + len(values)]
+
+
+def _whole(values: pa.Array) -> np.ndarray:
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return np.asarray(values.cast(pa.int64()).fill_null(0))
+
+
+def _bytes_of(values: np.ndarray, width: int) -> np.ndarray:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _text_buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Where each value begins (int64, one more than there are values), and the bytes of all."""
+    large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    _, offset_buffer, data_buffer = values.buffers()
+    if not len(values):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    offsets = np.frombuffer(offset_buffer, np.int64 if large else np.int32)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    return offsets[values.offset : values.offset + len(values) + 1].astype(np.int64), data
+
+
+def _is_valid(values: pa.Array) -> np.ndarray:
+    if not values.null_count:
+        return np.ones(len(values), bool)
+    return np.asarray(values.is_valid().cast(pa.uint8())).astype(bool)
+
+
+def _one(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()

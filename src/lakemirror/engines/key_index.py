@@ -1,0 +1,373 @@
+"""The key index: where the keys of large data files are, kept in the cache folder from one process to the next.
+
+    look-up ─▶ find: an index that fits the data file ─▶ row numbers
+                └ none ─▶ the key columns are read (`look_up`) ─▶ want ─▶ a thread builds the index
+
+It is derived from the data files and never authoritative: an index that is damaged, cut short or of another file is
+dropped and the keys are read. Two tiers hold keys: this one those of large files in no order; `key_cache`, in memory,
+those of small files and of numbers that rise. Several engines may share one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror import failpoints
+from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels import look_up
+from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
+from lakemirror.engines.kernels.key_cache import Runs
+from lakemirror.engines.kernels.key_file import (
+    MOST_ROWS,
+    Damaged,
+    KeyFile,
+    identity_of,
+    size_of,
+    state_of,
+    write_key_file,
+)
+from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
+from lakemirror.engines.row_work import Action, Target
+
+log = logging.getLogger("lakemirror")
+
+FEWEST_ROWS = 64 * 1024
+"""Rows of a data file from which it has an index; the keys of smaller ones are quickly read."""
+
+_ROWS_AT_ONCE = 64 * 1024
+_READ_ALL = 8  # where an eighth of a file's rows is looked for, its keys are read instead
+_MOST_OPEN = 4096
+_USED_LATELY = 3600.0  # seconds in which an index is not dropped for another one
+_LEFT_BEHIND = 3600.0  # seconds after which what a killed process was writing is removed
+_AFTER_FAILURE = 600.0  # seconds without a try after the disk did not take an index
+_YIELD = 0.2  # seconds at most that building waits for an apply, each time it looks
+
+
+class KeyIndex:
+    """The index of all tables that an engine changes. `folder`: where it is; made when needed. `most_bytes`: of all
+    its files. For several threads.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, KeyFile] = OrderedDict()
+        self._wanted: OrderedDict[str, tuple[Action, Target]] = OrderedDict()
+        self._not_worth_it: OrderedDict[str, None] = OrderedDict()
+        self._builder: threading.Thread | None = None
+        self._applies = 0
+        self._not_before = 0.0
+        self._swept = -_LEFT_BEHIND
+        self._warned = False
+
+    def find(self, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray | None:
+        """Numbers of the rows (int64, ascending) of a data file whose key is sought; None where no index says so.
+
+        FileNotFoundError where the data file is gone; ArrowException or ValueError where it cannot be read.
+        """
+        rows = record_count(add)
+        if not _is_large(rows) or sought.keys.num_rows * _READ_ALL > (rows or 0):
+            return None
+        identity = _identity(add, target)
+        path = self._path(identity, target)
+        try:
+            file = self._opened(path, identity)
+            if file is None:
+                return None
+            if file.rows != rows:
+                raise Damaged(f"{path.name} has {file.rows} rows, the data file {rows}")
+            words, fits = encode(sought.keys, file.layout)
+            found = file.rows_with(words[fits])
+        except Damaged as damaged:
+            log.info("the key index is built again: %s", damaged)
+            self._drop(path)
+            return None
+        except OSError as error:
+            log.info("the key index is not used: %s", error)
+            return None
+        return found if file.layout.is_exact or not len(found) else _verified(found, add, target, sought)
+
+    def want(self, add: Action, target: Target) -> None:
+        """Has the index of a data file built soon, where it is large and has none. Does not wait."""
+        if not _is_large(record_count(add)) or not target.key_columns:
+            return
+        try:
+            name = str(self._path(_identity(add, target), target))
+        except OSError:
+            return
+        with self._lock:
+            if name in self._not_worth_it or name in self._wanted:
+                return
+            self._wanted[name] = (add, target)
+            if self._builder is None:
+                self._builder = threading.Thread(target=self._build_wanted, name="key-index")
+                self._builder.start()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Within the block building lets an apply have the cores."""
+        with self._lock:
+            self._applies += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._applies -= 1
+
+    def wait(self) -> None:
+        """Returns when everything that is wanted is built, or was given up."""
+        builder = self._builder
+        if builder is not None:
+            builder.join()
+
+    def build(self, add: Action, target: Target) -> bool:
+        """Builds the index of a data file. False where it is not worth it, or there is no room.
+
+        ArrowException, ValueError or FileNotFoundError where the data file cannot be read; OSError of the cache.
+        """
+        identity = _identity(add, target)
+        path = self._path(identity, target)
+        with opened(DataFile.of(add, target)) as parquet:
+            rows = parquet.metadata.num_rows
+            counted = record_count(add)
+            if (
+                (counted is not None and counted != rows)
+                or not 0 < rows < MOST_ROWS
+                or self._rises(parquet, add, target)
+            ):
+                self._remember_not_worth_it(path)
+                return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            layout = layout_of(next(_keys(parquet, add, target)))
+            while True:
+                try:
+                    return self._write(path, identity, rows, layout, parquet, add, target)
+                except _Wider as wider:
+                    layout = layout.widened(wider.layout)
+
+    def _write(
+        self, path: Path, identity: str, rows: int, layout: KeyLayout, parquet: pq.ParquetFile, add: Action,
+        target: Target,
+    ) -> bool:  # fmt: skip
+        if not self._make_room(size_of(rows, layout)):
+            return False
+        number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        os.close(number)
+        try:
+            write_key_file(Path(name), identity, rows, layout, self._words(parquet, add, target, layout))
+            failpoints.reach("index.before-rename")
+            if _identity(add, target) != identity:
+                raise ValueError("the data file has changed meanwhile")
+            Path(name).replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+        return True
+
+    def _words(self, parquet: pq.ParquetFile, add: Action, target: Target, layout: KeyLayout) -> Iterator[np.ndarray]:
+        for keys in _keys(parquet, add, target):
+            self._yield_to_applies()
+            words, fits = encode(keys, layout)
+            if not fits.all():
+                raise _Wider(layout_of(keys))
+            yield words
+
+    def _rises(self, parquet: pq.ParquetFile, add: Action, target: Target) -> bool:
+        """True where the only key is a number that rises with the rows: memory holds such keys in next to no bytes."""
+        columns = look_up.key_columns(target)
+        if len(columns) > 1:
+            return False
+        for group in look_up.row_groups(add, target, None, parquet.metadata):
+            last = -(1 << 63) - 1
+            for keys in rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE):
+                if not look_up.is_number(keys[0].type) or keys[0].null_count:
+                    return False
+                numbers = look_up.numbers_of(keys[0])
+                if int(numbers[0]) <= last or Runs.of(numbers) is None:
+                    return False
+                last = int(numbers[-1])
+        return True
+
+    def _build_wanted(self) -> None:
+        """Builds what is wanted, one file after the other, until nothing is, or the process ends."""
+        while True:
+            with self._lock:
+                is_over = not self._wanted or not threading.main_thread().is_alive()
+                if is_over:
+                    self._builder = None
+                    return
+                name, (add, target) = self._wanted.popitem(last=False)
+            try:
+                if time.monotonic() >= self._not_before and not Path(name).exists():
+                    self.build(add, target)
+            except _Ended:
+                pass
+            except FileNotFoundError:
+                log.debug("no key index for %s: the file is gone", add["path"])
+            except OSError as error:
+                self._failed(error)
+            except Exception as error:  # whatever is wrong with a data file is said by the apply that reads it
+                log.debug("no key index for %s: %s", add["path"], error)
+                self._remember_not_worth_it(Path(name))
+
+    def _failed(self, error: OSError) -> None:
+        self._not_before = time.monotonic() + _AFTER_FAILURE
+        (log.info if self._warned else log.warning)(
+            "the key index in %s cannot be written, look-ups of keys are slower: %s",
+            self._folder, error.strerror or error,
+        )  # fmt: skip
+        self._warned = True
+
+    def _yield_to_applies(self) -> None:
+        deadline = time.monotonic() + _YIELD
+        while self._applies and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not threading.main_thread().is_alive():
+            raise _Ended
+
+    def _opened(self, path: Path, identity: str) -> KeyFile | None:
+        name = str(path)
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            with self._lock:
+                self._open.pop(name, None)
+            return None
+        with self._lock:
+            file = self._open.get(name)
+            if file is not None and file.state == state_of(stat):
+                self._open.move_to_end(name)
+                return file
+        if time.time() - stat.st_mtime > _USED_LATELY / 2:
+            os.utime(path)
+        file = KeyFile(path, identity)
+        with self._lock:
+            self._open[name] = file
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+        return file
+
+    def _make_room(self, size: int) -> bool:
+        """Drops indexes whose data file is gone, then those that were used longest ago. False where that is not
+        enough: an index that was used lately is not dropped for another one.
+        """
+        now, held, total = time.time(), [], size
+        is_to_sweep = time.monotonic() - self._swept >= _LEFT_BEHIND
+        for path in self._folder.glob("*/*"):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                if path.suffix == ".keys":
+                    held.append((stat.st_mtime, stat.st_size, path))
+                    total += stat.st_size
+                elif now - stat.st_mtime > _LEFT_BEHIND:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        held.sort()
+        if is_to_sweep or total > self._most_bytes:
+            self._swept = time.monotonic()
+            kept = []
+            for when, bytes, path in held:
+                if _is_orphan(path):
+                    self._drop(path)
+                    total -= bytes
+                else:
+                    kept.append((when, bytes, path))
+            held = kept
+        for when, bytes, path in held:
+            if total <= self._most_bytes or now - when < _USED_LATELY:
+                break
+            self._drop(path)
+            total -= bytes
+        return total <= self._most_bytes
+
+    def _drop(self, path: Path) -> None:
+        failpoints.reach("index.before-drop")
+        with self._lock:
+            self._open.pop(str(path), None)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+    def _path(self, identity: str, target: Target) -> Path:
+        return self._folder / _digest(str(Path(target.path).absolute())) / f"{_digest(identity)}.keys"
+
+    def _remember_not_worth_it(self, path: Path) -> None:
+        with self._lock:
+            self._not_worth_it[str(path)] = None
+            while len(self._not_worth_it) > 16 * _MOST_OPEN:
+                self._not_worth_it.popitem(last=False)
+
+
+class _Wider(Exception):
+    """A key needs a wider layout."""
+
+    def __init__(self, layout: KeyLayout) -> None:
+        super().__init__()
+        self.layout = layout
+
+
+class _Ended(Exception):
+    """The process ends."""
+
+
+def _is_large(rows: int | None) -> bool:
+    return rows is not None and rows >= FEWEST_ROWS
+
+
+def _identity(add: Action, target: Target) -> str:
+    """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
+    file = DataFile.of(add, target)
+    place = Path(file.place)
+    stat = place.stat()
+    columns = [(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)]
+    return json.dumps([1, str(place.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+
+
+def _is_orphan(path: Path) -> bool:
+    """True where the data file is gone, or the index does not say which one it was."""
+    try:
+        return not Path(json.loads(identity_of(path))[1]).exists()
+    except (Damaged, ValueError, LookupError, TypeError):
+        return True
+    except OSError:
+        return False
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
+    """The keys of a data file in the order of its rows."""
+    columns = look_up.key_columns(target)
+    for group in look_up.row_groups(add, target, None, parquet.metadata):
+        yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
+
+
+def _verified(found: np.ndarray, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray:
+    """The same for rows that only may hold a key: their row groups are read."""
+    footer = look_up.read_footer(add, target)
+    version = (add.get("size"), add.get("modificationTime"))
+    parts = [np.zeros(0, np.int64)]
+    for group in look_up.row_groups(add, target, None, footer):
+        first, end = np.searchsorted(found, [group.first_row, group.first_row + group.rows])
+        if first < end:
+            parts.append(np.asarray(look_up.find(group, target, sought, version=version, footer=footer)))
+    return np.concatenate(parts)
+
+
+__all__ = ["FEWEST_ROWS", "KeyIndex"]

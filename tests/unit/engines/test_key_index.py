@@ -1,0 +1,368 @@
+"""The key index: whatever happens to its files, an apply gives what the model gives; a miss and a hit are exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.mirror import Mirror, target_of, unit
+from tests.model import ModelTable
+from tests.unit.engines.test_local_engine import KEYS
+
+from lakemirror import failpoints
+from lakemirror.engines import key_index
+from lakemirror.engines.fold_passes import look_up_keys
+from lakemirror.engines.kernels import key_file, look_up
+from lakemirror.engines.kernels.key_file import KeyFile, write_key_file
+from lakemirror.engines.kernels.key_layout import encode, layout_of
+from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.row_work import RowWork, Target
+from lakemirror.landing_zone.row_markers import ROW_MARKER
+
+UUIDS = [str(uuid.UUID(int=n * 7**45 % 2**128)) for n in range(6)]
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    **KEYS,
+    "uuid": (pa.string(), [*UUIDS, UUIDS[0].upper(), None]),
+    "long": (pa.string(), ["x" * 70, "x" * 71, "y" * 90, "", None]),
+}
+
+
+@pytest.fixture(autouse=True)
+def every_file_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(key_index, "_READ_ALL", 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_tables_equal_the_model_whatever_happens_to_index_files(data: Any) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=2))
+    keys = tuple(f"k{i}" for i in range(len(kinds)))
+    columns = {key: KINDS[kind][0] for key, kind in zip(keys, kinds, strict=True)} | {"v": pa.int32()}
+    model = ModelTable(keys, True)
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        index = KeyIndex(place / "keys", 1 << 30)
+        mirror = Mirror(place / "t", target_of(place / "t", columns, keys))
+        for number in range(1, data.draw(st.integers(3, 7))):
+            changes = [
+                (
+                    data.draw(st.sampled_from([4, 4, 2, None])),
+                    {key: data.draw(st.sampled_from(KINDS[kind][1])) for key, kind in zip(keys, kinds, strict=True)}
+                    | {"v": data.draw(st.integers(0, 9))},
+                )
+                for _ in range(data.draw(st.integers(1, 9)))
+            ]
+            rows = pa.table({name: pa.array([row[name] for _, row in changes], kind) for name, kind in columns.items()})
+            rows = rows.append_column(ROW_MARKER, pa.array([marker for marker, _ in changes], pa.int8()))
+            model.apply(columns, changes)
+            engine = LocalEngine(threads=1, index=index)
+            assert mirror.apply(engine, [unit(place, number, rows)], 4).error is None
+            assert mirror.bag() == model.bag()
+            index.wait()
+            happen(data, sorted((place / "keys").glob("*/*.keys")))
+            if data.draw(st.booleans()):
+                index = KeyIndex(place / "keys", 1 << 30)
+
+
+def happen(data: Any, files: list[Path]) -> None:
+    """Something bad to one of the index files, or nothing."""
+    what = data.draw(st.sampled_from(["nothing", "damage", "cut", "remove", "swap", "replace", "empty", "grow"]))
+    chosen = [data.draw(st.integers(0, 1 << 30)) for _ in range(3)]  # what there is to choose from is not drawn
+    if not files or what == "nothing" or not files[chosen[0] % len(files)].stat().st_size:
+        return
+    path, other = files[chosen[0] % len(files)], files[chosen[1] % len(files)]
+    content = path.read_bytes()
+    if what == "damage":
+        written = np.flatnonzero(np.frombuffer(content, np.uint8) if any(content) else np.ones(1))
+        place = int(written[chosen[2] % len(written)])
+        path.write_bytes(content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :])
+    elif what == "cut":
+        path.write_bytes(content[: chosen[2] % len(content)])
+    elif what == "remove":
+        path.unlink()
+    elif what == "swap":
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(content)
+    elif what == "replace":
+        path.write_bytes(other.read_bytes())
+    elif what == "empty":
+        path.write_bytes(bytes(len(content)))
+    else:
+        path.write_bytes(content + b"\0" * 1024)
+
+
+def with_table(place: Path, keys: pa.Table, **options: Any) -> tuple[Target, dict[str, Any]]:
+    """A table with one data file, and its `add`."""
+    folder = place / "t"
+    folder.mkdir(exist_ok=True)
+    pq.write_table(keys, folder / "a.parquet", **options)
+    size = (folder / "a.parquet").stat().st_size
+    stats = json.dumps({"numRecords": keys.num_rows})
+    kinds = {field.name: field.type for field in keys.schema}
+    return target_of(folder, kinds, tuple(kinds)), {"path": "a.parquet", "size": size, "stats": stats}
+
+
+def found(index: KeyIndex, add: dict[str, Any], target: Target, keys: pa.Table) -> list[int] | None:
+    rows = index.find(add, target, look_up.Sought(keys))
+    return None if rows is None else rows.tolist()
+
+
+TABLES = {
+    "uuid": pa.table({"k": [str(uuid.UUID(int=n * 7**40 % 2**128)) for n in range(5000)]}),
+    "mixed text": pa.table({"k": [*(str(uuid.UUID(int=n)) for n in range(300)), "short", "x" * 60, "", "\0", "\0\0"]}),
+    "long text": pa.table({"k": [f"{n:080}" for n in range(2000)]}),
+    "number": pa.table({"k": [n * 7919 % 100_003 for n in range(5000)]}),
+    "composite": pa.table(
+        {"a": [n % 7 for n in range(3000)], "b": [None if n % 5 == 0 else str(n // 7) for n in range(3000)]}
+    ),
+    "equal": pa.table({"k": ["same"] * 3000 + ["other"]}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("in_memory", [1 << 20, 4096])
+def test_an_index_finds_what_reading_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
+) -> None:
+    monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
+    monkeypatch.setattr(key_file, "_WINDOW", 1000)
+    monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
+    table = TABLES[name]
+    target, add = with_table(tmp_path, table, row_group_size=700)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    assert index.build(add, target)
+    (path,) = (tmp_path / "keys").glob("*/*")
+    assert path.suffix == ".keys", "nothing else is left"
+    some = table.take(list(range(0, table.num_rows, 37)))
+    strange = {
+        c: pa.array(["no such key", "x" * 100] if pa.types.is_string(some[c].type) else [-1, None], some[c].type)
+        for c in some.column_names
+    }
+    for keys in (some, pa.table(strange), pa.concat_tables([some, pa.table(strange)])):
+        work = RowWork(target, (), False, 4, (add,))
+        read = look_up_keys(work, keys, 1 << 28, lambda act, items: [act(item) for item in items])
+        assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
+
+
+def test_a_miss_is_believed_only_of_a_complete_index(tmp_path: Path) -> None:
+    """Every byte that a look-up depends on is held against a checksum: no damage makes a key unfindable."""
+    keys = TABLES["uuid"].slice(0, 500)
+    target, add = with_table(tmp_path, keys)
+    KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    (path,) = (tmp_path / "keys").glob("*/*")
+    content, used = path.read_bytes(), 0
+    for place in range(0, len(content), 61):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        index = KeyIndex(tmp_path / "keys", 1 << 30)
+        two = found(index, add, target, keys.slice(7, 2))
+        used += two is not None
+        assert two in (None, [7, 8])
+        assert found(index, add, target, keys) in (None, list(range(500)))
+    assert used, "blocks that are not touched cost nothing"
+    path.write_bytes(content)
+    assert found(KeyIndex(tmp_path / "keys", 1 << 30), add, target, keys.slice(7, 2)) == [7, 8]
+    assert found(KeyIndex(tmp_path / "keys", 1 << 30), {**add, "stats": '{"numRecords": 499}'}, target, keys) is None
+
+
+def test_another_data_file_at_the_same_place_has_no_index(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["number"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    assert index.build(add, target)
+    assert found(index, add, target, TABLES["number"].slice(3, 1)) == [3]
+    os.utime(tmp_path / "t/a.parquet", (1, 1))
+    assert found(index, add, target, TABLES["number"].slice(3, 1)) is None
+    (tmp_path / "t/a.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        found(index, add, target, TABLES["number"].slice(3, 1))
+
+
+def test_numbers_that_rise_and_small_files_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, add = with_table(tmp_path, pa.table({"k": np.arange(9000)}))
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    assert not index.build(add, target)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", 9001)
+    index.want(add, target)
+    index.wait()
+    assert not (tmp_path / "keys").exists()
+
+
+def test_equal_keys_of_random_tables_have_equal_words() -> None:
+    for name, (kind, values) in KINDS.items():
+        keys = pa.table({"k": pa.array(values, kind)})
+        layout = layout_of(keys)
+        words, fits = encode(keys, layout)
+        same = look_up.comparable(keys)["k"].to_pylist()
+        assert fits.all(), name
+        for a in range(len(values)):
+            for b in range(len(values)):
+                assert (words[a].tolist() == words[b].tolist()) == (same[a] == same[b]), (name, a, b)
+
+
+def test_the_index_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
+    places = []
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        places.append(with_table(tmp_path / str(number), TABLES["uuid"]))
+    size = key_file.size_of(5000, layout_of(TABLES["uuid"]))
+    index = KeyIndex(tmp_path / "keys", 2 * size + 100)
+    files: list[Path] = []
+    for number, (target, add) in enumerate(places[:2]):
+        assert index.build(add, target)
+        (new,) = {*(tmp_path / "keys").glob("*/*")} - {*files}
+        files.append(new)
+        os.utime(new, (number, number))
+    target, add = places[2]
+    assert index.build(add, target) and [file.exists() for file in files] == [False, True]
+    assert sum(file.stat().st_size for file in (tmp_path / "keys").glob("*/*")) <= 2 * size + 100
+    os.utime(files[1])
+    assert not index.build(places[0][1], places[0][0]), "what was used lately stays"
+    shutil.rmtree(tmp_path / "1/t")
+    assert index.build(places[0][1], places[0][0]) and not files[1].exists(), "its data file is gone"
+
+
+def test_what_a_killed_process_was_writing_is_removed_later(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    (file,) = (tmp_path / "keys").glob("*/*")
+    old, young = file.with_name(".old.tmp"), file.with_name(".young.tmp")
+    (file.with_name(".parts-old")).mkdir()
+    for each in (old, young):
+        each.write_bytes(b"half")
+    for each in (old, file.with_name(".parts-old")):
+        os.utime(each, (1, 1))
+    KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    assert {each.name for each in file.parent.iterdir()} == {file.name, young.name}
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import pyarrow.parquet as pq
+from tests.unit.engines.test_key_index import add_of
+from lakemirror.engines import key_index
+key_index.FEWEST_ROWS = 1
+index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
+target, add, keys = add_of(Path(sys.argv[1]))
+index.build(add, target)
+from lakemirror.engines.kernels.look_up import Sought
+print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
+"""
+
+
+def add_of(place: Path) -> tuple[Target, dict[str, Any], pa.Table]:
+    """The table of `with_table`, for another process."""
+    keys = pq.ParquetFile(place / "t/a.parquet").read()
+    add = {"path": "a.parquet", "size": 0, "stats": json.dumps({"numRecords": keys.num_rows})}
+    return target_of(place / "t", {"k": keys.schema[0].type}, ("k",)), add, keys
+
+
+def in_a_process(place: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LAKEMIRROR_FAILPOINT": failpoint}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(place)], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+BEFORE_RENAME, BEFORE_DROP = failpoints.INDEX_NAMES
+
+
+def test_a_kill_before_the_rename_leaves_no_index(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    assert in_a_process(tmp_path, BEFORE_RENAME).returncode == -9
+    assert not list((tmp_path / "keys").glob("*/*.keys")) and list((tmp_path / "keys").glob("*/.*.tmp"))
+    assert found(KeyIndex(tmp_path / "keys", 1 << 30), add, target, TABLES["uuid"].slice(5, 1)) is None
+    assert in_a_process(tmp_path).stdout == "[5]\n"
+
+
+def test_a_kill_before_an_index_is_dropped_leaves_one_that_is_not_believed(tmp_path: Path) -> None:
+    with_table(tmp_path, TABLES["uuid"])
+    assert in_a_process(tmp_path).stdout == "[5]\n"
+    (path,) = (tmp_path / "keys").glob("*/*")
+    shutil.rmtree(path.parent / "gone", ignore_errors=True)
+    foreign = path.with_name("foreign.keys")
+    foreign.write_bytes(b"of nothing")
+    assert in_a_process(tmp_path, BEFORE_DROP).returncode == -9
+    assert foreign.exists() and path.exists()
+    assert in_a_process(tmp_path).stdout == "[5]\n" and not foreign.exists()
+
+
+def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    work = RowWork(target, (), False, 4, (add,))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        for _ in range(3):
+            index._not_before = 0.0  # as if ten minutes had passed
+            rows = look_up_keys(work, TABLES["uuid"].slice(5, 2), 1 << 28, lambda act, items: map(act, items), index)
+            assert rows["a.parquet"].tolist() == [5, 6]
+            index.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    assert not list((tmp_path / "keys").glob("*/*")), "nothing half written is left"
+    index._not_before = 0.0
+    index.want(add, target)
+    index.wait()
+    assert found(index, add, target, TABLES["uuid"].slice(5, 2)) == [5, 6]
+
+
+def test_building_lets_an_apply_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "_YIELD", 60.0)
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    with index.at_work():
+        index.want(add, target)
+        time.sleep(0.05)
+        assert not list((tmp_path / "keys").glob("*/*.keys"))
+    index.wait()
+    assert found(index, add, target, TABLES["uuid"].slice(1, 1)) == [1]
+
+
+def test_a_truncated_file_that_is_open_is_opened_again(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    index.build(add, target)
+    assert found(index, add, target, TABLES["uuid"].slice(1, 1)) == [1]
+    (path,) = (tmp_path / "keys").glob("*/*")
+    os.truncate(path, 5000)
+    assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()
+
+
+def test_a_file_of_another_identity_is_refused(tmp_path: Path) -> None:
+    keys = TABLES["number"]
+    layout = layout_of(keys)
+    write_key_file(tmp_path / "a", "one", 5000, layout, [encode(keys, layout)[0]])
+    KeyFile(tmp_path / "a", "one")
+    with pytest.raises(key_file.Damaged):
+        KeyFile(tmp_path / "a", "two")
+    with pytest.raises(ValueError, match="5000 keys of 4999 rows"):
+        write_key_file(tmp_path / "b", "one", 4999, layout, [encode(keys, layout)[0]])
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 12, 16, 4095, 4096, 5000])
+def test_an_index_that_is_cut_short_is_dropped(tmp_path: Path, size: int) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    index.build(add, target)
+    (path,) = (tmp_path / "keys").glob("*/*")
+    os.truncate(path, size)
+    assert found(index, add, target, TABLES["uuid"].slice(9, 1)) is None and not path.exists()
