@@ -70,6 +70,7 @@ def test_every_reader_reads_from_our_checkpoints_alone(spark: Any, tmp_path: Pat
     assert len(deltalake.DeltaTable(str(table)).to_pyarrow_table()) == 100
 
 
+@pytest.mark.full
 def test_vacuum_by_spark_and_ours_remove_the_same(spark: Any, tmp_path: Path) -> None:
     """Both after compaction, with files of failed attempts: what one leaves, the other has nothing to remove of."""
     declare(tmp_path, "t", ["id"])
