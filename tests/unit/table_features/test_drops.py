@@ -198,8 +198,9 @@ def test_what_stands_in_the_way(tmp_path: Path) -> None:
     assert code(lambda: drop(table, Wish(("clustering",), truncate=True))) == "feature-history"
     assert code(lambda: drop(table, Wish(("nonsense",)))) == "feature-unknown"
     assert code(lambda: drop(table, Wish(("delta.appendOnly",)))) == "feature-unknown"
-    table = listed(tmp_path / "c", {"catalogManaged"}, {"icebergCompatV2", "columnMapping"})
-    assert code(lambda: drop(table, Wish(("catalogManaged",)))) == "feature-not-droppable"
+    table = listed(tmp_path / "no", set(), {"icebergWriterCompatV1", "icebergCompatV2", "columnMapping"})
+    assert code(lambda: drop(table, Wish(("icebergWriterCompatV1",)))) == "feature-not-droppable"
+    table = listed(tmp_path / "c", set(), {"icebergCompatV2", "columnMapping"})
     assert code(lambda: drop(table, Wish(("icebergCompatV2",)))) == "confirmation-needed"
     table = listed(tmp_path / "d", set(), {"somethingNew", "clustering", "domainMetadata"})
     assert code(lambda: drop(table, Wish(("clustering",)))) == "features-unsafe"
