@@ -9,9 +9,11 @@ from typing import Any
 
 import typer
 
+from lakemirror import failpoints
 from lakemirror.cli import app
 from lakemirror.errors import CODES
 from lakemirror.settings import Settings
+from lakemirror.verify import KINDS
 
 FOLDER = Path(__file__).parent / "reference"
 _MADE = "<!-- made by docs/generate.py: edit the code, then `make docs` -->\n"
@@ -19,7 +21,13 @@ _MADE = "<!-- made by docs/generate.py: edit the code, then `make docs` -->\n"
 
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
-    return {"commands.md": _commands(), "settings.md": _settings(), "errors.md": _errors()}
+    return {
+        "commands.md": _commands(),
+        "settings.md": _settings(),
+        "errors.md": _errors(),
+        "verify.md": _verify(),
+        "failpoints.md": _failpoints(),
+    }
 
 
 def _commands() -> str:
@@ -82,6 +90,40 @@ def _errors() -> str:
         retry = "yes" if kind.retry else "no"
         lines.append(f"| `{code}` | {retry} | {kind.exit_code} | {_cell(kind.hint)} |")
     return "\n".join([*lines, ""])
+
+
+def _verify() -> str:
+    lines = ["# What `lakemirror verify` finds", "", _MADE]
+    lines += [
+        "An *error* makes the exit code 3, `verify-impossible` 1; other warnings are only shown.",
+        "",
+        "| code | severity | what to do |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{code}` | {severity} | {_cell(advice)} |" for code, (severity, advice) in KINDS.items()]
+    return "\n".join([*lines, ""])
+
+
+def _failpoints() -> str:
+    lines = ["# Failpoints", "", _MADE]
+    lines += [
+        "Places where tests kill the process, or let the disk fail (EIO). Afterwards `verify` and the model agree.",
+        "A test fails where its failpoint is not met.",
+        "",
+        "| failpoint | what is true there | by a kill | by an error |",
+        "|---|---|---|---|",
+    ]
+    for names, test in (
+        (failpoints.NAMES, "test_at_a_failpoint"),
+        (failpoints.PUBLISHER_NAMES, "test_at_a_publishers_failpoint"),
+    ):
+        for name, meaning in names.items():
+            by = [f"`{test}[{name}-{mode}]`" for mode in ("kill", "error")]
+            if name == "merge.before-commit":
+                by = [f"{each}, `test_at_the_failpoint_of_a_compaction_at_rest[{mode}]`" for each, mode in
+                      zip(by, ("kill", "error"), strict=True)]  # fmt: skip
+            lines.append(f"| `{name}` | {_cell(meaning)} | {by[0]} | {by[1]} |")
+    return "\n".join([*lines, "", "The tests are in `tests/crash/test_failpoints.py`.", ""])
 
 
 def _cell(text: str) -> str:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakemirror.settings import Settings
+from tests.raised_codes import pytest_configure, pytest_sessionfinish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 SMALL = Settings(
     master="local[2]",
@@ -25,6 +28,6 @@ def spark() -> Iterator[SparkSession]:
     from lakemirror.spark_session import session as lakemirror_spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own Python workers
-    session = lakemirror_spark.start(SMALL.with_environment(), short=True)
+    session = lakemirror_spark.start(SMALL.with_environment(), delta=True, short=True)
     yield session
     lakemirror_spark.stop(session)

@@ -6,16 +6,12 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.replication import direct_table
 from tests.model import canonical
 
 MARKER = "__rowMarker__"
@@ -55,25 +51,6 @@ def put_broken(database: Path, table: str, number: int, data: bytes = b"PAR1 not
     then = time.time() - age
     os.utime(target, (then, then))
     return target
-
-
-@contextmanager
-def by_turns() -> Iterator[None]:
-    """Small batches are applied without Spark where they begin with a file of even number, else by Spark."""
-    true = direct_table.DirectTable.apply
-
-    def apply(self: Any, work: Any, files: Any, *rest: Any) -> Any:
-        return None if files[0].number % 2 else true(self, work, files, *rest)
-
-    with mock.patch.object(direct_table.DirectTable, "apply", apply):
-        yield
-
-
-@contextmanager
-def spark_alone() -> Iterator[None]:
-    """Every batch is applied by Spark."""
-    with mock.patch.object(direct_table.DirectTable, "apply", lambda *_: None):
-        yield
 
 
 def table_bag(spark: Any, database: Path, table: str, columns: list[str] | None = None) -> Counter[tuple[Any, ...]]:

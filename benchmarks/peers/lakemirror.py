@@ -54,7 +54,7 @@ class Lakemirror(Peer):
             csv = files[0].suffix == ".csv"
             place = self.inbox(table, csv=csv)
             if csv and self._spark is None:
-                self._spark = spark.start(Settings().with_environment(), short=True)
+                self._spark = spark.start(Settings().with_environment(), delta=True, short=True)
             for file in files:
                 number = self._next[table] = self._next.get(table, 0) + 1
                 shutil.copyfile(file, place / f"{number:020}{file.suffix}")

@@ -20,7 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Observer, Scheduler, zone_warnings
 from lakemirror.replication.table_status import status_now
@@ -163,7 +163,10 @@ class MirroredDatabase:
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*zone_warnings(zone), *([warned] if warned else ()), *setting_warnings(self.storage))
-        kept = tuple(warned for warned in stored.warnings if warned.code in (UNMET, "drop-postponed"))
+        of_the_last_pass = (UNMET, "drop-postponed")
+        kept = tuple(
+            each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")
+        )
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
 
     def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
@@ -192,7 +195,8 @@ def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
 def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
     from lakemirror.spark_session import session as spark
 
-    return spark.start(settings, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+    delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
+    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
 
 
 class _Collector:

@@ -18,8 +18,11 @@ from lakemirror.spark_session import class_archive, jars, java
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
 
-NEEDED = {"pyspark": "4.2.", "delta-spark": "4.4."}
-"""Distributions whose version must begin so."""
+NEEDED = {"pyspark": ("3.5.", "4.0.", "4.1.", "4.2.")}
+"""Distributions whose version must begin with one of these."""
+
+OPTIONAL = {"delta-spark": ("4.4.",)}
+"""The same for those that only table features by SQL need."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +75,20 @@ def _python() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    for name, beginning in NEEDED.items():
+    for name, beginnings in (NEEDED | OPTIONAL).items():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Check(name, False, "not installed", "Run `make install`.")
+            if name in OPTIONAL:
+                yield Check(name, True, "not installed: table features by SQL need it")
+            else:
+                yield Check(name, False, "not installed", "Run `make install`.")
             continue
-        if version.startswith(beginning):
+        if version.startswith(beginnings):
             yield Check(name, True, version)
         else:
-            yield Check(name, False, f"{version}, tried with {beginning}x only", "Run `make install` in a new .venv.")
+            tried = ", ".join(f"{beginning}x" for beginning in beginnings)
+            yield Check(name, False, f"{version}, tried with {tried} only", "Run `make install` in a new .venv.")
 
 
 def _java() -> Check:
@@ -132,16 +139,14 @@ def _jars(settings: Settings) -> Check:
     except LakemirrorError as error:
         return _failed("jars", error)
     if not found:
-        hint = "Nothing to do with a network: the first start fetches them. Without one, name them: --jars a.jar,b.jar"
-        return Check("jars", False, f"not in {jars.cache_folder(settings)} yet", hint)
+        return Check("jars", True, "none yet: only table features by SQL need Delta's jars, and fetch them")
     return Check("jars", True, ", ".join(path.name for path in found))
 
 
 def _archive(settings: Settings) -> Check:
     """Never a failure: without the archive all is well, only the start is slower."""
     try:
-        delta_jars = jars.find(settings)
-        path = class_archive.find(settings, java.find(), delta_jars) if delta_jars else None
+        path = class_archive.find(settings, java.find(), ())
     except LakemirrorError:
         path = None
     if path is None:
@@ -160,15 +165,14 @@ def _spark(settings: Settings) -> Check:
 
     try:
         session = spark.start(settings, short=True)
-        with tempfile.TemporaryDirectory(prefix="lakemirror-check-") as folder:
-            session.range(1).write.format("delta").save(f"{folder}/table")
+        session.range(2).mapInArrow(iter, "id bigint").collect()
         version = session.version
         spark.stop(session)
     except LakemirrorError as error:
         return _failed("spark", error)
     except Exception as error:
         return Check("spark", False, str(error).splitlines()[0], "Look at the newest file in the cache's logs folder.")
-    return Check("spark", True, f"Spark {version} wrote a Delta table")
+    return Check("spark", True, f"Spark {version} ran Python tasks")
 
 
 def _failed(name: str, error: LakemirrorError) -> Check:

@@ -43,6 +43,9 @@ CODES: dict[str, Kind] = {
     ),
     # the landing zone: files
     "file-unreadable": Kind(False, 3, 422, "Delete the file and put a complete one under the same name."),
+    "file-too-large": Kind(
+        False, 3, 413, "Raise the setting `memory`, or replace the file by one with smaller values, lists and pages."
+    ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
@@ -59,6 +62,12 @@ CODES: dict[str, Kind] = {
     # rows and columns
     "row-marker-invalid": Kind(
         False, 3, 422, "Row markers are 0 insert, 1 update, 2 delete, 4 upsert: replace the file under the same name."
+    ),
+    "row-marker-misspelt": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose column is named __rowMarker__, or set row_marker_misspelt to column.",
     ),
     "key-columns-missing": Kind(
         False, 3, 422, "Declare keyColumns in _metadata.json: updates, deletes and upserts need them."
@@ -83,6 +92,27 @@ CODES: dict[str, Kind] = {
     "table-unreadable": Kind(
         False, 3, 500, "Read the Delta table with another client; restore it, or delete the table folder and reload."
     ),
+    "table-restored": Kind(
+        False,
+        3,
+        409,
+        "Run `lakemirror resync`, or delete the table folder and publish it again: rows and position differ.",
+    ),
+    "table-feature-unsupported": Kind(
+        False, 3, 501, "Run `lakemirror features drop PATH FEATURE`, or unset the property that the message names."
+    ),
+    "table-append-only": Kind(
+        False,
+        3,
+        409,
+        "Unset the property: ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly'). The table goes on by itself.",
+    ),
+    "constraint-violated": Kind(
+        False,
+        3,
+        422,
+        "Replace the file by one whose rows fulfil the constraint, or drop the constraint from the table.",
+    ),
     "concurrent-commit": Kind(True, 3, 409, "Nothing to do: it is tried again."),
     # machine and configuration
     "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),
@@ -91,8 +121,14 @@ CODES: dict[str, Kind] = {
     "database-missing": Kind(False, 2, 404, "Give the folder that holds Files/LandingZone, or create it."),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
-    "spark-unsupported": Kind(False, 1, 500, "Use classic Spark 4.2 with delta-spark 4.4 on its class path."),
-    "spark-failed": Kind(False, 1, 500, "Run `lakemirror doctor`; look at driver_memory and the spark.* settings."),
+    "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
+    "spark-needed": Kind(
+        False, 3, 409, "Set `engine` to auto or spark, or drop the constraint that the message names."
+    ),
+    "spark-job-failed": Kind(True, 1, 502, "Look at the job in Spark's pages or logs; it is tried again."),
+    "spark-failed": Kind(
+        False, 1, 500, "Run `lakemirror doctor`; look at driver_memory, master, spark_remote and the spark.* settings."
+    ),
     "memory-exhausted": Kind(
         True, 1, 507, "Lower parallel_tables or batch_bytes, or give the process more memory; it is tried again."
     ),

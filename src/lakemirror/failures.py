@@ -45,16 +45,18 @@ def coded(failure: BaseException, *, table: str | None = None, file: str | None 
 def record(failure: BaseException) -> Path | None:
     """Appends the traceback to the log, once for equal failures; the log's path, None where none can be written."""
     text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
+    places = traceback.extract_tb(failure.__traceback__)
+    where = f"{places[-1].filename}:{places[-1].lineno}" if places else ""
     with _lock:
-        if text in _written:
-            return _written[text]
         for folder in _folders():
+            key = f"{folder} {type(failure).__name__}: {failure} at {where}"
             with contextlib.suppress(OSError):
-                path = _append(folder, text)
+                if key in _written and _written[key].exists():
+                    return _written[key]
                 if len(_written) > 1000:
                     _written.clear()
-                _written[text] = path
-                return path
+                _written[key] = _append(folder, text)
+                return _written[key]
     return None
 
 

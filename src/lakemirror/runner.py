@@ -31,6 +31,7 @@ from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
 from lakemirror.status import HEARTBEAT, EngineProcess
 from lakemirror.storage import Storage
+from lakemirror.verify.idle import IdleVerification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,9 +70,12 @@ class Runner:
         self._seen = _definition_etag(storage)
         self._scheduler = self._new_scheduler(spark)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
-        self._maintenance = Maintenance(storage.uri, self.settings.retention_in_days)
+        self._maintenance = Maintenance(
+            storage.uri, self.settings.retention_in_days, durability=self.settings.durability
+        )
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
+        self._verification = IdleVerification(storage)
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
         self._trouble = 0
@@ -110,6 +114,10 @@ class Runner:
             worked = tick(self._scheduler, self._storage)
             if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
                 self._bringing_down = self._dropping.submit(self._bring_down)
+            if worked or self._scheduler.at_work:
+                self._idle_since = time.monotonic()
+            else:
+                self._use_idle_time()
         except SetupError:
             raise
         except Exception as failure:
@@ -120,10 +128,6 @@ class Runner:
             self._trouble += 1
             return 0
         self._trouble, self._round_error = 0, None
-        if worked or self._scheduler.at_work:
-            self._idle_since = time.monotonic()
-        elif self.settings.maintenance:
-            self._maintain()
         return worked
 
     def _bring_down(self) -> int:
@@ -134,11 +138,16 @@ class Runner:
             self._scheduler.warn("readers-unmet", f"the declared readers are looked after later: {coded(failure)}")
             return 0
 
+    def _use_idle_time(self) -> None:
+        if self.settings.maintenance:
+            self._maintain()
+        if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
+            self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
+        self._writer.verification_warnings = self._verification.warnings
+
     def _maintain(self) -> None:
         names = {target: name for name, target in self._scheduler.targets().items()}
-        self._maintenance.step(
-            self._scheduler.need_spark, names, lambda target: self._scheduler.held_back(names[target])
-        )
+        self._maintenance.step(names, lambda target: self._scheduler.held_back(names[target]))
 
     def _pause(self, begun: float, worked: int) -> float:
         """Seconds until the next tick: few while files arrive, more when it is quiet or something does not answer."""
@@ -195,10 +204,16 @@ class Runner:
         self._writer.write(status, self._scheduler, self._readers, self.definition_error or self._round_error)
 
     def _end(self) -> None:
+        """Lets what is at work end, for a while, and says in the status that the engine stopped, whatever happens."""
         self._scheduler.request_stop()
-        self._maintenance.stop()
-        self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
-        self._write("Stopped")
+        try:
+            self._maintenance.stop()
+            self._verification.stop()
+            self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
+        except Exception as failure:
+            log.error("%s", coded(failure))
+        finally:
+            self._write("Stopped")
 
 
 class StatusWriter:
@@ -206,6 +221,7 @@ class StatusWriter:
 
     def __init__(self, storage: Storage) -> None:
         self.setting_warnings: list[Warned] = []
+        self.verification_warnings: list[Warned] = []
         self._storage = storage
         self._process = EngineProcess.this()
         self._written: monitoring.DatabaseStatus | None = None
@@ -240,6 +256,7 @@ class StatusWriter:
                 *([warned] if warned else ()),
                 *list(scheduler.warnings.values()),
                 *self.setting_warnings,
+                *self.verification_warnings,
                 *list(readers.warnings.values()),
             ),
             partner,

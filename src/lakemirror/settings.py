@@ -44,6 +44,12 @@ class Settings:
         "A file whose column has a wider type than the table's stops the table (stop) or widens the column (widen).",
         ("stop", "widen"),
     )
+    row_marker_misspelt: str = _setting(
+        "error",
+        "A column whose name is __rowMarker__ but for case, underscores and spaces, in a file without a row marker: "
+        "error, or a column of the table (column).",
+        ("error", "column"),
+    )
     undeclared_columns: str = _setting(
         "error",
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",
@@ -58,7 +64,25 @@ class Settings:
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
     )
+    durability: str = _setting(
+        "power",
+        "What an apply survives: power: a power cut, files are synced before the commit; process: a killed process.",
+        ("power", "process"),
+    )
     # the engine
+    engine: str = _setting(
+        "auto",
+        "Who does the row work: threads of this process (local), Spark tasks (spark), or the faster one (auto).",
+        ("auto", "local", "spark"),
+    )
+    memory: int = _setting(
+        512 * 1024**2, "Bytes of rows that this process holds at once; what needs more is cut into parts."
+    )
+    spark_from_bytes: int = _setting(
+        0,
+        "Decoded bytes of a batch from which engine auto uses Spark; 0: 64 MiB where a session, master or Connect "
+        "address is given, else 16 GiB.",
+    )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
     batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
     batch_bytes: int = _setting(2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).")
@@ -70,8 +94,12 @@ class Settings:
     maintenance: bool = _setting(
         True, "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files."
     )
+    verify_idle: bool = _setting(
+        True, "In idle time of `run`, verify log, sizes, footers, vectors and positions; findings are warnings."
+    )
     # Spark
     master: str = _setting("", "Spark master; empty: local[*].")
+    spark_remote: str = _setting("", "Spark Connect address, such as sc://host:15002; empty: classic Spark.")
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
     cache_dir: str = _setting("", "Where jars and the start-up archive are kept; empty: ~/.cache/lakemirror.")
     driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")

@@ -142,6 +142,7 @@ def test_run_takes_what_arrives_and_stops_when_told(spark: Any, tmp_path: Path) 
             put(tmp_path, "u", 1, {"id": [1]})
             _until(lambda: (tmp_path / "Tables/u/_delta_log").exists(), 30)
             replicator = json.loads((tmp_path / "Files/Monitoring/replicator.json").read_text())
+            assert replicator.pop("process")["pid"] == engine.pid
             assert replicator == {"status": "Running", "errorCode": "", "errorMessage": ""}
             engine.send_signal(signal.SIGTERM)
             out, err = engine.communicate(timeout=60)

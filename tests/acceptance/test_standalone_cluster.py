@@ -1,4 +1,4 @@
-"""A Spark cluster of its own, master and two workers on loopback, gives the same tables as a local Spark."""
+"""A Spark cluster of its own, master and two workers on loopback: the same tables as this process makes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class Cluster:
         self.master = ""
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        # without PYTHONPATH: lakemirror comes with the tasks
         self.environment = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             "JAVA_HOME": str(java.find().home),
             "SPARK_HOME": str(jvm.spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -50,6 +51,10 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def kill_a_worker(self) -> None:
+        """The last worker, as a machine that is gone: its executor ends with it."""
+        self._processes[-1].kill()
 
     def executors(self) -> list[str]:
         """The log folders of the executors that ran here, a worker each."""
@@ -98,25 +103,50 @@ def second(database: Path) -> None:
             put(database, table, number, rows)
 
 
+def sync(database: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lakemirror.cli", "sync", str(database), *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, (out, err)
+
+
 @pytest.mark.full
 def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, cluster: Cluster) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-
-    def sync(database: Path, *words: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "lakemirror.cli", "sync", str(database), *words],
-            env=cluster.environment, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), done.stdout
-
+    mine = {**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     for step in (first, second):
-        for database, master in ((here, "local[2]"), (there, cluster.master)):
-            step(database)
-            sync(database, "--master", master)
+        step(here)
+        step(there)
+        ended(sync(here, mine, "--engine", "local"))
+        ended(sync(there, mine, "--engine", "spark", "--master", cluster.master))
         for table in ("orders", "sales.customers"):
             rows = table_bag(spark, here, table)
             assert len(rows) == 1000  # of which the second step deletes four and adds four
             assert table_bag(spark, there, table) == rows
     assert len({Path(path).name for path in cluster.executors()}) == 2, "both workers did the work"
-    vectors = list((there / "Tables").rglob("deletion_vector_*.bin"))
-    assert vectors, "the changes were applied by deletion vectors written with the cluster"
+    assert list((there / "Tables").rglob("deletion_vector_*.bin"))
+
+
+@pytest.mark.full
+def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, cluster: Cluster) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    mine = {**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_BATCH_FILES": "4"}
+    for database in (here, there):
+        declare(database, "orders", ["id"])
+        for number in range(1, 25):
+            ids = [(number * 7919 + i * 31) % 50_000 for i in range(20_000)]
+            markers = pa.array([2 if i % 7 == 0 else 4 for i in range(20_000)], pa.int32())
+            put(database, "orders", number, {"id": ids, "name": [f"{number}-{i}" for i in ids], MARKER: markers})
+    ended(sync(here, mine, "--engine", "local"))
+    running = sync(there, mine, "--engine", "spark", "--master", cluster.master)
+    log = there / "Tables" / "orders" / "_delta_log"
+    deadline = time.monotonic() + 2 * _PATIENCE
+    while len(list(log.glob("*.json"))) < 3 and running.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running.poll() is None, "it was through before a worker could be killed"
+    cluster.kill_a_worker()
+    ended(running)
+    assert table_bag(spark, there, "orders") == table_bag(spark, here, "orders")

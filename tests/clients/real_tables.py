@@ -534,7 +534,7 @@ def main(folder: str) -> None:
     target = Path(folder).absolute()
     target.mkdir(parents=True)
     few = (("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2"))
-    session = lakemirror_spark.start(Settings(master="local[2]", spark=few).with_environment(), short=True)
+    session = lakemirror_spark.start(Settings(master="local[2]", spark=few).with_environment(), delta=True, short=True)
     try:
         print(f"{len(make_real(session, target))} tables")
     finally:

@@ -21,6 +21,7 @@ from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase, failpoints
+from lakemirror.maintenance.idle_work import commits_since_compaction
 
 TABLES = ("orders", "sales.customers", "events", "regions")
 """Two sequences, one found by time, one in partitions."""
@@ -151,6 +152,34 @@ def test_dying_at_every_named_place_does_no_harm(
         publisher.publish(table)
     result = MirroredDatabase(tmp_path, spark=spark).sync()
     assert not result.failed, result.failed
+    publisher.check(spark)
+
+
+def test_dying_while_an_idle_table_is_compacted_does_no_harm(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run`, no apply at work: killed before the commit, and the next engine compacts the table."""
+    publisher = Publisher(tmp_path, seed=3)
+    for _ in range(110):
+        publisher.publish("orders")
+    monkeypatch.setenv("LAKEMIRROR_BATCH_FILES", "1")
+    monkeypatch.setenv("LAKEMIRROR_MAINTENANCE", "false")
+    assert not MirroredDatabase(tmp_path).sync().failed
+    monkeypatch.setenv("LAKEMIRROR_MAINTENANCE", "true")
+    died = command(tmp_path, "run", failpoint="merge.before-commit")
+    out, err = died.communicate(timeout=120)
+    assert died.returncode == -signal.SIGKILL, (died.returncode, out, err)
+    publisher.check(spark)
+    assert commits_since_compaction(str(tmp_path / "Tables/orders")) >= 100, "nothing was committed"
+    engine = command(tmp_path, "run")
+    try:
+        until = time.monotonic() + 60
+        while commits_since_compaction(str(tmp_path / "Tables/orders")) and time.monotonic() < until:
+            time.sleep(0.2)
+    finally:
+        engine.terminate()
+        engine.communicate(timeout=60)
+    assert commits_since_compaction(str(tmp_path / "Tables/orders")) == 0
     publisher.check(spark)
 
 

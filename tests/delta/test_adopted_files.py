@@ -20,7 +20,7 @@ from lakemirror.delta.log import read_snapshot
 MOMENT = dt.datetime(2024, 2, 29, 12, 34, 56, 789123, tzinfo=dt.timezone.utc)
 ROWS = pa.table({
     "i": pa.array([1, 2, None]), "s": ["a", None, "ü" * 50], "d": pa.array([MOMENT.date(), None, None]),
-    "t": pa.array([MOMENT, None, MOMENT], pa.timestamp("us", "UTC")), "x": [1.5, float("nan"), None],
+    "t": pa.array([MOMENT, None, MOMENT], pa.timestamp("us", "UTC")), "x": [1.5, -2.5, None],
     "n": pa.array([Decimal("1.50"), None, Decimal("-9.99")], pa.decimal128(9, 2)), "b": [True, False, None],
     "raw": [b"\x00", b"", None], "h": pa.array([1, 2, 3], pa.int16()),
 })  # fmt: skip
@@ -28,7 +28,8 @@ ROWS = pa.table({
 
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.replication.adoption.SMALLEST_BYTES", 0)
+    monkeypatch.setattr("lakemirror.engines.kernels.add_files.SMALLEST_BYTES", 0)
+    monkeypatch.setattr("lakemirror.engines.kernels.add_files._SMALLEST_OF_FEW", 0)
 
 
 def data_files(database: Path, table: str) -> list[bytes]:

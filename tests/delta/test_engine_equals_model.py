@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.landing import MARKER, by_turns, declare, folder, put, table_bag
+from tests.landing import MARKER, declare, folder, put, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase
@@ -110,48 +110,41 @@ SLOW: dict[str, Any] = {
 }
 
 
-@settings(max_examples=3, **SLOW)
-@given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
-def test_tables_equal_the_model(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    with by_turns():
-        play(spark, tables, batch_files)
+ENGINES = ["local", "spark"]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=2, **SLOW)
-@given(st.lists(table(), min_size=2, max_size=2))
-def test_tables_equal_the_model_without_deletion_vectors(spark: Any, tables: list[dict[str, Any]]) -> None:
-    play(spark, tables, 2, deletion_vectors=False)
+@given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
+def test_tables_equal_the_model(spark: Any, engine: str, tables: list[dict[str, Any]], batch_files: int) -> None:
+    play(spark, tables, batch_files, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=2, **SLOW)
+@given(st.lists(table(), min_size=2, max_size=2), st.booleans())
+def test_tables_equal_the_model_without_deletion_vectors(
+    spark: Any, engine: str, tables: list[dict[str, Any]], feed: bool
+) -> None:
+    play(spark, tables, 2, deletion_vectors=False, change_data_feed=feed, engine=engine)
 
 
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_both_zeros_and_every_nan_are_one_key(spark: Any, tmp_path: Path, vectors: bool, kind: pa.DataType) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_both_zeros_and_every_nan_are_one_key(
+    spark: Any, tmp_path: Path, vectors: bool, kind: pa.DataType, engine: str
+) -> None:
     declare(tmp_path, "t", ["k", "s"])
     put(tmp_path, "t", 1, {"k": pa.array([0.0, -0.0, NAN, 1.5, None], kind), "s": list("abcde"), "v": [1, 1, 1, 1, 1]})
     changed = {"k": pa.array([-0.0, 0.0, -NAN, None], kind), "s": list("abce"), "v": [2, 2, 2, 2]}
     put(tmp_path, "t", 2, {**changed, MARKER: pa.array([2, 4, 4, 2], pa.int32())})
-    assert not MirroredDatabase(tmp_path, spark=spark, batch_files=1, deletion_vectors=vectors).sync().failed
+    assert (
+        not MirroredDatabase(tmp_path, spark=spark, batch_files=1, deletion_vectors=vectors, engine=engine)
+        .sync()
+        .failed
+    )
     assert table_bag(spark, tmp_path, "t") == {(0.0, "b", 2): 1, ("NaN", "c", 2): 1, (1.5, "d", 1): 1}
-
-
-@settings(max_examples=2, **SLOW)
-@given(st.lists(table(), min_size=2, max_size=2), st.sampled_from([1, 1000]))
-def test_tables_equal_the_model_by_spark_alone(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]], batch_files: int
-) -> None:
-    monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
-    play(spark, tables, batch_files)
-
-
-@settings(max_examples=2, **SLOW)
-@given(st.lists(table(), min_size=2, max_size=2))
-def test_tables_equal_the_model_by_deltas_own_delete(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]
-) -> None:
-    """The fallback of the driver's deletion vectors."""
-    monkeypatch.setattr("lakemirror.replication.deletion_vectors.MOST_FILES", 0)
-    monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
-    play(spark, tables, 2)
 
 
 @settings(max_examples=1, **SLOW)
@@ -159,19 +152,24 @@ def test_tables_equal_the_model_by_deltas_own_delete(
 def test_tables_equal_the_model_where_files_are_taken_as_they_are(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tables: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr("lakemirror.replication.adoption.SMALLEST_BYTES", 0)
+    monkeypatch.setattr("lakemirror.engines.kernels.add_files._SMALLEST_OF_FEW", 0)
     play(spark, tables, 2)
 
 
 @pytest.mark.full
 @settings(max_examples=60, **SLOW)
 @given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 3, 1000]), st.booleans())
-def test_many_tables_equal_the_model(spark: Any, tables: list[dict[str, Any]], batch_files: int, vectors: bool) -> None:
-    with by_turns():
-        play(spark, tables, batch_files, deletion_vectors=vectors)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_tables_equal_the_model(
+    spark: Any, engine: str, tables: list[dict[str, Any]], batch_files: int, vectors: bool
+) -> None:
+    play(spark, tables, batch_files, deletion_vectors=vectors, engine=engine)
 
 
-def test_a_footer_that_lies_about_its_markers(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_footer_that_lies_about_its_markers(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
     """The file says minimum 0 and maximum 0, and holds deletes: they are applied all the same."""
     from lakemirror.replication import batch
 
@@ -184,17 +182,15 @@ def test_a_footer_that_lies_about_its_markers(spark: Any, tmp_path: Path, monkey
 
     true = batch._statistics
     monkeypatch.setattr(batch, "_statistics", lambda f, n: [Zero()] if n == MARKER else true(f, n))
-    MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync()
+    MirroredDatabase(tmp_path, spark=spark, batch_files=1, engine=engine).sync()
     assert table_bag(spark, tmp_path, "t") == {(2,): 2, (3,): 1}
 
 
-@pytest.mark.parametrize("by_spark", [True, False])
-def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, engine: str) -> None:
     """All sequences of up to four markers, each on a key of its own, on a key that is there or not, cut anywhere."""
     import itertools
 
-    if by_spark:
-        monkeypatch.setattr("lakemirror.replication.direct_table.DirectTable.apply", lambda *_: None)
     sequences = [s for n in range(1, 5) for s in itertools.product([0, 1, 2, 4], repeat=n)]
     model = ModelTable(["k"])
     first = {
@@ -218,20 +214,21 @@ def test_every_sequence_on_one_key(spark: Any, tmp_path: Path, monkeypatch: pyte
         )
         model.apply(["k", "v"], rows)
         if step == 1:
-            MirroredDatabase(tmp_path, spark=spark).sync()
-    MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync()
+            MirroredDatabase(tmp_path, spark=spark, engine=engine).sync()
+    MirroredDatabase(tmp_path, spark=spark, batch_files=1, engine=engine).sync()
     assert table_bag(spark, tmp_path, "t", ["k", "v"]) == model.bag()
 
 
-def test_change_feed_tells_updates_from_inserts_and_deletes(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_change_feed_tells_updates_from_inserts_and_deletes(spark: Any, tmp_path: Path, engine: str) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
-    MirroredDatabase(tmp_path, spark=spark, change_data_feed=True).sync()
+    MirroredDatabase(tmp_path, spark=spark, change_data_feed=True, engine=engine).sync()
     put(
         tmp_path, "t", 2,
         {"id": [1, 2, 4, 5], "v": ["A", None, "d", "e"], MARKER: pa.array([1, 2, 4, 0], pa.int32())},
     )  # fmt: skip
-    MirroredDatabase(tmp_path, spark=spark, change_data_feed=True).sync()
+    MirroredDatabase(tmp_path, spark=spark, change_data_feed=True, engine=engine).sync()
     feed = (
         spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
         .load(str(tmp_path / "Tables/t")).select("id", "v", "_change_type").collect()

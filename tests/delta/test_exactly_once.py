@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror.engines.engine import Choice
+from lakemirror.engines.local import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.replication.direct_table import DirectTable
 from lakemirror.replication.replicator import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
@@ -44,18 +44,15 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
     return arrange
 
 
-@pytest.fixture(params=["direct-direct", "direct-spark", "spark-direct", "spark-spark"])
+@pytest.fixture(params=["local-local", "local-spark", "spark-local", "spark-spark"])
 def ways(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How this engine applies, and how the one that comes in between does; as if in two processes."""
+    """The engine of this process, and that of the one that comes in between."""
     ours, others = request.param.split("-")
-    true = DirectTable.apply
 
-    def apply(self: Any, *given: Any) -> Any:
-        return true(self, *given) if (others if _inside else ours) == "direct" else None
+    def chosen(*_: Any, **__: Any) -> Choice:
+        return Choice(others if _inside else ours, "the test says so")
 
-    monkeypatch.setattr(DirectTable, "apply", apply)
-    for module in ("direct_table", "direct_commit"):
-        monkeypatch.setattr(f"lakemirror.replication.{module}.without_delta", lambda _: nullcontext(True))
+    monkeypatch.setattr("lakemirror.replication.planner.choose", chosen)
 
 
 @pytest.mark.parametrize("kind", ["append", "mixed"])
@@ -104,7 +101,7 @@ def test_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Path) -> None:
     stale = replicator.inspect(scan(storage).tables[TableName("", "t")])
     MirroredDatabase(tmp_path, spark=spark).sync()
     with pytest.raises(LakemirrorError) as caught:
-        replicator.apply(spark.newSession, stale)
+        replicator.apply(lambda _: LocalEngine(), stale)
     assert caught.value.code == "concurrent-commit"
     assert table_bag(spark, tmp_path, "t") == {(1,): 1}
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.landing import MARKER, by_turns, declare, folder, table_bag
+from tests.landing import MARKER, declare, folder, table_bag
 from tests.model import ModelTable
 
 from lakemirror import MirroredDatabase
@@ -155,13 +155,11 @@ SLOW: dict[str, Any] = {
 @settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
 def test_tables_equal_the_model_in_any_format(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    with by_turns():
-        play(spark, tables, batch_files)
+    play(spark, tables, batch_files)
 
 
 @pytest.mark.full
 @settings(max_examples=60, **SLOW)
 @given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 1000]))
 def test_many_tables_equal_the_model_in_any_format(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    with by_turns():
-        play(spark, tables, batch_files)
+    play(spark, tables, batch_files)

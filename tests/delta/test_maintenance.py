@@ -1,10 +1,8 @@
-"""Idle-time work: what it does to a table, and what it must not do (section 10)."""
+"""Idle-time work seen by Spark: it reads what was compacted, checkpointed and vacuumed (section 10)."""
 
 from __future__ import annotations
 
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,19 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.landing import MARKER, declare, put, spark_alone, table_bag
+from tests.landing import MARKER, declare, put, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.delta.delta_at_work import delta_at_work, without_delta
-from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import idle_work as maintenance
 from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
+
+
+def _step(work: Maintenance, target: str) -> str | None:
+    work._not_before = 0.0
+    found = work.step([target])
+    if work._work is not None:
+        work._work.result(timeout=60)
+    return found
 
 
 def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
@@ -34,89 +38,57 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     table = str(tmp_path / "Tables/t")
     assert commits_since_compaction(table) == 3
     before = len(spark.read.format("delta").load(table).inputFiles())
-    monkeypatch.setattr(small_files, "against", lambda *_: "Spark's")
     work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
-    assert work.step(lambda: spark, ["Tables/t"]) is None, "it does not rest"
+    assert _step(work, "Tables/t") is None, "it is not idle"
     monkeypatch.setattr(maintenance, "QUIET", 0.0)
-    work._not_before = 0
-    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
-    work._pool.shutdown(wait=True)
+    assert _step(work, "Tables/t") == "Tables/t"
     assert commits_since_compaction(table) == 0
     assert len(spark.read.format("delta").load(table).inputFiles()) < before
-    assert Maintenance(str, 7).step(lambda: spark, [table]) is None, "nothing is due any more"
+    assert _step(Maintenance(str, 7), table) is None, "nothing is due any more"
     put(tmp_path, "t", 4, {"id": [2], MARKER: pa.array([2], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
     assert table_bag(spark, tmp_path, "t") == {(3,): 1, (4,): 1}
 
 
-def test_checkpoints_come_without_a_spark_job_but_for_one_in_ten(spark: Any, tmp_path: Path) -> None:
+def test_every_reader_reads_from_our_checkpoints_alone(spark: Any, tmp_path: Path) -> None:
+    """The commits before the newest checkpoint are gone."""
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": list(range(100))})
-    MirroredDatabase(tmp_path, spark=spark).sync()
-    table = tmp_path / "Tables/t"
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '20')")
-    for number in range(2, 23):
+    for number in range(2, 42):
         put(tmp_path, "t", number, {"id": [number], "v": [number], MARKER: pa.array([4], pa.int32())})
-    with spark_alone():
-        assert not MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync().failed
+    assert not MirroredDatabase(tmp_path, batch_files=1, deletion_vectors=False).sync().failed
+    table = tmp_path / "Tables/t"
     log = table / "_delta_log"
-    writers = {int(p.name[:20]): pq.read_metadata(p).created_by for p in log.glob("*.checkpoint.parquet")}
-    assert sorted(writers) == [10, 20]
-    assert "parquet-cpp" in writers[10] and "parquet-mr" in writers[20]
-    # everything before a checkpoint of ours goes, and nothing is missed
+    newest = max(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet"))
+    assert newest >= 30
     for path in log.iterdir():
-        old = path.name.startswith(f"{20:020}.checkpoint") or path.name < f"{10:020}.checkpoint"
-        if path.is_file() and (old or path.name == "_last_checkpoint" or path.suffix == ".crc"):
+        if path.is_file() and path.name < f"{newest:020}.checkpoint" and path.name[0].isdigit():
             path.unlink()
-    other = tmp_path / "elsewhere"
-    table.rename(other)
-    frame = spark.read.format("delta").load(str(other))
+    frame = spark.read.format("delta").load(str(table))
     assert frame.count() == 100
-    assert sorted(row.id for row in frame.where("v is not null").collect()) == list(range(2, 23))
-    assert deltalake.DeltaTable(str(other)).version() == 22
+    assert sorted(row.id for row in frame.where("v is not null").collect()) == list(range(2, 42))
+    assert len(deltalake.DeltaTable(str(table)).to_pyarrow_table()) == 100
 
 
-def test_new_tables_ask_delta_for_fewer_checkpoints(spark: Any, tmp_path: Path) -> None:
-    put(tmp_path, "t", 1, {"id": [1]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
-    found = spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path / 'Tables/t'}`").collect()
-    assert {row.key: row.value for row in found}["delta.checkpointInterval"] == "100"
-
-
-def test_compaction_ends_when_an_apply_comes(spark: Any, tmp_path: Path) -> None:
-    work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
-    endless = "SELECT sum(a.id * b.id) FROM range(1000000) a CROSS JOIN range(1000000000) b"
-
-    def compact() -> None:
-        with delta_at_work(str(tmp_path / "Tables/t"), work._give_way):
-            work._run(lambda: spark, endless, {})
-
-    future = work._pool.submit(work._carry_out, compact, "Tables/t")
-    busy = spark.sparkContext.statusTracker()
-    deadline = time.monotonic() + 60
-    while not busy.getJobIdsForGroup("lakemirror-maintenance") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    with without_delta(str(tmp_path / "Tables/t")) as alone:
-        assert alone
-    future.result(timeout=30)
-    work.stop()
-    with ThreadPoolExecutor(8) as pool:  # one of these has the thread in the JVM that compacted
-        counts = list(pool.map(lambda n: spark.range(n).count(), range(8)))
-    assert counts == list(range(8)), "nobody else is cancelled"
-
-
-def test_vacuum_commits_nothing_and_removes_what_is_unused(spark: Any, tmp_path: Path) -> None:
+def test_vacuum_by_spark_and_ours_remove_the_same(spark: Any, tmp_path: Path) -> None:
+    """Both after compaction, with files of failed attempts: what one leaves, the other has nothing to remove of."""
     declare(tmp_path, "t", ["id"])
-    put(tmp_path, "t", 1, {"id": [1]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
+    for number in range(1, 20):
+        put(tmp_path, "t", number, {"id": [number, 100], MARKER: pa.array([4, 4], pa.int32())})
+    MirroredDatabase(tmp_path, batch_files=1).sync()
     table = tmp_path / "Tables/t"
     unused = table / "part-unused.parquet"
     pq.write_table(pa.table({"id": [9]}), unused)
-    os.utime(unused, (1, 1))
-    work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
+    for path in table.rglob("*"):
+        if path.is_file():
+            os.utime(path, (1, 1))
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    commits = len(list((table / "_delta_log").glob("*[0-9].json")))
+    would = spark.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS DRY RUN").count()
+    work = Maintenance(lambda path: str(tmp_path / path), retention_days=0)
     work._vacuumed["Tables/t"] = -1e9
-    assert work.step(lambda: spark, ["Tables/t"]) == "Tables/t"
-    work._pool.shutdown(wait=True)
+    assert _step(work, "Tables/t") == "Tables/t" and would > 0
     assert not unused.exists()
-    assert len(list((table / "_delta_log").glob("*[0-9].json"))) == 1
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1}
+    assert spark.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS DRY RUN").count() == 0
+    assert len(list((table / "_delta_log").glob("*[0-9].json"))) == commits, "nothing is committed"
+    assert table_bag(spark, tmp_path, "t") == {**{(n,): 1 for n in range(1, 20)}, (100,): 1}

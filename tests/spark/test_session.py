@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakemirror.errors import SetupError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import class_archive, jars, java
 from lakemirror.spark_session import session as lakemirror_spark
@@ -55,7 +54,7 @@ def test_quiet_whatever_happens_and_ctrl_c_is_python_s_alone(tmp_path: Path) -> 
     script = (
         PRELUDE
         + """
-session = spark.start(settings, short=True)
+session = spark.start(settings, delta=True, short=True)
 session.range(10).write.format("delta").save("table")
 for fail in (
     lambda: session.range(1).select("absent"),
@@ -92,12 +91,12 @@ def test_a_jvm_that_died_is_followed_by_another(tmp_path: Path) -> None:
 from pyspark import SparkContext
 handler = lambda *_: print("own handler")
 signal.signal(signal.SIGINT, handler)
-spark.start(settings, short=True)
+spark.start(settings, delta=True, short=True)
 assert signal.getsignal(signal.SIGINT) is handler
 SparkContext._gateway.proc.kill()
 SparkContext._gateway.proc.wait()
 spark.stop()
-session = spark.start(settings, short=True)
+session = spark.start(settings, delta=True, short=True)
 print(session.range(3).count())
 print(SparkContext._gateway.proc.pid)
 """
@@ -126,7 +125,6 @@ def test_options_that_java_does_not_take_are_said(tmp_path: Path) -> None:
         PRELUDE
         + """
 import dataclasses
-from lakemirror.errors import SetupError
 try:
     spark.start(dataclasses.replace(settings, driver_memory="1k"))
 except SetupError as error:
@@ -157,13 +155,6 @@ def test_the_fixture_s_session_writes_delta(spark: SparkSession, tmp_path: Path)
     assert spark.sparkContext.defaultParallelism == 2
 
 
-def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
-    with pytest.raises(SetupError) as caught:
-        lakemirror_spark.start(Settings())
-    assert caught.value.code == "spark-unsupported"
-
-
 @pytest.mark.full
 def test_the_archive_is_made_and_used(tmp_path: Path) -> None:
     """Full: making it takes half a minute and 200 MB."""
@@ -172,11 +163,11 @@ def test_the_archive_is_made_and_used(tmp_path: Path) -> None:
         + """
 from lakemirror.spark_session import class_archive
 from pyspark import SparkContext
-path = class_archive.make(settings)
-assert class_archive.make(settings) == path
+path = class_archive.make(settings, delta=True)
+assert class_archive.make(settings, delta=True) == path
 print(path.name)
 for short in (True, False):
-    spark.start(settings, short=short)
+    spark.start(settings, delta=True, short=short)
     print(str(path) in open(f"/proc/{SparkContext._gateway.proc.pid}/maps").read())
     spark.stop()
 """

@@ -40,12 +40,12 @@ def test_every_fault_has_a_hint(settings: Settings, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(doctor.java, "find", no_java)
     monkeypatch.setattr(doctor, "memory", lambda: 1024**3)
-    monkeypatch.setattr(doctor, "NEEDED", {"pyspark": "3.5.", "no-such-package": "1."})
+    monkeypatch.setattr(doctor, "NEEDED", {"pyspark": ("3.4.",), "no-such-package": ("1.",)})
     (tmp_path / "file").write_text("")
     lacking = Settings(cache_dir=str(tmp_path / "file" / "cache"))
     checks = examine(lacking, tmp_path / "file")
     faults = {name for name, check in checks.items() if not check.ok}
-    expected = {"pyspark", "no-such-package", "java", "memory", "jars", "cache folder", "database folder"}
+    expected = {"pyspark", "no-such-package", "java", "memory", "cache folder", "database folder"}
     assert faults == expected
     assert all(checks[name].hint for name in faults)
 

@@ -266,7 +266,7 @@ def _session() -> SparkSession:
     from lakemirror.spark_session.session import start
 
     with _one_at_a_time:  # tables at work side by side share the session
-        return start(Settings().with_environment(), short=True)
+        return start(Settings().with_environment(), delta=True, short=True)
 
 
 def _state_of_plan(plan: Plan) -> State:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -22,13 +23,14 @@ from lakemirror.cli.printable import make_streams_safe, printable, say
 from lakemirror.cli.publish import publish
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.cli.tables import tables
+from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.metadata import Warned
     from lakemirror.landing_zone.zone import TableName
-    from lakemirror.replication.apply_work import Applied
+    from lakemirror.replication.apply_plan import Applied
     from lakemirror.status import DatabaseStatus, TableStatus
 
 _MOST_ALIKE = 3  # warnings of one code that are printed one by one
@@ -59,6 +61,10 @@ def _options(
 
 
 Database = Annotated[Path, typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
+]
+SparkRemote = Annotated[str | None, typer.Option(help="Spark Connect address, such as sc://host:15002.")]
 Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
 SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
 Jars = Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")]
@@ -71,7 +77,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 @app.command()
 def sync(
     database: Database,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
     jars: Jars = None,
     driver_memory: Memory = None,
@@ -87,7 +95,7 @@ def sync(
 
     _log(verbose)
     _require(database)
-    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     with _Progress(opened.storage) as progress:
         result, number = supervised(lambda stop: opened.sync(progress, stop))
     if result is None:
@@ -121,7 +129,9 @@ def sync(
 @app.command()
 def run(
     database: Database,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
     jars: Jars = None,
     driver_memory: Memory = None,
@@ -136,9 +146,9 @@ def run(
     """
     from lakemirror.database import MirroredDatabase
 
-    _log(verbose)
+    _log(verbose, quiet=logging.WARNING)
     _require(database)
-    opened = MirroredDatabase(database, **_flags(master, spark, jars, driver_memory, parallel))
+    opened = MirroredDatabase(database, **_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel))
     _, number = supervised(lambda stop: opened.run(stop, _Narrator()), opened.abandon)
     if number:
         leave(0)  # not a word to threads that are still at work
@@ -191,7 +201,9 @@ def status(database: Database, as_json: Json = False) -> None:
 def demo(
     into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
     days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
+    engine: EngineName = None,
     master: Master = None,
+    spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
 ) -> None:
     """Mirror a year of real flights, and check the tables against the source.
@@ -237,6 +249,7 @@ def doctor(
 
 app.command()(check)
 app.command()(publish)
+app.command()(verify)
 app.command()(tables)
 app.add_typer(cli_features.app, name="features")
 app.command()(cli_features.compat)
@@ -256,6 +269,7 @@ def main() -> None:
     """The `lakemirror` command."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
+    _be_utf8()
     make_streams_safe()
     try:
         app()
@@ -267,6 +281,18 @@ def main() -> None:
         leave(1)
     except Exception as failure:  # the boundary around a command
         _end(coded(failure))
+
+
+def _be_utf8() -> None:
+    """Starts the command again in Python's UTF-8 mode where file names would be read in another encoding.
+
+    Names of tables are UTF-8 whatever the locale says. What is printed stays in the terminal's encoding.
+    """
+    if sys.getfilesystemencoding().lower() in ("utf-8", "utf8") or sys.flags.utf8_mode:
+        return
+    output = getattr(sys.stdout, "encoding", None) or "ascii"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": f"{output}:backslashreplace"}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _end(error: LakemirrorError) -> None:
@@ -286,10 +312,18 @@ def _require(database: Path) -> None:
 
 
 def _flags(
-    master: str | None, spark: list[str] | None, jars: str | None, driver_memory: str | None, parallel: int | None
+    engine: str | None,
+    master: str | None,
+    spark_remote: str | None,
+    spark: list[str] | None,
+    jars: str | None,
+    driver_memory: str | None,
+    parallel: int | None,
 ) -> dict[str, Any]:
     return {
+        "engine": engine,
         "master": master,
+        "spark_remote": spark_remote,
         "spark": spark or None,
         "jars": jars,
         "driver_memory": driver_memory,
@@ -420,11 +454,19 @@ def _error_json(error: LakemirrorError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _log(verbose: bool) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.ERROR, format="%(message)s", stream=sys.stderr, force=True
-    )
+def _log(verbose: bool, quiet: int = logging.ERROR) -> None:
+    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_OneLine("%(message)s"))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever a publisher has put into a name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(record.getMessage())
 
 
 def _count(number: int, word: str) -> str:

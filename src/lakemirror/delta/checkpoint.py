@@ -1,13 +1,14 @@
 """Classic checkpoints of our own: one Parquet file that every reader since Delta 0.1 understands.
 
 A checkpoint holds no trace of V2 checkpoints, and the columns of newer features only where an action needs them, so
-that it can stand under the lowest protocol.
+that it is valid under the lowest protocol. When one is written, which are kept: `docs/decisions/023-checkpoints.md`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
+import math
 import re
 import time
 import uuid
@@ -18,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.log import Action, FileKey, Snapshot
+from lakemirror.storage.durable import put_over, sync, sync_each
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -84,19 +86,23 @@ _ONLY_IF_PRESENT = {
     "readerFeatures",
     "writerFeatures",
 }
-CHECKPOINT_EVERY = 10
-"""Commits of a mirrored table from one checkpoint to the next."""
+_FEWEST, _MOST = 10, 500  # commits from one checkpoint to the next
+_NEWEST = 3  # checkpoints that are always kept
+_YOUNG = 300.0  # seconds for which every checkpoint is kept: somebody may be reading it
+_GROWTH = 1.5  # of the age from one kept checkpoint to the next older one
+_SHORT = 0.01  # of the retention: a file that lived no longer needs no tombstone of its own in a checkpoint
 
 _DAY = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": _DAY, "week": 7 * _DAY, "millisecond": 1}
 
 
-def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None) -> Path:
+def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None, *, durable: bool = True) -> Path:
     """Writes the classic checkpoint of a snapshot (over one of the same name) and points `_last_checkpoint` to it.
 
-    `earlier`: a checkpoint whose content is exactly the same, of which a copy is enough.
+    `earlier`: a checkpoint whose content is exactly the same, of which a copy is enough. `durable`: its content is
+    synced before it gets its name, since not every reader survives a torn one. `storage-unavailable`, OSError.
     """
-    path = snapshot.log.folder / f"{snapshot.version:020}.checkpoint.parquet"
+    path = checkpoint_path(snapshot.table, snapshot.version)
     actions = len(snapshot.files) + len(snapshot.tombstones) + len(snapshot.transactions) + len(snapshot.domains) + 2
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -106,11 +112,79 @@ def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None) -> Path:
             table = _table(list(checkpoint_actions(snapshot)))
             actions = table.num_rows
             pq.write_table(table, temporary, compression="snappy", row_group_size=100_000)
-        _put_in_place(temporary, path)
+        if durable:
+            sync(temporary)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's: with a wrong one it reads neither
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     _point_to(path, snapshot, actions)
     return path
+
+
+def checkpoint_path(table: Path, version: int) -> Path:
+    """Where the classic checkpoint of a version is."""
+    return table / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+
+def is_due(snapshot: Snapshot, version: int) -> bool:
+    """True where `version`, the commit after `snapshot`, gets a checkpoint: every tenth commit asks `is_worth_it`."""
+    last = snapshot.checkpoint
+    since = version - (last.version if last else 0)
+    if since % _FEWEST:
+        return False
+    first = last.version + 1 if last else 0
+    try:
+        grown = sum(snapshot.log.commits[each].stat().st_size for each in range(first, version))
+        return is_worth_it(since, grown, sum(file.stat().st_size for file in last.files) if last else 0)
+    except OSError:
+        return True
+
+
+def is_worth_it(commits: int, grown: int, size: int) -> bool:
+    """Whether a new checkpoint is worth its cost: commits since the last one, their bytes, and its own bytes.
+
+    So all checkpoints together are no larger than all commits, and a reader reads no more of commits than of the
+    checkpoint, but for very large checkpoints: after 500 commits there is one in any case.
+    """
+    return commits >= _MOST or (commits >= _FEWEST and grown >= size)
+
+
+def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
+    """Which checkpoints need not be kept, given their age in seconds by version; none below version `protected`.
+
+    The newest three are kept, those of the last five minutes, then one for each range of ages that is half as long
+    again as the one before. So every version can be read from a checkpoint not much older than it, and there are some
+    twenty in a week.
+    """
+    versions = sorted(ages, reverse=True)
+    ranges = [int(math.log(max(ages[version], _YOUNG) / _YOUNG, _GROWTH)) for version in versions]
+    last_of_range = [ranges[place] != ranges[place + 1] for place in range(len(ranges) - 1)] + [True]
+    return [
+        version
+        for place, version in enumerate(versions)
+        if place >= _NEWEST and ages[version] > _YOUNG and not last_of_range[place] and version >= protected
+    ]
+
+
+def keep_log_short(snapshot: Snapshot) -> None:
+    """Removes checkpoints that need not be kept, and what only versions past the log's retention need."""
+    configuration = snapshot.metadata.configuration
+    if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
+        return
+    clean_up_log(snapshot)
+    protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
+    now, ages = time.time(), dict[int, float]()
+    standing = [each for each in snapshot.log.checkpoints if each.kind == "classic" and each.files[0].exists()]
+    for each in standing:
+        with contextlib.suppress(OSError):
+            ages[each.version] = now - each.files[0].stat().st_mtime
+    gone = set(superfluous(ages, protected))
+    if snapshot.log.commits and min(snapshot.log.commits) > 0:
+        gone.discard(min(ages, default=-1))  # the versions after it cannot be read without it
+    for each in standing:
+        if each.version in gone:
+            _remove_with_crc(each.files[0])
 
 
 def clean_up_log(snapshot: Snapshot) -> int:
@@ -120,6 +194,8 @@ def clean_up_log(snapshot: Snapshot) -> int:
     configuration, log = snapshot.metadata.configuration, snapshot.log
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return 0
+    if int(configuration.get("delta.requireCheckpointProtectionBeforeVersion") or 0) > 0:
+        return 0  # only a drop with TRUNCATE HISTORY removes what is protected
     horizon = time.time() - interval_ms(configuration.get("delta.logRetentionDuration", ""), 30 * _DAY) / 1000
     expired = [
         checkpoint.version
@@ -128,16 +204,21 @@ def clean_up_log(snapshot: Snapshot) -> int:
     ]
     first = max(expired, default=0)
     gone = [version for version in sorted(log.commits) if version < first]
+    if gone:  # from here on the checkpoint is needed
+        sync_each([*(path for each in log.checkpoints if each.version == first for path in each.files), log.folder])
     for version in gone:
-        log.commits[version].unlink(missing_ok=True)
-        (log.folder / f"{version:020}.crc").unlink(missing_ok=True)
-        for name in (f".{version:020}.json.crc", f".{version:020}.crc.crc"):
-            (log.folder / name).unlink(missing_ok=True)
+        _remove_with_crc(log.commits[version])
+        _remove_with_crc(log.folder / f"{version:020}.crc")
     for checkpoint in log.checkpoints:
         for path in checkpoint.files if checkpoint.version < first else ():
-            path.unlink(missing_ok=True)
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            _remove_with_crc(path)
     return len(gone)
+
+
+def _remove_with_crc(path: Path) -> None:
+    """Also the checksum that Hadoop keeps of a file it wrote."""
+    path.unlink(missing_ok=True)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
@@ -152,9 +233,26 @@ def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
         yield {"add": {**add, "dataChange": False}}
     kept = interval_ms(snapshot.metadata.configuration.get("delta.deletedFileRetentionDuration", ""), 7 * _DAY)
     horizon = time.time() * 1000 - kept
-    for remove in snapshot.tombstones.values():
-        if (remove.get("deletionTimestamp") or 0) > horizon:
+    brief = _brief(snapshot, time.time() * 1000, kept * _SHORT)
+    for key, remove in snapshot.tombstones.items():
+        if (remove.get("deletionTimestamp") or 0) > horizon and key not in brief:
             yield {"remove": {**remove, "dataChange": False}}
+
+
+def _brief(snapshot: Snapshot, now: float, longest: float) -> set[FileKey]:
+    """Files that were added since the last checkpoint, where that is no longer ago than so many milliseconds.
+
+    Once they are removed, no tombstone is needed: it would keep them, and the files that they were made of, from
+    VACUUM no longer than VACUUM leaves any file of their age alone. Without this a checkpoint of a table that is
+    written every second would hold a tombstone or two for each commit of the whole retention.
+    """
+    if not snapshot.commit_infos:
+        return set()
+    try:
+        oldest = min(float(info["timestamp"]) for info in snapshot.commit_infos.values())
+    except (KeyError, TypeError, ValueError):
+        return set()
+    return snapshot.added_since_checkpoint if 0 <= now - oldest <= longest else set()
 
 
 def interval_ms(text: str, default: int) -> int:
@@ -205,21 +303,5 @@ def _point_to(path: Path, snapshot: Snapshot, actions: int) -> None:
         "sizeInBytes": path.stat().st_size,
         "numOfAddFiles": len(snapshot.files),
     }
-    temporary = path.with_name(f"._last_checkpoint.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(json.dumps(hint, separators=(",", ":")))
-    _put_in_place(temporary, pointer)
-
-
-def _put_in_place(temporary: Path, path: Path) -> None:
-    """Also takes away the checksum that Hadoop keeps of a file it wrote: with a wrong one it can read neither."""
-    _sync(temporary)
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    temporary.replace(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's
+    put_over(pointer, json.dumps(hint, separators=(",", ":")).encode(), durable=False)

@@ -1,128 +1,218 @@
-"""A commit of our own to a mirrored table: the next version, if it is still free, with checksum and checkpoint.
+"""The one way to make a version of a Delta table: applies, compaction and dropped features all come here.
 
-    snapshot ─▶ version + 1 ─▶ is it still ours? ─▶ checksum ─▶ still? ─▶ checkpoint ─▶ still?
+    files of the actions are synced ─▶ version N + 1 is put, if it is free ─▶ is it still ours? ─▶ checksum
+                                        │ taken: `concurrent-commit`          ─▶ checkpoint, log cleanup
+                                        └ the files that only these actions name are removed
 
-Why the question: `docs/decisions/024-commits-without-a-jvm.md`, "Delta beside us".
+Conflicts are never resolved. If version N + 1 is taken, the caller plans again from the newest state. Why the file is
+looked at again: `docs/decisions/024-commits-without-a-jvm.md`, "Delta beside us".
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta.checkpoint import CHECKPOINT_EVERY, clean_up_log, write_checkpoint
-from lakemirror.delta.commit_file import is_still, lines, next_checksum, put_whole
-from lakemirror.delta.delta_at_work import without_delta
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.checkpoint import checkpoint_path, is_due, keep_log_short, write_checkpoint
+from lakemirror.delta.checksum import write_checksum
+from lakemirror.delta.commit_duties import with_duties
+from lakemirror.delta.commit_info import newest_info
+from lakemirror.delta.deletion_vectors import vector_path
+from lakemirror.delta.log import Action, Snapshot, list_log, read_commit, read_snapshot, table_folder
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.durable import POWER, is_same, put_new, storage_errors, sync, sync_each, sync_files
 
 log = logging.getLogger("lakemirror")
 
-_CLEAN_UP_EVERY = 100  # commits
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+_KEPT = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+_OLD = 3600.0  # seconds
 
 
 class Overwritten(LakemirrorError):
     """`concurrent-commit`: a commit was ours until another engine put its own over it. Somebody may have read it."""
 
 
-def put_commit(table: str, snapshot: Snapshot | None, actions: Sequence[Action]) -> int | None:
-    """Makes these actions the version after `snapshot`'s, with checksum and checkpoint; that version.
+def commit(
+    table: str | Path,
+    snapshot: Snapshot | None,
+    actions: Sequence[Action],
+    *,
+    durability: str = POWER,
+    keep_log: bool = True,
+    recount: bool = False,
+) -> int:
+    """Makes these actions (the first is `commitInfo`) the version after `snapshot`; that version.
 
-    None where the store cannot make a file whole or not at all, or Delta in this process is at the table.
-    LakemirrorError `concurrent-commit` where another commit is at that version, or the table has left its place.
+    `snapshot` None: the table's first version. `durability` `power`: the files that the actions name are synced
+    before, the commit itself when this returns. `keep_log`: writes a checkpoint where one is due, and removes what the
+    log needs no more. `recount`: the checksum is computed from the whole state (`delta/checksum.py`).
+
+    Errors: `concurrent-commit` where another commit has that version or the table is not there any more;
+    `storage-unavailable`. Where the commit is certainly not made, the files that only these actions name are removed.
     """
+    root = table_folder(table)
+    folder = root / "_delta_log"
     version = snapshot.version + 1 if snapshot else 0
-    folder = Path(table) / "_delta_log"
-    if snapshot is None:
-        folder.mkdir(parents=True, exist_ok=True)
+    actions = with_duties(actions, snapshot, newest_info(snapshot) if snapshot else None, int(time.time() * 1000))
     path = folder / f"{version:020}.json"
-    with without_delta(table) as alone:
-        if not alone:
-            return None
-        if snapshot is not None and not (folder / f"{snapshot.version:020}.json").exists():
-            raise LakemirrorError("concurrent-commit", f"{table} is another table than it was")
-        try:
-            ours = put_whole(path, lines(actions))
-        except FileNotFoundError as error:
-            raise LakemirrorError("concurrent-commit", f"{table} has left its place") from error
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                return None
-            raise
-    if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {version} is taken")
+    try:
+        ours = _put(root, folder, snapshot, path, actions, durable=durability == POWER)
+    except LakemirrorError:
+        if not _may_be_ours(path, actions):
+            remove_written(root, snapshot, actions)
+        raise
     failpoints.reach("commit.before-checksum")
     _check_ours(path, ours)
-    checksum = _write_checksum(folder, snapshot, version, actions)
+    checksum = write_checksum(snapshot, actions, folder / f"{version:020}.crc", recount=recount)
+    checkpoint = None
     try:
         _check_ours(path, ours)
-        if version and version % CHECKPOINT_EVERY == 0:
-            _write_checkpoint(table, version)
+        if keep_log and snapshot is not None and is_due(snapshot, version):
+            checkpoint = _write_checkpoint(root, version, durability)
             _check_ours(path, ours)
-    except LakemirrorError:
+    except Overwritten:
         if checksum is not None:
             checksum.unlink(missing_ok=True)
-        if version and version % CHECKPOINT_EVERY == 0:
-            (folder / f"{version:020}.checkpoint.parquet").unlink(missing_ok=True)
-            _write_checkpoint(table, version)  # of what is there now
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+            _write_checkpoint(root, version, durability)  # of the commit that is there now
         raise
     return version
 
 
 def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
     """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
-    kept = {key: add[key] for key in ("path", "partitionValues", "size", "tags", "deletionVector") if key in add}
+    kept = {key: add[key] for key in _KEPT if key in add}
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
+def written_files(root: Path, actions: Iterable[Action]) -> set[Path]:
+    """The files below the table's folder that these actions add to it: data files, vectors, files of changes."""
+    files: set[Path] = set()
+    old: set[Path] = set()
+    for action in actions:
+        for kind in ("add", "cdc", "remove"):
+            if value := action.get(kind):
+                (old if kind == "remove" else files).update(named_files(root, value))
+    return files - old
+
+
+def named_files(root: Path, value: Mapping[str, Any]) -> list[Path]:
+    """The files below the table's folder that an `add`, `remove` or `cdc` names."""
+    path, vector = unquote(value["path"]), value.get("deletionVector")
+    found = [] if ":" in path.partition("/")[0] or path.startswith("/") else [root / path]
+    if vector and vector["storageType"] == "u":
+        found.append(root / vector_path(vector["pathOrInlineDv"]))
+    return found
+
+
+def remove_written(root: Path, snapshot: Snapshot | None, actions: Iterable[Action]) -> None:
+    """Removes the files that only a commit which was not made names: none of `snapshot`'s. What cannot be removed now
+    is removed by a later vacuum.
+    """
+    with contextlib.suppress(OSError, LakemirrorError, KeyError, ValueError):
+        live = snapshot.files.values() if snapshot else ()
+        kept = {path for add in live for path in named_files(root, add)}
+        for path in written_files(root, actions) - kept:
+            path.unlink(missing_ok=True)
+
+
+def make_durable(table: str | Path, within: float = 120.0) -> None:
+    """Syncs the commits of the last `within` seconds (the newest in any case) and the files they name.
+
+    For commits that this process found in the log: whoever made them may have died before the last sync. Older ones
+    the system has written by itself. `storage-unavailable`.
+    """
+    root = table_folder(table)
+    found = list_log(root)
+    oldest = time.time() - within
+    for version in sorted(found.commits if found else (), reverse=True):
+        path = root / f"_delta_log/{version:020}.json"
+        with contextlib.suppress(FileNotFoundError):  # a newer version has replaced a file, or the log was cleaned up
+            young = path.stat().st_mtime >= oldest
+            for each in sorted(written_files(root, read_commit(path))):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_files([each], root)
+            sync(path)
+            if not young:
+                break
+    with contextlib.suppress(FileNotFoundError):
+        sync_each([root / "_delta_log", root, *list(root.parents)[:3]])
+
+
+def lines(actions: Iterable[Action]) -> bytes:
+    """Actions as a commit holds them, one a line."""
+    return "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions).encode()
+
+
+def _put(
+    root: Path, folder: Path, snapshot: Snapshot | None, path: Path, actions: Sequence[Action], *, durable: bool
+) -> os.stat_result:
+    try:
+        with storage_errors(folder):
+            if snapshot is None:
+                folder.mkdir(parents=True, exist_ok=True)
+            elif not (folder / f"{snapshot.version:020}.json").exists():
+                raise LakemirrorError("concurrent-commit", f"{root} is another table than it was")
+        written = written_files(root, actions)
+        _claim(root, written)
+        if durable:
+            sync_files(written, root)
+            if snapshot is None:
+                sync_each(list(root.parents)[:3])
+        ours = put_new(path, lines(actions), durable=durable)
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{error.filename or root} is not there any more") from error
+    if ours is None:
+        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
+    return ours
+
+
+def _claim(root: Path, files: Iterable[Path]) -> None:
+    """Makes sure that the files are still there, and gives old ones a new time: a vacuum removes files that no commit
+    names once they are a day old. FileNotFoundError, `storage-unavailable`.
+    """
+    with storage_errors(root):
+        before = time.time() - _OLD
+        for path in files:
+            if path.stat().st_mtime < before:
+                os.utime(path)
+
+
+def _may_be_ours(path: Path, actions: Sequence[Action]) -> bool:
+    """False where that version is certainly not our commit: nothing refers to what was written for it."""
+    txn = next((action["commitInfo"].get("txnId") for action in actions if "commitInfo" in action), None)
+    try:
+        return not txn or str(txn) in path.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
 def _check_ours(path: Path, ours: os.stat_result) -> None:
-    if not is_still(path, ours):
+    if not is_same(path, ours):
         raise Overwritten("concurrent-commit", f"another engine has put its commit over {path.name}")
 
 
-def _write_checksum(folder: Path, snapshot: Snapshot | None, version: int, actions: Sequence[Action]) -> Path | None:
-    """Where the version before has none that belongs to it, there is none here: it is optional."""
-    path = folder / f"{version:020}.crc"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        before: dict[str, Any] = {}
-        if snapshot is not None:
-            before = json.loads((folder / f"{snapshot.version:020}.crc").read_bytes())
-            if not _belongs(before, snapshot):
-                return None
-        content = json.dumps(next_checksum(before, actions), separators=(",", ":"))
-        return path if put_whole(path, content.encode()) else None
-    return None
-
-
-def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
-    info = snapshot.commit_infos.get(snapshot.version)
-    if info is None:
-        commit = read_commit(snapshot.log.commits[snapshot.version])
-        info = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    return (
-        checksum.get("txnId") == info.get("txnId")
-        and checksum["metadata"] == snapshot.metadata.value
-        and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
-    )
-
-
-def _write_checkpoint(table: str, version: int) -> None:
+def _write_checkpoint(root: Path, version: int, durability: str) -> Path | None:
     """Without it the log is only longer."""
     try:
-        snapshot = read_snapshot(table, version)
+        snapshot = read_snapshot(root, version)
         if snapshot is not None:
-            write_checkpoint(snapshot)
-            if version % _CLEAN_UP_EVERY == 0:
-                clean_up_log(snapshot)
+            write_checkpoint(snapshot, durable=durability == POWER)
+            keep_log_short(snapshot)
     except (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("%s: no checkpoint %d: %s", table, version, error)
+        log.warning("%s: no checkpoint %d: %s", root, version, error)
+        return None
+    return checkpoint_path(root, version)

@@ -13,10 +13,16 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap64
+
+from lakemirror.delta.data_files import data_file
+from lakemirror.delta.roaring import row_numbers
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 _MAGIC = struct.pack("<i", 1681511377)
 _VERSION = b"\x01"
@@ -27,42 +33,82 @@ _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-
 def vector_path(text: str) -> str:
     """The path of a vector's file below the table's folder, by the descriptor's `pathOrInlineDv` (storage type u)."""
     prefix, encoded = text[:-20], text[-20:]
-    name = f"deletion_vector_{uuid.UUID(bytes=base64.b85decode(encoded.translate(str.maketrans(_Z85, _B85))))}.bin"
+    name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(encoded))}.bin"
     return f"{prefix}/{name}" if prefix else name
 
 
 def bitmap(rows: pa.Array) -> BitMap64:
     """The bitmap of row numbers, an int64 array without NULLs."""
+    from pyroaring import BitMap64  # not at the top: executors of Spark need not have it, and only read vectors
+
     numbers = array("Q")
     numbers.frombytes(memoryview(rows.buffers()[1])[rows.offset * 8 : (rows.offset + len(rows)) * 8])
     return BitMap64(numbers)
 
 
-def read_vector(table: Path, vector: Mapping[str, Any]) -> BitMap64:
+def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
     """The rows that a deletion vector of a file's `add` action deletes.
 
-    ValueError for one that is kept in another way than beside the table's files, or is damaged.
+    Storage types of the Delta protocol: u (a file below the table's folder), p (a file anywhere, as a URI), i (in the
+    descriptor itself). ValueError for another one, and for a vector that is damaged. OSError where its file cannot be
+    read.
     """
-    if vector["storageType"] != "u":
-        raise ValueError(f"a vector of storage type {vector['storageType']!r}")
-    path = vector_path(vector["pathOrInlineDv"])
-    try:
-        with (table / path).open("rb") as file:
-            file.seek(vector.get("offset") or 1)
-            (size,) = struct.unpack(">i", file.read(4))
-            data = file.read(size)
-            (checksum,) = struct.unpack(">I", file.read(4))
-    except struct.error as error:
-        raise ValueError(f"{path} ends too early") from error
-    if size != vector["sizeInBytes"] or zlib.crc32(data) != checksum or data[:4] != _MAGIC:
-        raise ValueError(f"{path} holds no such vector")
-    found = BitMap64.deserialize(data[4:])
+    from pyroaring import BitMap64
+
+    what, data = _content(table, vector)
+    found = BitMap64.deserialize(data)
     if len(found) != vector["cardinality"]:
-        raise ValueError(f"{path} deletes {len(found)} rows where {vector['cardinality']} are said")
+        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
     return found
 
 
-def write_vectors(table: Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
+def read_row_numbers(table: str | Path, vector: Mapping[str, Any]) -> np.ndarray:
+    """The same as row numbers (int64, ascending), by numpy alone."""
+    what, data = _content(table, vector)
+    found = row_numbers(data)
+    if len(found) != vector["cardinality"]:
+        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
+    return found
+
+
+def _content(table: str | Path, vector: Mapping[str, Any]) -> tuple[str, bytes]:
+    """What holds the vector, and its bitmap."""
+    kind, text = vector["storageType"], vector["pathOrInlineDv"]
+    if kind == "i":
+        what, data = "the vector in the log", _from_z85(text)
+        data = data[: vector["sizeInBytes"]]
+    elif kind in ("u", "p"):
+        what = vector_path(text) if kind == "u" else text
+        data = _stored(Path(table) / what if kind == "u" else data_file(table, text), vector)
+    else:
+        raise ValueError(f"a vector of storage type {kind!r}")
+    if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
+        raise ValueError(f"{what} holds no such vector")
+    return what, data[4:]
+
+
+def _stored(path: Path, vector: Mapping[str, Any]) -> bytes:
+    """The bytes of a vector in a file, which have their checksum behind them."""
+    try:
+        with path.open("rb") as file:
+            file.seek(vector.get("offset") or 1)
+            (size,) = struct.unpack(">i", file.read(4))
+            if size != vector["sizeInBytes"]:
+                raise ValueError(f"{path.name} holds no such vector")
+            data = file.read(size)
+            (checksum,) = struct.unpack(">I", file.read(4))
+    except struct.error as error:
+        raise ValueError(f"{path.name} ends too early") from error
+    if zlib.crc32(data) != checksum:
+        raise ValueError(f"{path.name} holds a damaged vector")
+    return data
+
+
+def _from_z85(text: str) -> bytes:
+    return base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))
+
+
+def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
     """Writes bitmaps to one new file in the table's folder; what the files' `add` actions say of each."""
     encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
@@ -74,5 +120,5 @@ def write_vectors(table: Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, An
             "sizeInBytes": len(data), "cardinality": len(rows),
         })  # fmt: skip
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    (table / vector_path(encoded)).write_bytes(content)
+    (Path(table) / vector_path(encoded)).write_bytes(content)
     return vectors

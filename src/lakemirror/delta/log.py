@@ -11,10 +11,13 @@ commits are not read at all.
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from os import scandir
 from pathlib import Path
@@ -24,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta import exact_json
 from lakemirror.errors import LakemirrorError
 
 Action = dict[str, Any]
@@ -156,6 +160,11 @@ class Snapshot:
     def tombstones(self) -> Mapping[FileKey, Action]:
         """The `remove` actions that are still remembered."""
         return self._replayed("remove", "add")
+
+    @property
+    def added_since_checkpoint(self) -> set[FileKey]:
+        """The files that the commits after the checkpoint add, whether they are still there or not."""
+        return {file_key(action["add"]) for _, actions in self._tail for action in actions if "add" in action}
 
     def _replayed(self, kind: str, opposite: str) -> dict[FileKey, Action]:
         """The file actions of one kind. Of a checkpoint, which holds no file twice, the other kind is not even read:
@@ -343,6 +352,9 @@ def _checkpoint_files(log: Path, checkpoint: Checkpoint | None, kind: str) -> It
                 yield from _rows(part, [kind])
         for sidecar in sidecars(log, checkpoint):
             yield from _rows(sidecar, [kind])
+    except FileNotFoundError as error:
+        message = f"checkpoint {checkpoint.version} of {log.parent} was removed since the log was listed"
+        raise LakemirrorError("concurrent-commit", message) from error
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
 
@@ -373,7 +385,7 @@ def _rows(path: Path, names: list[str]) -> Iterator[Action]:
 def _plain(name: str, value: Action) -> Action:
     """One action out of Parquet: maps as dicts, empty fields away, statistics as the JSON text that commits hold."""
     if value.get("stats_parsed") and value.get("stats") is None:
-        value["stats"] = json.dumps(_json_value(value["stats_parsed"]), separators=(",", ":"))
+        value["stats"] = exact_json.text(_json_value(value["stats_parsed"]))
     value = {k: v for k, v in value.items() if v is not None and not k.endswith("_parsed")}
     for key in ("partitionValues", "tags", "configuration"):
         if isinstance(value.get(key), list):  # a domain's configuration is text
@@ -386,11 +398,15 @@ def _plain(name: str, value: Action) -> Action:
 
 
 def _json_value(value: Any) -> Any:
+    """Typed statistics as JSON has them. Bounds that are no JSON number (NaN, infinity) are left out."""
     if isinstance(value, dict):
-        return {k: _json_value(v) for k, v in value.items() if v is not None and not isinstance(v, bytes)}
-    if hasattr(value, "isoformat"):
-        text: str = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
+        typed = {name: _json_value(inner) for name, inner in value.items() if not isinstance(inner, bytes)}
+        return {name: inner for name, inner in typed.items() if inner is not None}
+    if isinstance(value, datetime.datetime):
+        text = value.isoformat(timespec="milliseconds" if value.microsecond % 1000 == 0 else "microseconds")
         return text.replace("+00:00", "Z")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return float(value)  # a decimal: statistics hold plain numbers
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float | Decimal):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import uuid
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}
 TYPE_CHANGES = "delta.typeChanges"
+MAPPING_ID, PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _REFUSED = set(" ,;{}()\n\t=")
 
 
@@ -53,6 +55,30 @@ def from_delta(schema_string: str) -> tuple[Column, ...]:
         Column(f["name"], _SQL_NAMES.get(f["type"], f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"]))
         for f in fields
     )
+
+
+def with_mapping(
+    schema_string: str, highest: int, by_their_names: Collection[str] = (), seed: str = ""
+) -> tuple[str, int]:
+    """The schema with an id and a physical name for each top-level column, and the highest id.
+
+    Delta protocol, "Column Mapping". Columns that have both keep them. `highest`: the highest id so far, 0 for none.
+    `by_their_names`: columns that data files already hold by their logical names. The same schema and `seed`, the
+    table's id, give the same physical names: what writes the files and what commits them need not share them.
+    """
+    schema = json.loads(schema_string)
+    fields = []
+    for each in schema["fields"]:
+        if MAPPING_ID not in each["metadata"]:
+            highest += 1
+            name = (
+                each["name"]
+                if each["name"] in by_their_names
+                else f"col-{uuid.uuid5(uuid.NAMESPACE_OID, f'{seed}:{highest}')}"
+            )
+            each = {**each, "metadata": {**each["metadata"], MAPPING_ID: highest, PHYSICAL_NAME: name}}
+        fields.append(each)
+    return json.dumps({**schema, "fields": fields}), highest
 
 
 def is_widened(schema_string: str) -> bool:

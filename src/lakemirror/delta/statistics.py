@@ -1,43 +1,88 @@
-"""Delta's statistics of a data file, from its rows; and whether the file's own footer tells the truth about them.
+"""Delta's statistics of data files: from rows, from a footer that was checked against rows, and as the log's JSON text.
 
-rows ─▶ number, NULLs and bounds of each column ─▶ the `stats` of an `add` action
-          └─▶ beside those of the footer, row group by row group: readers skip by them what they do not look for
+    rows ─▶ count, NULLs and bounds of each column ─▶ the `stats` of an `add` action
+              └─▶ compared with those of the footer, row group by row group: readers skip by both
+
+What another writer put into an action is carried over character by character: a bound never passes through a float.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+import decimal
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.schema import Column
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
-_SHORT_TEXT = 32  # Delta cuts longer bounds; so short a one is a bound even where the writer of the file cut it
-_NUMBERS: dict[str, pa.DataType] = {  # which bounds are held as
-    "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.int32(), "timestamp": pa.int64(),
+_PREFIX = 32  # characters of a text bound, as Delta cuts it
+_LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
+_WHOLE: dict[str, pa.DataType] = {  # the form in which bounds are computed
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.int32(),
+    "timestamp": pa.int64(), "timestamp_ntz": pa.int64(),
 }  # fmt: skip
-_BOUNDED = (*_NUMBERS, "string")
+_FLOATING = ("float", "double")
+_CHECKED_ONLY = ("boolean", "binary")  # Delta has no bounds for them, Parquet has
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+_DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_DIGITS = decimal.Context(prec=76)
+
+
+class UnsafeBounds(ValueError):
+    """The rows are as the footer says, and readers that skip by footer or dictionaries lose some all the same."""
+
+
+def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
+    try:
+        return exact_json.read(add.get("stats") or "{}")
+    except (ValueError, TypeError):
+        return {}
+
+
+def record_count(add: Mapping[str, Any]) -> int | None:
+    """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
+    count = parse_statistics(add).get("numRecords")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
+
+
+def with_loose_bounds(stats: str) -> str:
+    """The `stats` text of a file some of whose rows are deleted: `tightBounds` is false, all else stays as it is.
+
+    Delta protocol, "Per-file Statistics". ValueError where the text is no JSON object.
+    """
+    return exact_json.replaced(stats, "tightBounds", False)
+
+
+def statistics_text(stats: Mapping[str, Any]) -> str:
+    """The `stats` of an `add` action: JSON text with exact numbers."""
+    return exact_json.text(dict(stats))
 
 
 def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
-    """Delta's `stats` of a Parquet file, from its rows, `rows` in number; ArrowException or ValueError where they
-    are not what the footer says.
+    """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
 
-    Bounds for integers, dates, timestamps and short ASCII text, where Arrow's order is Delta's.
+    ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
+    that leave a value out. UnsafeBounds for a floating-point column whose footer has bounds beside NaN, or whose
+    dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
-    whole = _Tally(columns)
+    whole = Tally(columns)
     with pq.ParquetFile(path) as file:
         for index in range(file.num_row_groups):
-            group = _Tally(columns)
+            group = Tally(columns)
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], use_threads=False):
                 group.add(batch)
             group.check(file.metadata.row_group(index), index)
@@ -48,8 +93,11 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
 
 
 def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[str, Any]:
-    """The same as the footer says, its rows unread; nothing of a column of which it does not say it."""
-    whole = _Tally(columns)
+    """The same as the footer says, its rows unread; nothing of a column of which it does not say it.
+
+    No bounds of floating-point columns: a footer does not say whether there are NaN.
+    """
+    whole = Tally(columns)
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
         whole.rows += group.num_rows
@@ -57,70 +105,97 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
         for column in columns:
             told = chunks[column.name].statistics if column.name in chunks else None
             if column.name not in chunks:
-                whole.nulls[column.name] += group.num_rows
+                whole.add_nulls(column.name, group.num_rows)
             elif told is None or not told.has_null_count:
                 whole.forget(column.name)
             elif column.name in whole.nulls:
-                whole.nulls[column.name] += told.null_count
-                if column.type in _BOUNDED and told.null_count < group.num_rows:
-                    bounds = _bounds_told(told)
+                whole.add_nulls(column.name, told.null_count)
+                if _is_bounded(column.type) and told.null_count < group.num_rows:
+                    bounds = None if column.type in _FLOATING else _bounds_told(told, column.type)
                     if bounds is None:
-                        whole.forget(column.name)
+                        whole.without_bounds(column.name)
                     else:
                         whole.widen(column.name, *bounds)
     return whole.stats()
 
 
-def _bounds_told(told: pq.Statistics) -> tuple[Any, Any] | None:
-    if not told.has_min_max:
-        return None
-    low, high = told.min_raw, told.max_raw
-    try:
-        return (low.decode(), high.decode()) if isinstance(low, bytes) else (low, high)
-    except UnicodeDecodeError:
-        return None
-
-
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
     """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
-    tally = _Tally(columns[:_INDEXED])
+    tally = Tally(columns[:_INDEXED])
     for batch in batches:
         tally.add(batch)
     return tally.stats()
 
 
-class _Tally:
-    """Rows, NULLs and bounds of what was added; days and microseconds as whole numbers, as Parquet has them."""
+class Tally:
+    """Rows, NULLs and bounds of the rows that were added. `columns`: by their names in the data file.
+
+    Bounds: days and microseconds as whole numbers, decimals as Decimal, text as str, others as Python has them.
+    """
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.rows = 0
         self.nulls = {column.name: 0 for column in columns}
         self.bounds: dict[str, tuple[Any, Any]] = {}
+        self._nan: set[str] = set()
+        self._zeros: dict[str, set[bool]] = {}  # by the signs they were met with, True for -0.0
+        self._unbounded: set[str] = set()
         self._columns = columns
 
     def add(self, batch: pa.RecordBatch) -> None:
-        held = set(batch.schema.names)
+        """Counts a batch. ArrowException where text is no UTF-8."""
+        held = {name: place for place, name in enumerate(batch.schema.names)}
         self.rows += batch.num_rows
-        for place, column in enumerate(self._columns):
+        for column in self._columns:
             if column.name not in held:
                 self.nulls[column.name] += batch.num_rows
                 continue
-            values = batch.column(column.name)
+            values = batch.column(held[column.name])
             self.nulls[column.name] += values.null_count
-            text = column.type == "string"
-            if text:
+            if column.type == "string":
                 values.validate(full=True)  # what is no UTF-8 is found here
-            if values.null_count < len(values) and (column.type in _NUMBERS or (text and place < _INDEXED)):
-                found = pc.min_max(values if text else values.view(_NUMBERS[column.type]))
-                self.widen(column.name, found["min"].as_py(), found["max"].as_py())
+            if values.null_count < len(values):
+                self._add_bounds(column, values)
+
+    def _add_bounds(self, column: Column, values: pa.Array) -> None:
+        kind = values.type
+        if column.type in _WHOLE:
+            values = values.view(_WHOLE[column.type])
+        elif column.type in _FLOATING:
+            if pc.any(pc.is_nan(values)).as_py():
+                self._nan.add(column.name)
+                self.without_bounds(column.name)
+        elif not (_is_bounded(column.type) or column.type in _CHECKED_ONLY) or pa.types.is_nested(kind):
+            return
+        found = pc.min_max(values)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if column.type in _FLOATING and low <= 0 <= high:
+            zeros = np.asarray(values.filter(pc.equal(values, 0)))
+            self._zeros.setdefault(column.name, set()).update(map(bool, np.unique(np.signbit(zeros))))
+        if column.type in _FLOATING and not (math.isfinite(low) and math.isfinite(high)):
+            self.without_bounds(column.name)
+        if not (isinstance(low, float) and (math.isnan(low) or math.isnan(high))):
+            self.widen(column.name, low, high)
+
+    def add_nulls(self, name: str, count: int) -> None:
+        """So many rows hold no value of the column; nothing where nothing is known of it."""
+        if name in self.nulls:
+            self.nulls[name] += count
 
     def forget(self, name: str) -> None:
         """Nothing is known of the column."""
         self.nulls.pop(name, None)
-        self.bounds.pop(name, None)
+        self.without_bounds(name)
 
-    def join(self, other: _Tally) -> None:
+    def without_bounds(self, name: str) -> None:
+        """The column gets no bounds."""
+        self._unbounded.add(name)
+
+    def join(self, other: Tally) -> None:
+        """Adds what another one counted, of the same columns."""
         self.rows += other.rows
+        self._unbounded |= other._unbounded
+        self._nan |= other._nan
         for name, nulls in other.nulls.items():
             self.nulls[name] += nulls
         for name, (low, high) in other.bounds.items():
@@ -128,23 +203,43 @@ class _Tally:
 
     def check(self, group: pq.RowGroupMetaData, index: int) -> None:
         """ValueError where the footer says of a row group what is not so."""
+        if group.num_rows != self.rows:
+            raise ValueError(f"{self.rows} rows in row group {index}, where the footer says {group.num_rows}")
+        types = {column.name: column.type for column in self._columns}
         for place in range(group.num_columns):
             chunk = group.column(place)
             name, told = chunk.path_in_schema, chunk.statistics
-            if told is None or name not in self.nulls:
+            if name not in self.nulls:
                 continue
-            wrong = told.has_null_count and told.null_count != self.nulls[name]
-            if told.has_min_max and name in self.bounds:
-                low, high = (value.encode() if isinstance(value, str) else value for value in self.bounds[name])
-                wrong = wrong or low < told.min_raw or told.max_raw < high
+            wrong = chunk.num_values != self.rows
+            if told is not None:
+                wrong = wrong or (told.has_null_count and told.null_count != self.nulls[name])
+                wrong = wrong or (told.has_min_max and not self._is_bounded_by(told, name, types[name]))
             if wrong:
                 raise ValueError(f"what its footer says of column {name!r} in row group {index} is not so")
+            if name in self._nan and told is not None and told.has_min_max:
+                raise UnsafeBounds(f"column {name!r} has bounds in row group {index}, and NaN beside them")
+            if self._zeros.get(name) == {True} and _DICTIONARIES & set(chunk.encodings):
+                raise UnsafeBounds(f"column {name!r} has -0.0 in a dictionary in row group {index}")
+
+    def _is_bounded_by(self, told: pq.Statistics, name: str, type_: str) -> bool:
+        """True where every value but NaN is within the bounds of a footer."""
+        if name not in self.bounds:
+            return True
+        low, high = self.bounds[name]
+        least, most = told.min_raw, told.max_raw
+        if isinstance(low, Decimal):
+            bounds = _bounds_told(told, type_)
+            return bounds is not None and bounds[0] <= low and high <= bounds[1]
+        low, high = (value.encode() if isinstance(value, str) else value for value in (low, high))
+        return bool(least <= low and high <= most)
 
     def stats(self) -> dict[str, Any]:
+        """Delta's `stats`, of the first columns as Delta does."""
         low, high = {}, {}
         columns = [column for column in self._columns[:_INDEXED] if column.name in self.nulls]
         for column in columns:
-            if column.name in self.bounds:
+            if column.name in self.bounds and column.name not in self._unbounded and _is_bounded(column.type):
                 least, most = self.bounds[column.name]
                 least, most = _bound(least, column.type, up=False), _bound(most, column.type, up=True)
                 if least is not None and most is not None:
@@ -153,9 +248,35 @@ class _Tally:
         return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
     def widen(self, name: str, low: Any, high: Any) -> None:
+        """These values are in the column, too."""
         if name in self.bounds:
             low, high = min(low, self.bounds[name][0]), max(high, self.bounds[name][1])
         self.bounds[name] = (low, high)
+
+
+def _is_bounded(type_: str) -> bool:
+    """True for a type by whose bounds Delta skips files."""
+    return type_ in _WHOLE or type_ in _FLOATING or type_ == "string" or type_.startswith("decimal")
+
+
+def _bounds_told(told: pq.Statistics, type_: str) -> tuple[Any, Any] | None:
+    """The bounds of a footer as `Tally` holds them; None where it has none, or none that make sense."""
+    if not told.has_min_max:
+        return None
+    low, high = told.min_raw, told.max_raw
+    if type_.startswith("decimal"):
+        scale = int(type_[len("decimal(") : -1].split(",")[1])
+        low, high = (Decimal(_unscaled(value)).scaleb(-scale, _DIGITS) for value in (low, high))
+    elif isinstance(low, bytes):
+        try:
+            low, high = low.decode(), high.decode()
+        except UnicodeDecodeError:
+            return None
+    return (low, high) if low <= high else None
+
+
+def _unscaled(value: int | bytes) -> int:
+    return int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value
 
 
 def _bound(value: Any, type_: str, *, up: bool) -> Any:
@@ -163,18 +284,31 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
     try:
         if type_ == "date":
             return (_EPOCH + datetime.timedelta(days=value)).date().isoformat()
-        if type_ == "timestamp":
-            return _timestamp(_EPOCH + datetime.timedelta(microseconds=value), up=up)
+        if type_.startswith("timestamp"):
+            return _timestamp(_EPOCH + datetime.timedelta(microseconds=value), "" if type_.endswith("ntz") else "Z", up)
     except OverflowError:  # a day that Python has no name for
         return None
     if type_ == "string":
-        return value if len(value) <= _SHORT_TEXT and value.isascii() and value.isprintable() else None
+        return _cut(value, up=up)
+    if type_ in _FLOATING and value == 0:
+        return 0.0 if up else -0.0  # one value to some readers, two to others
     return value
 
 
-def _timestamp(value: datetime.datetime, *, up: bool) -> str | None:
+def _cut(value: str, *, up: bool) -> str | None:
+    """A text bound of at most 32 characters, and one more that is above all that was cut off."""
+    if len(value) <= _PREFIX or not up:
+        return value[:_PREFIX]
+    following = value[_PREFIX]
+    if following == _LAST:
+        return None
+    return value[:_PREFIX] + (_LAST_ASCII if following < _LAST_ASCII else _LAST)
+
+
+def _timestamp(value: datetime.datetime, zone: str, up: bool) -> str | None:
     """In Delta's milliseconds, the largest one rounded up: a bound has to hold every value."""
     whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
     if up and whole != value:
         whole += _MILLISECOND
-    return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}Z" if whole.year >= 1000 else None
+    text = whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}{zone}"
+    return text if whole.year >= 1000 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -38,6 +38,29 @@ def mirrored_tables(tables: Iterable[MirroredTable]) -> Table:
         shown.add_row(
             table.name, f"{table.rows:,}", f"{table.files:,}", f"{table.changes:,}", f"{table.seconds:.1f}", rate, mark
         )
+    return shown
+
+
+def engines(commits: Mapping[str, Mapping[str, int]]) -> Table:
+    """How many applies each engine did, and why it was chosen."""
+    shown = Table(box=box.SIMPLE_HEAD, title="Who did the row work", title_justify="left")
+    shown.add_column("engine")
+    shown.add_column("applies", justify="right")
+    shown.add_column("why")
+    for engine, reasons in sorted(commits.items()):
+        for reason, count in sorted(reasons.items(), key=lambda item: -item[1])[:3]:
+            shown.add_row(engine or "none", f"{count:,}", reason or "no rows to work on")
+    return shown
+
+
+def jobs(steps: Mapping[str, tuple[int, int, float]]) -> Table:
+    """Spark's jobs by step: how many, with how many units of work, and the seconds that they took."""
+    shown = Table(box=box.SIMPLE_HEAD, title="Spark jobs", title_justify="left")
+    shown.add_column("step")
+    for heading in ("jobs", "tasks", "seconds"):
+        shown.add_column(heading, justify="right")
+    for step, (count, units, seconds) in sorted(steps.items(), key=lambda item: -item[1][2]):
+        shown.add_row(step, f"{count:,}", f"{units:,}", f"{seconds:.1f}")
     return shown
 
 

@@ -62,7 +62,8 @@ class Target:
 
     `path`: the table's folder. `partition_columns`, `key_columns`: names of columns, in the table's spelling.
     `vectors`: rows are deleted by deletion vectors; otherwise their files are written again without them. `feed`: the
-    change data feed is written.
+    change data feed is written. `constraints`: names and SQL expressions of CHECK constraints; only Spark can evaluate
+    them.
     """
 
     path: str
@@ -71,6 +72,7 @@ class Target:
     key_columns: tuple[str, ...] = ()
     vectors: bool = True
     feed: bool = False
+    constraints: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

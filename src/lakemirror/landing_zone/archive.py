@@ -23,6 +23,8 @@ QUARANTINABLE = frozenset(
         "column-undeclared",
         "columns-ambiguous",
         "file-unreadable",
+        "file-too-large",
+        "row-marker-misspelt",
         "key-column-absent",
         "row-marker-invalid",
         "type-changed",

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.footer import FooterContradiction, read_footer
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
 from lakemirror.storage import Entry, Storage, seconds_since
@@ -136,7 +137,8 @@ def complete(
     read_footer: Callable[[Entry], pq.FileMetaData],
     steady_at: Callable[[Entry], float] | None = None,
 ) -> ChangeFile | Waiting | TableError:
-    """The file with its footer; what it waits for while it may still be written; the error once it should be done.
+    """The file with its footer; what it waits for while it may still be written; the error once it should be done,
+    or at once for a complete footer that cannot be true.
 
     Delimited text has no footer: `steady_at` gives the time from which such a file counts as complete, if it does
     not change before. LakemirrorError `storage-unavailable` where the store fails.
@@ -157,6 +159,9 @@ def complete(
             if error.errno is not None:  # from the store; pyarrow also calls a broken footer an OSError
                 raise LakemirrorError("storage-unavailable", f"{entry.path}: {error.strerror or error}") from error
             why = _first_line(error)
+        except FooterContradiction as error:
+            message = f"{entry.name} cannot be read: {_first_line(error)}"
+            return TableError("file-unreadable", message, file=entry.path)
         except (pa.ArrowException, ValueError, MemoryError) as error:
             why = _first_line(error)
     if seconds_since(entry.modified, now) < settle:
@@ -205,7 +210,7 @@ def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
 
     def read(entry: Entry) -> pq.FileMetaData:
         with storage.open(entry.path) as file:
-            return pq.read_metadata(file)
+            return read_footer(file)
 
     return read
 

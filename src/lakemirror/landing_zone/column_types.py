@@ -79,6 +79,34 @@ def table_type(arrow_type: pa.DataType) -> str | None:
     raise TableError("type-unsupported", f"type {arrow_type} has no place in a table")
 
 
+def arrow_type(type_: str) -> pa.DataType | None:
+    """The Arrow type that holds the values of a table's column; None for a type that no change file makes."""
+    if type_ == "timestamp":
+        return pa.timestamp("us", "UTC")
+    digits = _DECIMAL.fullmatch(type_)
+    if digits is not None:
+        return pa.decimal128(int(digits[1]), int(digits[2]))
+    return _ARROW.get(type_)
+
+
+def leaves(arrow_type: pa.DataType) -> int:
+    """How many columns of the Parquet file hold this field. A loop: files may nest deeper than Python recurses."""
+    count, open_types = 0, [arrow_type]
+    while open_types:
+        current = open_types.pop()
+        if isinstance(current, pa.BaseExtensionType):
+            open_types.append(current.storage_type)
+        elif pa.types.is_map(current):
+            open_types += [current.key_type, current.item_type]
+        elif pa.types.is_struct(current):
+            open_types += [current.field(i).type for i in range(current.num_fields)]
+        elif _is_nested(current) and current.num_fields:
+            open_types.append(current.value_type)
+        else:
+            count += 1
+    return count
+
+
 def note(arrow_type: pa.DataType) -> str | None:
     """What the table does not keep of this type, or keeps in another form; None where nothing needs saying."""
     if _is_nested(arrow_type):
@@ -150,6 +178,11 @@ _SIMPLE: dict[pa.DataType, str] = {
     pa.date64(): "date",
 }
 
+_ARROW = {
+    "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
+}  # fmt: skip
+
 _EXACT_INTO = {
     "smallint": {"int", "bigint", "float", "double"},
     "int": {"bigint", "double"},
@@ -174,10 +207,10 @@ def _digits(type_: str) -> tuple[int, int] | None:
 def _file_columns(footer: pq.FileMetaData) -> Iterator[FileColumn]:
     leaf = 0
     for field in footer.schema.to_arrow_schema():
-        leaves = _leaves(field.type)
-        encoding = _encoding(footer.schema.column(leaf)) if leaves == 1 and not _is_nested(field.type) else ""
+        size = leaves(field.type)
+        encoding = _encoding(footer.schema.column(leaf)) if size == 1 and not _is_nested(field.type) else ""
         yield _file_column(field.name, field.type, encoding)
-        leaf += leaves
+        leaf += size
 
 
 def _file_column(name: str, arrow_type: pa.DataType, encoding: str) -> FileColumn:
@@ -212,22 +245,4 @@ def _nested_word(arrow_type: pa.DataType) -> str:
     return "struct" if pa.types.is_struct(arrow_type) else "list"
 
 
-def _leaves(arrow_type: pa.DataType) -> int:
-    """How many columns of the Parquet file hold this field. A loop: files may nest deeper than Python recurses."""
-    count, open_types = 0, [arrow_type]
-    while open_types:
-        current = open_types.pop()
-        if isinstance(current, pa.BaseExtensionType):
-            open_types.append(current.storage_type)
-        elif pa.types.is_map(current):
-            open_types += [current.key_type, current.item_type]
-        elif pa.types.is_struct(current):
-            open_types += [current.field(i).type for i in range(current.num_fields)]
-        elif _is_nested(current) and current.num_fields:
-            open_types.append(current.value_type)
-        else:
-            count += 1
-    return count
-
-
-__all__ = ["FileColumn", "file_columns", "fits", "note", "table_type", "widens"]
+__all__ = ["FileColumn", "arrow_type", "file_columns", "fits", "leaves", "note", "table_type", "widens"]

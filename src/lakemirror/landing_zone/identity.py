@@ -139,7 +139,7 @@ def identify(
     """
     path = f"{folder.name.folder}/{MARKER}"
     for _ in range(3):
-        content = _read(storage, path)
+        content = read_marker(storage, path)
         found = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, uuid.uuid4().hex)
         if not (write and found.must_write):
             return found
@@ -225,7 +225,8 @@ def _seen_now(
     return TableFolder(folder.name, [entry for entry in files if not entry.name.startswith("_")])
 
 
-def _read(storage: Storage, path: str) -> bytes | None:
+def read_marker(storage: Storage, path: str) -> bytes | None:
+    """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one."""
     try:
         return storage.read(path, MOST_BYTES)
     except FileNotFoundError:
@@ -242,7 +243,7 @@ def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker)
     Never with a plain write, which would make a deleted folder anew.
     """
     if content is not None:
-        if _read(storage, path) != content:
+        if read_marker(storage, path) != content:
             return False
         storage.delete(path)
     try:
@@ -271,4 +272,5 @@ __all__ = [
     "identify",
     "marker_place",
     "parse_marker",
+    "read_marker",
 ]

@@ -1,10 +1,6 @@
-"""Change files under names of their own, where Spark cannot read them as they lie.
+"""Delimited text as Parquet with its rows in their order, which is what the kernels read.
 
-Spark tells the rows of several files apart by the file's name. In a folder that is one sequence that name is the
-number that orders them. Everything else is staged: a Parquet file found by its time or in a partition as a second
-name of the same file, delimited text as Parquet with its rows in their order.
-
-    orders/region=eu/00000000000000000007.csv  ─▶  Files/_Staged/<process>/00000000000000000012.parquet
+orders/region=eu/00000000000000000007.csv  ─▶  Files/_Staged/<process>/00000000000000000012.parquet
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.storage import Storage
 
 STAGED = "Files/_Staged"
@@ -40,7 +36,7 @@ class Staging:
     def stage_all(
         self, files: Sequence[ChangeFile], metadata: TableMetadata, *, undeclared: str
     ) -> tuple[list[ChangeFile], TableError | None]:
-        """The files as Spark is to read them, several at a time, up to the first that cannot be read, and its error.
+        """The files as Parquet, several at a time, up to the first that cannot be read, and its error.
 
         LakemirrorError `concurrent-commit` where one is gone: another engine has applied it.
         """
@@ -63,16 +59,10 @@ class Staging:
         return staged, None
 
     def stage(self, file: ChangeFile, metadata: TableMetadata, *, undeclared: str) -> ChangeFile:
-        """The file as Spark is to read it. TableError where its rows cannot be read; FileNotFoundError.
+        """The file as Parquet. TableError where its rows cannot be read; FileNotFoundError.
 
         `undeclared`: what becomes of columns that SchemaDefinition does not name, `error` or `string`.
         """
-        if metadata.file_format == "Parquet":
-            if metadata.file_detection_strategy == SEQUENTIAL and not metadata.partitioned:
-                return file
-            target = self._target(file)
-            self._storage.link(file.entry.path, target)
-            return replace(file, read_from=target)
         from lakemirror.landing_zone.delimited import convert
 
         target = self._target(file)
@@ -97,9 +87,8 @@ class Staging:
 
 
 def needs_staging(metadata: TableMetadata) -> bool:
-    """True where the table's files cannot be read as they lie."""
-    plain = metadata.file_detection_strategy == SEQUENTIAL and not metadata.partitioned
-    return not plain or metadata.file_format != "Parquet"
+    """True where the table's files are no Parquet files."""
+    return metadata.file_format != "Parquet"
 
 
 def sweep(storage: Storage, older_than: float = 86_400.0, now: float | None = None) -> None:

@@ -1,199 +1,155 @@
-"""Small data files become one, sorted by key, without Spark: what many small applies leave behind.
+"""Small data files become one, deleted rows are left out: what many small applies leave behind.
 
-With them go middling files of which a good part is deleted, and once a table rests all that have vectors
-(`compaction.py` chooses).
+    snapshot ─▶ policy.py chooses files ─▶ engine.rewrite: their living rows ─▶ a commit without a change of data
 
-    snapshot ─▶ such files ─▶ their living rows ─▶ one file, or a few ─▶ a commit without a change of data, if free
+Such a commit is as exclusive as an apply: where another commit was faster, it is not made and its files are removed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import Overwritten, put_commit, removed
-from lakemirror.delta.deletion_vectors import read_vector
+from lakemirror.delta.commit import commit, removed
+from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
-from lakemirror.delta.schema import Column, from_delta
-from lakemirror.engines.kernels.add_files import arrow_type, legacy_calendar
-from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.kernels.add_files import arrow_type
+from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.row_work import RewriteWork
+from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
-from lakemirror.maintenance import policy as compaction
-from lakemirror.replication.direct import exactly, write
-from lakemirror.replication.direct_table import against
+from lakemirror.maintenance import policy
 from lakemirror.replication.table_log import KEYS_PROPERTY
+from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
 EVERY = 32
 """Commits of a table after which its small files are looked at."""
 
-_MOST_IN_MEMORY = 256 << 20  # of rows before they are sorted
+Rewrite = Callable[[RewriteWork], Sequence[Action]]
+"""Who writes the files: `rewrite` of an engine, or the kernel itself."""
+
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+_KEPT = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+    "identityColumns", "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck",
+    "inCommitTimestamp", "allowColumnDefaults", "typeWidening", "typeWidening-preview", "clustering",
+    "checkpointProtection",
+})  # fmt: skip
+"""Features whose rules a commit without a change of data keeps."""
 
 
-class _NoRoom(Exception):
-    """A file takes more memory than is left."""
-
-
-def merge_small_files(table: str) -> int:
-    """How many files became one; 0 where there was nothing to do, or somebody else commits at this moment.
+def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
+    """How many files became fewer; 0 where there was nothing to do, or another commit was faster.
 
     Never raises for the table's sake: it can be read and changed without it.
     """
-    return _merge(table, compaction.in_turn) or 0
+    try:
+        return _merge(table, policy.in_turn, durability=durability, rewrite=rewrite) or 0
+    except Cancelled:
+        return 0
 
 
-def merge_at_rest(table: str, *, all_vectors: bool) -> int | None:
-    """The same, of a table that nobody changes at the moment; None where somebody does, or the disk does not let us.
-    `all_vectors`: they are to go.
+def merge_at_rest(
+    table: str,
+    *,
+    all_vectors: bool,
+    durability: str = POWER,
+    rewrite: Rewrite = compact,
+    hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
+) -> int | None:
+    """The same for an idle table; None where somebody changes it, or the disk does not let us.
 
-    One commit, of one piece: to be called until there is nothing to do. The last one says so (`is_complete`).
+    `all_vectors`: they are to go. One commit, of one piece: call it until there is nothing to do. The last one says so
+    (`is_complete`). `hold` keeps applies of the table waiting, within its block and where it says True; a heavy piece
+    does without, and is given up when an apply comes.
     """
-    return _merge(table, partial(compaction.at_rest, all_vectors=all_vectors), at_rest=True)
+    choose = partial(policy.at_rest, all_vectors=all_vectors)
+    return _merge(table, choose, durability=durability, rewrite=rewrite, at_rest=True, hold=hold)
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
     """True for the `commitInfo` of a compaction, ours or another engine's, after which nothing was left to do."""
     given = info.get("operationParameters")
-    is_piece = info.get("engineInfo") == "lakemirror" and isinstance(given, Mapping) and given.get("auto") is True
+    is_piece = info.get("engineInfo") == ENGINE and isinstance(given, Mapping) and given.get("auto") is True
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
-def _merge(table: str, choose: Callable[[Collection[Action]], list[Action]], *, at_rest: bool = False) -> int | None:
-    snapshot: Snapshot | None = None
+def unsupported_reason(snapshot: Snapshot) -> str | None:
+    """Why lakemirror cannot rewrite files of this table, None where it can."""
+    protocol = snapshot.protocol
+    if protocol.reader > 3 or protocol.writer > 7:
+        return f"the table's protocol is ({protocol.reader}, {protocol.writer})"
+    unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KEPT
+    if unknown:
+        return f"the table has {', '.join(sorted(unknown))}"
+    if snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats"):
+        return "the table is kept in other formats, too"
+    for column in target_of(str(snapshot.table), snapshot.metadata.value).columns:
+        if arrow_type(column.type) is None:
+            return f"column {column.name!r} has the type {column.type}"
+    return None
+
+
+def _merge(
+    table: str,
+    choose: Callable[[Collection[Action]], list[Action]],
+    *,
+    durability: str,
+    rewrite: Rewrite,
+    at_rest: bool = False,
+    hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
+) -> int | None:
     adds: Sequence[Action] = ()
-    txn = str(uuid.uuid4())
     try:
         snapshot = read_snapshot(table)
-        if snapshot is None or against(snapshot.metadata.value, snapshot) is not None:
+        if snapshot is None or unsupported_reason(snapshot) is not None:
             return 0
         files = choose(snapshot.files.values())
-        columns = from_delta(snapshot.metadata.value["schemaString"])
-        if not files or any(arrow_type(column.type) is None for column in columns):
+        if not files:
             return 0
-        parts = _as_many_as_fit(Path(table), files, columns)
-        files = files[: len(parts)]
-        if not compaction.changes_something(files):
-            return 0
-        key_columns = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
-        size = sum(int(add["size"] * (1 - compaction.deleted_share(add))) for add in files)
-        count = compaction.pieces(snapshot.files.values(), size)
-        adds = write(table, columns, _sorted(pa.concat_tables(parts), key_columns), files=count)
-        gone = {id(add) for add in files}
-        left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
-        is_last = at_rest and not choose(left) and not compaction.optimize_helps(left)
-        failpoints.reach("merge.before-commit")
-        if put_commit(table, snapshot, _actions(snapshot, files, adds, txn, auto=not is_last)) is not None:
+        with nullcontext(True) if policy.is_heavy(files) else hold() as is_free:
+            if not is_free:
+                raise Cancelled
+            adds = rewrite(_work(table, snapshot, files))
+            gone = {id(add) for add in files}
+            left = [*(add for add in snapshot.files.values() if id(add) not in gone), *adds]
+            is_last = at_rest and not choose(left)
+            actions = _actions(snapshot, files, adds, auto=not is_last)
+            failpoints.reach("merge.before-commit")
+            commit(table, snapshot, actions, durability=durability)
             return len(files)
     except _EXPECTED as error:
         log.info("%s: small files stay: %s", table, error)
-        if (
-            snapshot is not None
-            and not isinstance(error, Overwritten)
-            and _is_nobodys(table, snapshot.version + 1, txn)
-        ):
-            _unlink(table, adds)
-        return None if adds or isinstance(error, OSError) else 0
-    _unlink(table, adds)
-    return 0
+        is_ours_to_wait = isinstance(error, OSError) or getattr(error, "code", "") == "storage-unavailable"
+        return None if adds or is_ours_to_wait else 0
 
 
-def _is_nobodys(table: str, version: int, txn: str) -> bool:
-    """True where that version is certainly not our commit, whatever went wrong: nothing refers to what was written."""
-    path = Path(table) / f"_delta_log/{version:020}.json"
-    try:
-        return not path.exists() or txn not in path.read_text()
-    except (OSError, ValueError):
-        return False
+def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWork:
+    keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
+    living = sum(int(add["size"] * (1 - policy.deleted_share(add))) for add in files)
+    count = policy.pieces(snapshot.files.values(), living)
+    return RewriteWork(target_of(table, snapshot.metadata.value, keys), tuple(files), count)
 
 
-def _as_many_as_fit(table: Path, files: Sequence[Action], columns: Sequence[Column]) -> list[pa.Table]:
-    """The living rows of these files, of the first ones that memory is there for."""
-    room, parts = MemoryBudget(_MOST_IN_MEMORY), []
-    with contextlib.suppress(_NoRoom):
-        for add in files:
-            parts.append(_living(table, add, columns, room))
-    return parts
-
-
-def _unlink(table: str, adds: Sequence[Action]) -> None:
-    with contextlib.suppress(OSError):
-        for add in adds:
-            (Path(table) / add["path"]).unlink(missing_ok=True)
-
-
-def _actions(
-    snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], txn: str, *, auto: bool
-) -> list[Action]:
+def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:
     now = int(time.time() * 1000)
+    metrics = {
+        "numAddedFiles": len(adds),
+        "numRemovedFiles": len(files),
+        "numAddedBytes": sum(int(add["size"]) for add in adds),
+    }
+    parameters = {"predicate": "[]", "zOrderBy": "[]", "auto": auto}
+    info = commit_info(snapshot, "OPTIMIZE", parameters, metrics=metrics, isolation="SnapshotIsolation", now=now)
     actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
     actions += [{"add": {**add, "dataChange": False}} for add in adds]
-    return [{"commitInfo": _info(snapshot, actions, now, txn, auto=auto)}, *actions]
-
-
-def _living(table: Path, add: Mapping[str, Any], columns: Sequence[Column], room: MemoryBudget) -> pa.Table:
-    """The rows of a file that no vector deletes, in the table's columns.
-
-    ArrowInvalid for what does not fit them, ValueError for a file that is not as the log says, _NoRoom.
-    """
-    with pq.ParquetFile(table / add["path"], coerce_int96_timestamp_unit="us") as file:
-        if legacy_calendar(file.metadata):
-            raise ValueError(f"{add['path']} counts days by the legacy calendar")
-        batches = []
-        for batch in file.iter_batches(use_threads=False):
-            if not room.take(batch.nbytes):
-                raise _NoRoom
-            batches.append(batch)
-        rows = pa.Table.from_batches(batches, file.schema_arrow)
-    if rows.num_rows != json.loads(add["stats"])["numRecords"]:
-        raise ValueError(f"{add['path']} has another number of rows than the log says")
-    if vector := add.get("deletionVector"):
-        living = read_vector(table, vector).flip(0, rows.num_rows)
-        rows = rows.take(pa.array(living.to_array(), pa.int64()))
-    held = {name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)}
-    return pa.table({
-        column.name: exactly(held[column.name.lower()], arrow_type(column.type))
-        if column.name.lower() in held
-        else pa.nulls(rows.num_rows, arrow_type(column.type))
-        for column in columns
-    })  # fmt: skip
-
-
-def _sorted(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
-    """By key, so that a row group's statistics tell what is not in it."""
-    names = {name.lower(): name for name in rows.column_names}
-    keys = [(names[key.lower()], "ascending") for key in key_columns if key.lower() in names]
-    with contextlib.suppress(pa.ArrowException):  # a type without an order
-        return rows.sort_by(keys) if keys else rows
-    return rows
-
-
-def _info(snapshot: Snapshot, actions: Sequence[Action], now: int, txn: str, *, auto: bool) -> dict[str, Any]:
-    added = [action["add"] for action in actions if "add" in action]
-    return {
-        "timestamp": now,
-        "operation": "OPTIMIZE",
-        "operationParameters": {"predicate": "[]", "zOrderBy": "[]", "auto": auto},
-        "readVersion": snapshot.version,
-        "isolationLevel": "SnapshotIsolation",
-        "isBlindAppend": False,
-        "operationMetrics": {
-            "numAddedFiles": str(len(added)),
-            "numRemovedFiles": str(len(actions) - len(added)),
-            "numAddedBytes": str(sum(add["size"] for add in added)),
-        },
-        "engineInfo": "lakemirror",
-        "txnId": txn,
-    }
+    return [{"commitInfo": info}, *actions]

@@ -1,115 +1,138 @@
-"""Which data files of a table are worth being written anew, by whom, and how large: pure decisions.
+"""Which data files of a table are worth writing again, and into how many: pure decisions.
 
-in the table's turn ─▶ `in_turn`: many small files, worn ones ───────────┐
-at rest             ─▶ `at_rest`: small files; all vectors now and then ─┴▶ one piece at a time, without Spark
-                    ─▶ `optimize_helps`: what is left for Spark's OPTIMIZE
+after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
+idle table     ─▶ `at_rest`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 from lakemirror.delta.log import Action
+from lakemirror.delta.statistics import record_count
 
 AT_LEAST = 16
-"""Small files that are worth a commit in a table's turn."""
+"""Small files that are worth a commit right after an apply."""
 
 LARGEST = 8 << 20
 """Bytes of a small file."""
 
 _LARGEST_WORN = 32 << 20
-_WORN = 0.1  # of its rows deleted: it is written anew at the price of ten rows for each of them
-_MOST_IN_PIECE = 64 << 20  # bytes that are merged at once
-_MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go without Spark: some seconds
+_WORN = 0.1  # of its rows deleted: each deleted row costs ten rows written
+MOST_IN_PIECE = 64 << 20
+"""Bytes of files that are rewritten in one commit while applies of the table wait."""
+
+_MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
-_SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 1 << 30  # what OPTIMIZE aims at
-_DELETED = 0.05  # of their rows: OPTIMIZE writes a file anew above it
+_SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
+_DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
     """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
-    adds = [add for add in adds if _plain(add)]
-    small = [add for add in adds if add["size"] <= LARGEST]
-    worn = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and deleted_share(add) >= _WORN]
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
+    middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
+    worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
     return _piece([*(small if len(small) >= AT_LEAST else []), *worn])
 
 
 def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
-    """The next piece of small files, if there are several, and of files with vectors: of all of them if it is time for
-    that (`all_vectors`) or a twentieth of their rows is deleted, else of those of which so much is.
+    """The next piece of an idle table, empty when nothing is left to do.
 
-    All or none, since Spark reads a table with a single vector a quarter slower than one without. Where it is too much
-    together, what `in_turn` finds.
+    Small files, if a partition has several, and files with vectors: all of them if it is time for that (`all_vectors`)
+    or a twentieth of their rows is deleted, else those of which so much is. All or none, since Spark reads a table
+    with a single vector a quarter slower than one without. Where that is too much together, what `in_turn` finds, then
+    `in_large_table`.
     """
-    small = [add for add in adds if add["size"] <= LARGEST and _plain(add)]
+    small = _several([add for add in adds if add["size"] <= LARGEST and _is_counted(add)])
     vectors = [add for add in adds if add.get("deletionVector")]
-    possible = [add for add in vectors if add["size"] <= _LARGEST_WORN and _plain(add)]
+    possible = [add for add in vectors if add["size"] <= _LARGEST_WORN and _is_counted(add)]
     worn = [add for add in possible if deleted_share(add) > _DELETED]
     all_go = len(possible) == len(vectors) and (all_vectors or _share_of(vectors) >= _DELETED)
     for with_vectors in (possible, worn) if all_go else (worn,):
         taken = {id(add) for add in with_vectors}
-        chosen = [*with_vectors, *(add for add in small if len(small) > 1 and id(add) not in taken)]
+        chosen = [*with_vectors, *(add for add in small if id(add) not in taken)]
         if sum(add["size"] for add in chosen) <= _MOST_AT_REST and sum(add["size"] for add in adds) <= _MOST_IN_TABLE:
-            return _piece(chosen)
-    return in_turn(adds)
+            return _piece(chosen) or in_large_table(adds)
+    return in_turn(adds) or in_large_table(adds)
+
+
+def in_large_table(adds: Collection[Action]) -> list[Action]:
+    """The next piece of what `at_rest` leaves: a file of which a twentieth is deleted, whatever its size, or files of
+    one partition that are small for the table.
+    """
+    for add in adds:
+        if add.get("deletionVector") and _is_counted(add) and deleted_share(add) > _DELETED:
+            return [add]
+    target, smallest = file_size(adds), file_size(adds) // 2
+    for group in _by_partition(add for add in adds if add["size"] < smallest and _is_counted(add)):
+        piece: list[Action] = []
+        for add in sorted(group, key=lambda add: int(add["size"])):
+            if piece and sum(each["size"] for each in piece) + add["size"] > target:
+                break
+            piece.append(add)
+        if len(piece) > 1 and sum(add["size"] for add in piece) >= smallest:
+            return piece
+    return []
+
+
+def is_heavy(files: Collection[Action]) -> bool:
+    """True for a piece that no apply should wait for: it is given up when one comes."""
+    return sum(int(add["size"]) for add in files) > MOST_IN_PIECE
 
 
 def pieces(adds: Collection[Action], living: int) -> int:
-    """How many files so many bytes become: several, which several cores read, and none that OPTIMIZE finds small."""
-    return max(1, living * 2 // (3 * file_sizes(adds)["minFileSize"]))
+    """How many files so many bytes become: several, which several cores read, and none that is small for the table."""
+    return max(1, living * 2 // (3 * (file_size(adds) // 2)))
 
 
-def file_sizes(adds: Collection[Action]) -> dict[str, int]:
-    """Delta's settings for compaction, in bytes: an eighth of the table a file, so that several cores read it and what
-    is large enough is not written again each time; at most Delta's own gibibyte.
+def file_size(adds: Collection[Action]) -> int:
+    """Bytes that a file should have: an eighth of the table, so that several cores read it and what is large enough
+    is not written again each time; 16 to 128 MiB.
     """
-    largest = min(max(sum(int(add["size"]) for add in adds) // 8, _SMALLEST_FILE), _LARGEST_FILE)
-    return {"maxFileSize": largest, "minFileSize": largest // 2}
-
-
-def optimize_helps(adds: Collection[Action]) -> bool:
-    """True where Delta's OPTIMIZE may find something to do: otherwise Spark need not start for it."""
-    small = file_sizes(adds)["minFileSize"]
-    if sum(add["size"] < small for add in adds) > 1:
-        return True
-    return any(not _is_counted(add) or deleted_share(add) > _DELETED for add in adds if add.get("deletionVector"))
+    return min(max(sum(int(add["size"]) for add in adds) // 8, _SMALLEST_FILE), _LARGEST_FILE)
 
 
 def deleted_share(add: Action) -> float:
     """The share of a file's rows that its vector deletes."""
     vector = add.get("deletionVector")
-    return vector["cardinality"] / max(1, json.loads(add["stats"])["numRecords"]) if vector else 0.0
-
-
-def _share_of(adds: Collection[Action]) -> float:
-    rows = sum(int(json.loads(add["stats"])["numRecords"]) for add in adds)
-    return sum(int(add["deletionVector"]["cardinality"]) for add in adds) / max(1, rows)
-
-
-def _plain(add: Action) -> bool:
-    """True for a file in the table's folder under its own name, whose rows are counted."""
-    return "%" not in add["path"] and ":" not in add["path"] and _is_counted(add)
-
-
-def _is_counted(add: Action) -> bool:
-    try:
-        return isinstance(json.loads(add["stats"])["numRecords"], int)
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
-def _piece(adds: Sequence[Action]) -> list[Action]:
-    """The smallest, as many as are merged at once; none where that would change nothing."""
-    found, size = [], 0
-    for add in sorted(adds, key=lambda add: int(add["size"])):
-        size += add["size"]
-        if size > _MOST_IN_PIECE:
-            break
-        found.append(add)
-    return found if changes_something(found) else []
+    return float(vector["cardinality"]) / max(1, record_count(add) or 0) if vector else 0.0
 
 
 def changes_something(adds: Sequence[Action]) -> bool:
-    """False for a single file without a vector: written anew it would be the same."""
-    return len(adds) > 1 or any(add.get("deletionVector") for add in adds)
+    """False where each partition has a single file without a vector: written again it would be the same."""
+    return any(add.get("deletionVector") for add in adds) or bool(_several(adds))
+
+
+def _share_of(adds: Collection[Action]) -> float:
+    rows = sum(record_count(add) or 0 for add in adds)
+    return sum(int(add["deletionVector"]["cardinality"]) for add in adds) / max(1, rows)
+
+
+def _is_counted(add: Action) -> bool:
+    """True for a file in the table's folder whose rows are counted."""
+    return ":" not in add["path"] and not add["path"].startswith("/") and record_count(add) is not None
+
+
+def _by_partition(adds: Iterable[Action]) -> list[list[Action]]:
+    groups: dict[tuple[tuple[str, str | None], ...], list[Action]] = defaultdict(list)
+    for add in adds:
+        groups[tuple(sorted((add.get("partitionValues") or {}).items()))].append(add)
+    return list(groups.values())
+
+
+def _several(adds: Iterable[Action]) -> list[Action]:
+    """The files of partitions that have more than one of them."""
+    return [add for group in _by_partition(adds) if len(group) > 1 for add in group]
+
+
+def _piece(adds: Sequence[Action]) -> list[Action]:
+    """The smallest, as many as are rewritten in one commit; none where that would change nothing."""
+    found, size = [], 0
+    for add in sorted(adds, key=lambda add: int(add["size"])):
+        size += add["size"]
+        if size > MOST_IN_PIECE:
+            break
+        found.append(add)
+    return found if changes_something(found) else []

@@ -1,14 +1,10 @@
 """Which of the pending files one apply takes, and what their footers tell about them; pure, no file is opened.
 
-pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: columns after it, append-only or mixed,
-                                                                 the range of its keys
+pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: columns after it, append-only or mixed
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +17,10 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.row_markers import ROW_MARKER, is_misspelt
 from lakemirror.replication.schema_evolution import Rules, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
-
-_MOST_SHAPES = 24  # scans of differently shaped files that one apply joins; more make the plan slow
 
 
 @dataclass(frozen=True)
@@ -36,39 +30,17 @@ class BatchFile:
     file: ChangeFile
     columns: tuple[FileColumn, ...]
 
-    @property
-    def shape(self) -> tuple[tuple[str, str, str], ...]:
-        """Equal for files that one scan can read together."""
-        return tuple((c.name, str(c.arrow_type), c.encoding) for c in self.columns)
-
-
-@dataclass(frozen=True)
-class Range:
-    """The smallest and largest value of one key column over a batch, whether NULL may occur, and the column's type."""
-
-    column: str
-    low: Any
-    high: Any
-    nulls: bool
-    type: str = ""
-
-
-class UntrueStatistics(TableError):
-    """A footer promised inserts alone and a row is none: the batch has to be read as mixed."""
-
 
 @dataclass(frozen=True)
 class Batch:
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so nothing has to be looked for.
-    `ranges`: bounds for some of the key columns, from footer statistics; a column without known bounds is absent.
     """
 
     files: tuple[BatchFile, ...]
     columns: tuple[Column, ...]
     append_only: bool
-    ranges: tuple[Range, ...] = ()
     warnings: tuple[Warned, ...] = ()
 
     @property
@@ -102,13 +74,13 @@ def next_batch(
     after = tuple(columns)
     append_only = True
     size = 0
-    shapes: set[object] = set()
     error: TableError | None = None
     for file in files:
         if taken and (len(taken) >= most_files or size + file.entry.size > most_bytes):
             break
         try:
             item = BatchFile(file, tuple(_columns(file)))
+            _check_marker_name(item, rules is not None and rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
             inserts = _inserts_only(item, upsert_by_default, trust_statistics)
             if not inserts:
@@ -120,9 +92,6 @@ def next_batch(
         except TableError as found:
             error = found
             break
-        if item.shape not in shapes and len(shapes) >= _MOST_SHAPES:
-            break
-        shapes.add(item.shape)
         taken.append(item)
         after = grown
         append_only = append_only and inserts
@@ -140,8 +109,7 @@ def next_batch(
                 warnings.setdefault((column.name, message), Warned("column-mapping", message, file.entry.path))
     if not taken:
         return None, error
-    ranges = () if append_only else tuple(_ranges(taken, after, key_columns))
-    return Batch(tuple(taken), after, append_only, ranges, tuple(warnings.values())), error
+    return Batch(tuple(taken), after, append_only, tuple(warnings.values())), error
 
 
 def _columns(file: ChangeFile) -> list[FileColumn]:
@@ -157,8 +125,26 @@ def _columns(file: ChangeFile) -> list[FileColumn]:
         ) from error
 
 
+def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
+    """A file has one column named exactly `__rowMarker__`, or none and nothing like it (contract section 3)."""
+    path = item.file.entry.path
+    marked = sum(column.name == ROW_MARKER for column in item.columns)
+    if marked > 1:
+        raise TableError(
+            "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
+        )
+    like = next((column.name for column in item.columns if is_misspelt(column.name)), None)
+    if like is not None and not marked and not misspelt_is_column:
+        raise TableError(
+            "row-marker-misspelt",
+            f"{path}: column {like!r} is almost {ROW_MARKER}, and the file has no row marker column",
+            file=path,
+            column=like,
+        )
+
+
 def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bool) -> bool:
-    """True where the footer proves that every row is an insert."""
+    """True where the footer says that every row is an insert. The rows are held against it where they are read."""
     footer = item.file.footer
     if footer.num_rows == 0:
         return True
@@ -196,61 +182,6 @@ def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequenc
                 file=item.file.entry.path,
                 column=key,
             )
-
-
-def _ranges(files: Sequence[BatchFile], columns: Sequence[Column], key_columns: Sequence[str]) -> list[Range]:
-    types = {c.name.lower(): c for c in columns}
-    found = []
-    for key in key_columns:
-        column = types[key.lower()]
-        if column.type in ("float", "double", "binary", "boolean"):
-            continue  # statistics leave NaN out, and bounds of the others hold nothing back
-        bounds = _range(files, column)
-        if bounds is not None:
-            found.append(bounds)
-    return found
-
-
-def _range(files: Sequence[BatchFile], column: Column) -> Range | None:
-    low: Any = None
-    high: Any = None
-    nulls = False
-    for item in files:
-        if item.file.footer.num_rows == 0:
-            continue
-        own = next((c for c in item.columns if c.name.lower() == column.name.lower()), None)
-        if own is None or own.table_type is None:
-            nulls = True
-            continue
-        if own.note or own.encoding or own.table_type != column.type:
-            return None
-        chunks = _statistics(item.file.footer, own.name)
-        if chunks is None:
-            return None
-        for chunk in chunks:
-            nulls = nulls or not chunk.has_null_count or chunk.null_count > 0
-            if not chunk.has_min_max:
-                continue  # all of it NULL: `_statistics` lets nothing else through
-            try:
-                if not _bounding(chunk.min) or not _bounding(chunk.max):
-                    return None
-            except (OverflowError, ValueError):  # a day that Python has no name for
-                return None
-            low = chunk.min if low is None or chunk.min < low else low
-            high = chunk.max if high is None or chunk.max > high else high
-    if low is None:
-        return None
-    return Range(column.name, low, high, nulls, column.type)
-
-
-def _bounding(value: Any) -> bool:
-    if isinstance(value, decimal.Decimal):
-        return value.is_finite()
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, str):
-        return "\x00" not in value and value.isprintable()
-    return isinstance(value, int | datetime.date) and not isinstance(value, bool)
 
 
 def _statistics(footer: pq.FileMetaData, name: str) -> list[pq.Statistics] | None:

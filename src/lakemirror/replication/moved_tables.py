@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.identity import MOST_BYTES, marker_place, parse_marker
+from lakemirror.landing_zone.identity import marker_place, parse_marker, read_marker
 from lakemirror.landing_zone.zone import MARKER, TableName
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage
@@ -27,10 +27,8 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
     """
     if name.schema:
         return False
-    try:
-        marker = parse_marker(storage.read(f"{name.folder}/{MARKER}", MOST_BYTES))
-    except FileNotFoundError:
-        return False
+    content = read_marker(storage, f"{name.folder}/{MARKER}")
+    marker = parse_marker(content) if content is not None else None
     if marker is None or marker.folder != marker_place(name):
         return False
     for place in _elsewhere(storage, name, target):

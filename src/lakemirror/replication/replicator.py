@@ -1,10 +1,11 @@
 """One table: the loop that is the whole exactly-once argument.
 
-    position = the table's own `txn` action            look (no JVM)
-    files    = complete, contiguous files after it     look (no JVM)
-    batch    = a run of them                           apply
-    apply(net effect of batch, position)               apply: one Delta commit
-    retire(batch)                                      retire: may fail or repeat without harm
+    position = the table's own `txn` action            the table knows; nothing else does
+    files    = complete, contiguous files after it     landing zone, in order
+    plan     = what one commit would do                pure; made once
+    result   = engine.run(plan)                        files written, nothing committed
+    commit   = version N+1, if it is still free        taken: the table is planned again
+    archive  (applied files)                           may fail or repeat without harm
 
 Nothing is remembered from one turn to the next but what only saves time: footers, and what failed and when.
 """
@@ -14,18 +15,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror import failpoints
+from lakemirror.delta.commit import make_durable
+from lakemirror.delta.log import read_snapshot
+from lakemirror.engines.engine import Engine, Preference
+from lakemirror.engines.kernels.add_files import NotAdded
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
@@ -33,31 +38,42 @@ from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.maintenance import compaction as small_files
+from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
-from lakemirror.replication.apply_work import Applied, Limits, Work
-from lakemirror.replication.batch import UntrueStatistics
-from lakemirror.replication.direct_table import DirectTable
+from lakemirror.replication.apply import apply
+from lakemirror.replication.apply_plan import Applied, ApplyPlan, ApplyStart, Limits
 from lakemirror.replication.moved_tables import move_here
+from lakemirror.replication.planner import plan
 from lakemirror.replication.position import Manifest, Position, from_note
 from lakemirror.replication.schema_evolution import Rules
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage
-
-if TYPE_CHECKING:  # a look needs no Spark, and importing it takes longer than most looks
-    from pyspark.sql import SparkSession
+from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
 _STEADY = 1.0  # seconds between two looks that make a delimited file complete
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """What an apply has learnt of its files: whether footers are right about row markers, and whether files can become
+    data files as they are."""
+
+    trust_statistics: bool = True
+    as_they_are: bool = True
+
+
 class Replicator:
     """Brings one table folder's changes into its Delta table."""
 
-    def __init__(self, storage: Storage, name: TableName, settings: Settings) -> None:
+    def __init__(self, storage: Storage, name: TableName, settings: Settings, *, spark_given: bool = False) -> None:
+        """`spark_given`: a Spark session runs already."""
         self.name = name
+        given = spark_given or bool(settings.master or settings.spark_remote)
+        self._preference = Preference(settings.engine, given, settings.spark_from_bytes)
         self.target = name.target(settings.default_schema)
         self._storage = storage
         self._settings = settings
@@ -68,6 +84,11 @@ class Replicator:
         self._staging = Staging(storage)
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
+        self._synced: Position | None = None  # of the last apply that this process made durable
+
+    @property
+    def _table(self) -> str:
+        return self._storage.uri(self.target)
 
     def inspect(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> TablePlan:
         """What there is to do. With `mark` the folder gets its identity marker where it has none.
@@ -78,7 +99,7 @@ class Replicator:
         try:
             self._inspect(found, time.time() if now is None else now, mark)
         except Exception as failure:  # the boundary around one table: whatever goes wrong concerns it alone
-            found.work = None
+            found.start = None
             found.error = coded(failure, table=str(self.name))
         found.warnings += not_files(folder.others)
         return found
@@ -87,9 +108,9 @@ class Replicator:
         folder = found.folder
         check_name(self.name)
         self._storage.stat(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
-        found.table_log = read_table_log(self._storage.uri(self.target))
+        found.table_log = read_table_log(self._table)
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
-            found.table_log = read_table_log(self._storage.uri(self.target))
+            found.table_log = read_table_log(self._table)
         if folder.error is not None:
             raise folder.error
         found.metadata = self._read_metadata(folder)
@@ -105,6 +126,7 @@ class Replicator:
         found.reseeding = at is not None and known != at.identity
         if not found.reseeding:
             self._check_keys(found)
+            self._check_other_writers(found)
         self._read_progress(found)
         found.pending = pending(
             folder,
@@ -123,78 +145,83 @@ class Replicator:
         if found.table_log is not None and found.table_log.manifest is not None and not found.reseeding:
             found.warnings += [from_note(note) for note in found.table_log.manifest.notes]
         if found.pending.files:
-            found.work = self._work(found, at, known)
+            found.start = self._start(found, at, known)
         else:
             found.error = found.pending.error
 
-    def apply(
-        self, session: Callable[[], SparkSession], found: TablePlan
-    ) -> tuple[Applied | None, LakemirrorError | None]:
+    def apply(self, engine: Callable[[str], Engine], found: TablePlan) -> tuple[Applied | None, LakemirrorError | None]:
         """One commit from what a look found: what was applied, and the error of the file behind it, if any.
 
-        `session` gives this thread's Spark session; it is asked for where the batch needs one.
-
-        An apply that fails for one file's sake is repeated with the files before it. LakemirrorError is raised for
-        what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
+        `engine` gives the engine of a name. A file that cannot be applied ends the batch before it. LakemirrorError is
+        raised for what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
         """
-        assert found.work is not None
-        files, bad = self._staged(found)
-        error: LakemirrorError | None = bad or found.pending.error
+        assert found.start is not None
+        files, error = self._staged(found)
         staged = list(files)
-        table = self._storage.uri(self.target)
-        limits = Limits(self._settings.batch_files, self._settings.batch_bytes)
-        trust = True
+        attempt = Attempt()
         try:
             while files:
-                try:
-                    given = (found.work, files, self._storage.uri, limits, trust)
-                    outcome = DirectTable(table, trust_footers=self._settings.trust_footers).apply(*given)
-                    if outcome is None:
-                        from lakemirror.replication.mirrored_table import MirroredTable
-
-                        outcome = MirroredTable(session(), table).apply(*given)
-                    applied, bad = outcome
-                except UntrueStatistics:
-                    trust = False
-                    continue
-                except TableError as refused:
-                    if refused.file is None or refused.code == "target-foreign":
-                        raise
-                    error = refused
-                    files = files[: _index(files, refused.file)]
-                    continue
-                except Exception as failure:
-                    if not _is_sparks(failure):
-                        raise
-                    self._check_still_there(files)
-                    if len(files) > 1:
-                        # which file it was is not always said: halve until one is left
-                        files = files[: len(files) // 2]
-                        continue
-                    raise _unknown(failure, files[0]) from failure
-                if applied is not None and self._merged_at is None:
-                    self._merged_at = max(0, applied.version - 1)
-                return applied, bad or error
-            return None, error
+                planned = self._plan(found.start, files, attempt)
+                if isinstance(planned, TableError):
+                    self._check_still_there(files[:1])
+                    return None, planned
+                log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
+                trust = self._settings.trust_footers
+                done = apply(
+                    planned,
+                    self._table,
+                    engine,
+                    path_of=self._storage.uri,
+                    trust_footers=trust,
+                    durability=self._settings.durability,
+                )
+                if isinstance(done, Applied):
+                    self._synced = done.position
+                    if self._merged_at is None:
+                        self._merged_at = max(0, done.version - 1)
+                    return done, planned.error or error or found.pending.error
+                if isinstance(done, NotAdded):
+                    attempt = replace(attempt, as_they_are=False)
+                elif done.code == "marker-statistics":
+                    attempt = replace(attempt, trust_statistics=False)
+                else:
+                    place = _index(files, done.file)
+                    self._check_still_there(files[place : place + 1])
+                    error = TableError(done.code, done.message, file=done.file, row=done.row, column=done.column)
+                    files = files[:place]
+            return None, error or found.pending.error
         finally:
             self._staging.clear(staged)
+
+    def _plan(self, start: ApplyStart, files: list[ChangeFile], attempt: Attempt) -> ApplyPlan | TableError:
+        snapshot = read_snapshot(self._table)
+        if snapshot is not None and not start.replaces:
+            table_log = read_table_log(self._table, snapshot.version)
+            if table_log is not None:
+                table_commit.check_not_restored(table_log, self.target)
+        return plan(
+            start,
+            files,
+            snapshot,
+            self._table,
+            path_of=self._storage.uri,
+            limits=Limits(self._settings.batch_files, self._settings.batch_bytes),
+            preference=self._preference,
+            trust_statistics=attempt.trust_statistics,
+            trust_footers=self._settings.trust_footers,
+            as_they_are=attempt.as_they_are,
+        )
 
     def tidy_up(self, version: int) -> None:
         """Merges the table's small files every so many commits; `version` is that of the last one."""
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._storage.uri(self.target))
+        merged = small_files.merge_small_files(self._table, durability=self._settings.durability)
         log.debug("%s: %d small files became one", self.name, merged)
 
-    def made_anew(self, spark: SparkSession) -> None:
-        """Tells Delta in a JVM that runs that the table is another one than may have been at its place before."""
-        from lakemirror.replication.mirrored_table import MirroredTable
-
-        MirroredTable(spark, self._storage.uri(self.target)).forget()
-
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
-        """The files of one batch as Spark can read them, and the error of the one behind them."""
+        """The files of one batch as Parquet, and the error of the one behind them."""
         if not needs_staging(found.metadata):
             return list(found.pending.files), None
         chosen: list[ChangeFile] = []
@@ -222,8 +249,15 @@ class Replicator:
         return place is not None
 
     def retire(self, found: TablePlan) -> int:
-        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass."""
+        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass.
+
+        The commits that applied them are on the disk before (contract section 9), also those of another process.
+        """
         try:
+            position = found.table_log.position if found.table_log else None
+            if self._settings.durability == POWER and position != self._synced:
+                make_durable(self._storage.uri(self.target))
+                self._synced = position
             failpoints.reach("retire.before-move")
             return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
         except (OSError, LakemirrorError) as error:
@@ -241,7 +275,7 @@ class Replicator:
         if cached is not None and cached[0] == entry.etag:
             return cached[1]
         with self._storage.open(entry.path) as file:
-            footer = pq.read_metadata(pa.PythonFile(file, mode="r"))
+            footer = read_footer(file)
         self._footers[entry.path] = (entry.etag, footer)
         return footer
 
@@ -269,6 +303,12 @@ class Replicator:
                 file=found.folder.metadata.path if found.folder.metadata else None,
             )
 
+    def _check_other_writers(self, found: TablePlan) -> None:
+        """TableError `table-restored`; a warning for what others changed otherwise (contract section 10)."""
+        if found.table_log is not None:
+            table_commit.check_not_restored(found.table_log, self.target)
+            found.warnings += capped(found.table_log.foreign.warnings)
+
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
@@ -287,10 +327,10 @@ class Replicator:
             sequences = {}
             if at is not None:
                 if self._sequences is None or self._sequences[0] != at:
-                    self._sequences = (at, read_sequences(self._storage.uri(self.target), at))
+                    self._sequences = (at, read_sequences(self._table, at))
                 sequences = self._sequences[1]
         manifest = table_log.manifest if table_log else None
-        table = self._storage.uri(self.target)
+        table = self._table
         return applied_files(detection, at.number if at else 0, manifest, sequences, table)
 
     def _steady_at(self, now: float, entry: Entry) -> float:
@@ -313,9 +353,9 @@ class Replicator:
                 found.append(Warned("file-quarantined", f"set aside: {self._reasons[entry.path]}", entry.path))
         return capped(found)
 
-    def _work(self, found: TablePlan, at: Position | None, known: str) -> Work:
+    def _start(self, found: TablePlan, at: Position | None, known: str) -> ApplyStart:
         manifest: Manifest | None = None if found.reseeding or not found.table_log else found.table_log.manifest
-        return Work(
+        return ApplyStart(
             expected=at,
             identity=known,
             generation=1 if at is None else at.generation + (1 if found.reseeding else 0),
@@ -358,19 +398,12 @@ def table_properties(settings: Settings) -> Mapping[str, str]:
 def column_rules(settings: Settings) -> Rules:
     """How a mirrored table's columns may grow."""
     feed = {"_change_type", "_commit_version", "_commit_timestamp"} if settings.change_data_feed else set()
-    return Rules(settings.on_type_change == "widen", settings.column_mapping, frozenset(feed))
-
-
-def _is_sparks(failure: Exception) -> bool:
-    """True for what Spark throws at a job or a statement, told without importing it."""
-    return any(kind.__name__ in ("Py4JJavaError", "PySparkException") for kind in type(failure).__mro__)
-
-
-def _unknown(failure: Exception, file: ChangeFile) -> LakemirrorError:
-    text = str(failure)
-    code = "file-unreadable" if "FAILED_READ_FILE" in text or "ParquetDecodingException" in text else "internal"
-    sentence = text.strip().splitlines()[0][:300]
-    return TableError(code, f"{file.entry.path}: {sentence}", file=file.entry.path)
+    return Rules(
+        settings.on_type_change == "widen",
+        settings.column_mapping,
+        frozenset(feed),
+        settings.row_marker_misspelt == "column",
+    )
 
 
 def _index(files: list[ChangeFile], path: str) -> int:

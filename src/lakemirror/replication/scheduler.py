@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
@@ -26,7 +27,7 @@ from lakemirror.landing_zone.metadata import TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import not_files
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.replication import table_state
-from lakemirror.replication.apply_work import Applied
+from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.replicator import Replicator
@@ -88,7 +89,7 @@ class Scheduler:
         self._lookers = Lookers()
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
-        self._sessions = threading.local()
+        self._engines = Engines(settings, self.need_spark)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         staging.sweep(storage)
@@ -107,7 +108,9 @@ class Scheduler:
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
                 continue
             if name not in self._replicators:
-                self._replicators[name] = Replicator(self._storage, name, self._settings)
+                self._replicators[name] = Replicator(
+                    self._storage, name, self._settings, spark_given=self._spark is not None
+                )
             jobs.append(partial(self._look_at, name, folder, ambiguous.get(name), now))
         self._lookers.each(jobs)
         self._forget(zone)
@@ -213,7 +216,7 @@ class Scheduler:
         due = False
         try:
             self._note(name, look)
-            due = look.work is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
+            due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
         finally:
@@ -228,7 +231,7 @@ class Scheduler:
         while rival is None and replicator.quarantine(look, look.error):
             look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
-            look.work = None
+            look.start = None
             look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
         return look
 
@@ -264,9 +267,13 @@ class Scheduler:
             reseeding=look.reseeding,
             error=look.error,
             fingerprint=_fingerprint(look, look.error or state.error),
-            work=look.work is not None,
+            work=look.start is not None,
             oldest=look.oldest,
         )
+        known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
+        for warned in state.warnings:
+            if (warned.code, warned.file) not in known:
+                log.warning("%s: warning %s: %s", name, warned.code, warned.message)
         self.states[name] = state
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
@@ -294,7 +301,7 @@ class Scheduler:
             self._failed(name, look, coded(failure, table=str(name)))
         finally:
             with self._lock:
-                if again is not None and again.work is not None and not self._stopping.is_set():
+                if again is not None and again.start is not None and not self._stopping.is_set():
                     self._running[name] = self._pool.submit(self._turn, name, again, races)
                 else:
                     self._running.pop(name, None)
@@ -302,10 +309,8 @@ class Scheduler:
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch; the look to go on with, None where the table is through."""
         replicator = self._replicators[name]
-        applied, error = replicator.apply(self._session, look)
+        applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
-            if look.work is not None and look.work.expected is None and self._spark is not None:
-                replicator.made_anew(self._spark)
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -318,8 +323,8 @@ class Scheduler:
             )
             self._applied_at[name] = time.monotonic()
             self._tell(lambda observer: observer.applied(name, applied))
-            assert look.work is not None
-            look = look.after(applied, look.work, self._storage.uri(replicator.target))
+            assert look.start is not None
+            look = look.after(applied, look.start, self._storage.uri(replicator.target))
             replicator.retire(look)
             if look.pending.files and error is None:
                 return look
@@ -406,19 +411,6 @@ class Scheduler:
         if self.warnings.get(code, Warned(code, "")).message != message:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)
-
-    def _session(self) -> SparkSession:
-        """This thread's own session: its settings are ours, a user's session is left alone."""
-        session: SparkSession | None = getattr(self._sessions, "session", None)
-        if session is None:
-            spark = self.need_spark()
-            from lakemirror.landing_zone.formats import READ_SETTINGS
-
-            session = spark.newSession()
-            for key, value in READ_SETTINGS.items():
-                session.conf.set(key, value)
-            self._sessions.session = session
-        return session
 
 
 def zone_warnings(zone: Zone) -> list[Warned]:

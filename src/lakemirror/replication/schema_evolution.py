@@ -16,12 +16,14 @@ class Rules:
     """How a table's columns may grow.
 
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
-    held by column mapping. `reserved`: names, in lower case, that the table cannot have.
+    held by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: a column
+    whose name is almost `__rowMarker__` is a column like others.
     """
 
     widen: bool = False
     map_names: bool = True
     reserved: frozenset[str] = frozenset()
+    misspelt_marker: bool = False
 
 
 def evolve(

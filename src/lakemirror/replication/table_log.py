@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
+from lakemirror.replication.foreign_commits import Verdict, judge
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
 
 KEYS_PROPERTY = "lakemirror.keyColumns"
@@ -20,13 +21,15 @@ KEYS_PROPERTY = "lakemirror.keyColumns"
 class TableLog:
     """What the log says. `position` None: the table is not ours. `manifest` None: its commit is gone from the log.
 
-    `key_columns` as last declared; empty where none were. `detection`: the record of how files are found.
+    `key_columns` as last declared; empty where none were. `detection`: the record of how files are found. `foreign`:
+    what other writers did since our last apply.
     """
 
     position: Position | None
     manifest: Manifest | None
     key_columns: tuple[str, ...] = ()
     detection: str = ""
+    foreign: Verdict = field(default_factory=Verdict)
 
 
 def read_table_log(table: str, version: int | None = None) -> TableLog | None:
@@ -40,6 +43,7 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
     if not _has_log(Path(table) / "_delta_log"):
         return None
     found_any = False
+    newer: list[tuple[int, list[Action]]] = []
     for number, actions in latest_commits(table):
         found_any = True
         if version is not None and number > version:
@@ -49,14 +53,17 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
             manifest = _manifest(actions)
             if manifest is None:
                 break
-            return TableLog(position, manifest, manifest.key_columns, manifest.detection)
+            foreign = judge(newer, number, position)
+            return TableLog(position, manifest, manifest.key_columns, manifest.detection, foreign)
+        newer.append((number, actions))
     snapshot = read_snapshot(table, version)
     if snapshot is None:
         return TableLog(None, None) if found_any else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})
     properties = snapshot.metadata.configuration
     keys = json.loads(properties.get(KEYS_PROPERTY, "[]"))
-    return TableLog(position, None, tuple(keys), properties.get(DETECTION_PROPERTY, ""))
+    foreign = judge(newer, None, None) if position is not None else Verdict()
+    return TableLog(position, None, tuple(keys), properties.get(DETECTION_PROPERTY, ""), foreign)
 
 
 def read_sequences(table: str, position: Position) -> dict[str, int]:

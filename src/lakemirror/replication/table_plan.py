@@ -13,7 +13,7 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder
 from lakemirror.replication.applied_record import AppliedPaths, Detection, parse_detection
-from lakemirror.replication.apply_work import Applied, Work
+from lakemirror.replication.apply_plan import Applied, ApplyStart
 from lakemirror.replication.position import Manifest
 from lakemirror.replication.table_log import TableLog
 
@@ -22,14 +22,14 @@ from lakemirror.replication.table_log import TableLog
 class TablePlan:
     """What one look at a table folder and its table found, without a JVM and without changing anything but a marker.
 
-    `work` is what an apply starts from, None where nothing can be applied: no file, or an error before all files.
+    `start` is what an apply starts from, None where nothing can be applied: no file, or an error before all files.
     """
 
     folder: TableFolder
     metadata: TableMetadata
     table_log: TableLog | None = None
     pending: Pending = field(default_factory=Pending)
-    work: Work | None = None
+    start: ApplyStart | None = None
     identity: str = ""
     reseeding: bool = False
     waiting: Waiting | None = None
@@ -58,7 +58,7 @@ class TablePlan:
         """True where applied files but the newest still lie in the table folder."""
         return bool(cleanup.leftovers(self.folder, self.metadata, self.applied))
 
-    def after(self, applied: Applied, work: Work, table: str) -> TablePlan:
+    def after(self, applied: Applied, start: ApplyStart, table: str) -> TablePlan:
         """The same look once a batch of it is applied: what is left of its files. `table`: the Delta table's path."""
         manifest, taken = applied.manifest, [item.file for item in applied.batch.files]
         detection = parse_detection(manifest.detection, table)
@@ -71,8 +71,8 @@ class TablePlan:
             pending=replace(self.pending, files=self.pending.files[len(taken) :]),
             detection=detection,
             applied=applied_files(detection, applied.position.number, manifest, sequences, table),
-            work=replace(
-                work,
+            start=replace(
+                start,
                 expected=applied.position,
                 rows_before=applied.manifest.rows,
                 bytes_before=applied.manifest.bytes,

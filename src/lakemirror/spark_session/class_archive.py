@@ -3,7 +3,7 @@
 Made once into the cache, under a name that holds everything it depends on: Java, Spark, the jars, their places and
 times. So a changed installation finds none, and none is never an error, only slower.
 
-    python -m lakemirror.spark_session.class_archive    makes it, or says that it is there; 200 MB, half a minute
+    python -m lakemirror.spark_session.class_archive    makes it, or says that it is there; up to 200 MB, half a minute
     python -m lakemirror.spark_session.class_archive --background     comes back at once
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT = 3
+KEPT = 4
 """Archives of other installations that stay in the cache (another virtual environment may use them)."""
 
 
@@ -41,14 +41,16 @@ def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path |
     return path if path.is_file() else None
 
 
-def make(settings: Settings) -> Path | None:
+def make(settings: Settings, *, delta: bool = False) -> Path | None:
     """The archive, made now where there is none; None where another process is at it or the JVM wrote none.
+
+    `delta`: the one for sessions with Delta's jars, which have a class path of their own.
 
     Needs a process without a Spark session. SetupError as from `lakemirror.spark_session.session.start`.
     """
     from lakemirror.spark_session import session as spark
 
-    chosen, delta_jars = java.find(), jars.ensure(settings)
+    chosen, delta_jars = java.find(), jars.ensure(settings) if delta else ()
     target = _path(settings, chosen, delta_jars)
     if target.is_file():
         return target
@@ -61,9 +63,12 @@ def make(settings: Settings) -> Path | None:
         with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as place:
             written = Path(place, target.name)
             flags = ("spark.driver.extraJavaOptions", f'"-XX:ArchiveClassesAtExit={written}"')
-            session = spark.start(dataclasses.replace(settings, master="local[2]", spark=(*settings.spark, flags)))
+            chosen_settings = dataclasses.replace(settings, master="local[2]", spark=(*settings.spark, flags))
+            session = spark.start(chosen_settings, delta=delta)
             try:
-                train(session, Path(place))
+                train(session)
+                if delta:
+                    train_delta(session, Path(place))
             finally:
                 spark.stop(session)  # the JVM writes the archive when it ends
             if not written.is_file():
@@ -74,9 +79,12 @@ def make(settings: Settings) -> Path | None:
 
 
 def make_in_background(settings: Settings) -> None:
-    """Starts `make` in a process of its own, of low priority, that outlives this one; nothing where it is made."""
-    delta_jars = jars.find(settings)
-    if delta_jars and find(settings, java.find(), delta_jars):
+    """Starts `make` in a process of its own, of low priority, that outlives this one; nothing where all is made.
+
+    The archive for sessions with Delta is made too where Delta's jars are in the cache.
+    """
+    chosen, delta_jars = java.find(), jars.find(settings)
+    if find(settings, chosen, ()) and (not delta_jars or find(settings, chosen, delta_jars)):
         return
     environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": settings.cache_dir, "LAKEMIRROR_JARS": settings.jars}
     quiet = subprocess.DEVNULL
@@ -90,8 +98,15 @@ def make_in_background(settings: Settings) -> None:
     )
 
 
-def train(session: SparkSession, folder: Path) -> None:
-    """Does once what a mirrored table goes through: the classes this loads are the ones in the archive."""
+def train(session: SparkSession) -> None:
+    """Does once what the Spark engine does: the classes this loads are the ones in the archive."""
+    session.range(0, 4, 1, 4).mapInArrow(iter, "id bigint").collect()
+    blobs = session.range(0, 4, 1, 4).mapInArrow(iter, "id bigint")
+    blobs.union(blobs).repartition(2, "id").mapInArrow(iter, "id bigint").collect()
+
+
+def train_delta(session: SparkSession, folder: Path) -> None:
+    """Does once what table features and users do with a Delta table."""
     files, table = str(folder / "files"), str(folder / "table")
     rows = session.range(100).selectExpr(
         "id", "cast(id as string) name", "id * 1.5D amount", "timestamp_seconds(id) at", "cast(id % 3 as int) marker"
@@ -134,7 +149,8 @@ def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
         stat = path.stat()
         facts.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    name = f"java{java.version}-delta{jars.DELTA_VERSION}-{key}.jsa"
+    kind = f"delta{jars.DELTA_VERSION}" if delta_jars else "spark"
+    name = f"java{java.version}-{kind}-{key}.jsa"
     return jars.cache_folder(settings) / "archives" / name
 
 
@@ -156,6 +172,8 @@ def _main(arguments: list[str]) -> int:
             return os.EX_OK
         os.nice(10)  # whoever starts this does something more urgent meanwhile
         path = make(settings)
+        if jars.find(settings):
+            make(settings, delta=True)
     except LakemirrorError as error:
         print(f"{error}\n{error.hint}", file=sys.stderr)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""The two jars that Spark needs for Delta, fetched once into the cache.
+"""The two jars of Delta, fetched once into the cache: for table features by SQL. Mirroring needs none.
 
 Spark itself fetches them by their coordinates, from wherever it is configured to fetch from, into a folder of their
 own; everything else that Delta names is in pyspark already and is left out. A machine without a network names local
@@ -27,6 +27,7 @@ from lakemirror.spark_session import java, jvm
 log = logging.getLogger(__name__)
 
 DELTA_VERSION = "4.4.0"
+SPARK_VERSION = "4.2"  # that these jars are for
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
-"""The one Spark session: an active one as it is, or else a quiet local one with Delta.
+"""The one Spark session: an active one as it is, a Connect server's, or else a quiet one of our own.
 
     settings ─▶ options (pure) ─▶ JVM ─▶ session
+
+Mirroring needs no Delta jar. Only the SQL route of table features, and tests that read tables as users do, ask for
+`delta`.
 
 Nothing Spark says reaches the terminal: its errors go to a file in the cache (`logs/`), which appears with the first.
 """
@@ -11,12 +14,13 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lakemirror.errors import SetupError
 from lakemirror.settings import Settings
@@ -25,16 +29,18 @@ from lakemirror.spark_session import class_archive, jars, java, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a fixed cost for every table
+    # the list of files in checksum files too: Delta collects it with a Spark job at a table's first commit
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
 }
 
 QUIET_AND_SMALL = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: a fixed cost for every table
-    # the list of files in checksum files too: Delta collects it with a Spark job at a table's first commit
-    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # what the status store keeps of work done: a service runs for months
@@ -61,23 +67,30 @@ _COMBINED = {  # options of which the user's part is added to ours: how both are
 }
 
 
-def start(settings: Settings, *, short: bool = False, verbose: bool = False) -> SparkSession:
-    """The active session as it is, or else a new one, local unless `settings.master` says otherwise.
+def start(settings: Settings, *, delta: bool = False, short: bool = False, verbose: bool = False) -> SparkSession:
+    """The session of `settings.spark_remote`, or the active session as it is, or else a new one, local unless
+    `settings.master` says otherwise.
 
-    `short` starts faster and computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In
-    `settings.spark` every spark.* option wins over ours, and is added to ours where a list is meant (class path, Java
-    options, jars, extensions). Fetches the jars where they are not in the cache yet.
+    `delta`: with Delta's jars, which are fetched where they are not in the cache yet. `short` starts faster and
+    computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
+    option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
 
-    SetupError `java-missing`, `jars-missing`, `spark-failed`, or `spark-unsupported` for an active session without
-    Delta.
+    SetupError `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session without Delta where
+    `delta` is asked for.
     """
     with _starting:
-        session = _active()
-        if session is None and not _within_spark_submit():
-            session = _new(settings, short=short, verbose=verbose)
-        elif session is None:
-            session = _of_spark_submit(settings)
-    _check_delta(session)
+        if settings.spark_remote:
+            session = _remote(settings)
+        else:
+            active = _active()
+            if active is not None:
+                session = active
+            elif _within_spark_submit():
+                session = _of_spark_submit(settings, delta=delta)
+            else:
+                session = _new(settings, delta=delta, short=short, verbose=verbose)
+    if delta:
+        _check_delta(session)
     return session
 
 
@@ -86,6 +99,12 @@ def stop(session: SparkSession | None = None) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    remote = _own.get("remote")
+    if remote is not None and session in (None, remote):
+        del _own["remote"]
+        with contextlib.suppress(Exception):
+            remote.stop()
+        return
     gateway = SparkContext._gateway
     if gateway is None or gateway is not _own.get("gateway"):
         return
@@ -101,13 +120,13 @@ def stop(session: SparkSession | None = None) -> None:
 def options(
     settings: Settings,
     *,
-    delta_jars: tuple[Path, ...],
+    delta_jars: tuple[Path, ...] = (),
     archive: Path | None = None,
     log_file: Path | None = None,
     short: bool = False,
     cores: int | None = None,
 ) -> dict[str, str]:
-    """Every spark.* option of a new session.
+    """Every spark.* option of a new session, with Delta where its jars are given.
 
     The jars go on the driver's class path, because the class-data archive holds nothing that another loader loads;
     executors elsewhere get them by spark.jars.
@@ -119,16 +138,16 @@ def options(
         "spark.app.name": "lakemirror",
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
         "spark.sql.warehouse.dir": str(jars.cache_folder(settings) / "warehouse"),
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars)),
         "spark.driver.extraJavaOptions": _java_options(archive=archive, log_file=log_file, short=short),
         **QUIET_AND_SMALL,
-        **DELTA,
     }
+    if delta_jars:
+        result |= {"spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars)), **DELTA}
     if settings.driver_memory:
         result["spark.driver.memory"] = settings.driver_memory
     if local:
         result |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    else:
+    elif delta_jars:
         result["spark.jars"] = ",".join(map(str, delta_jars))
     for key, value in settings.spark:
         result[key] = _combine(key, result.get(key, ""), value)
@@ -164,12 +183,14 @@ _own: dict[str, Any] = {}
 _starting = threading.Lock()
 
 
-def _new(settings: Settings, *, short: bool, verbose: bool) -> SparkSession:
+def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     chosen = java.find()
-    delta_jars = jars.ensure(settings)
+    if delta:
+        _check_version()
+    delta_jars = jars.ensure(settings) if delta else ()
     chosen_options = options(
         settings,
         delta_jars=delta_jars,
@@ -184,7 +205,7 @@ def _new(settings: Settings, *, short: bool, verbose: bool) -> SparkSession:
     for key, value in chosen_options.items():
         conf.set(key, value)
     try:
-        with _keep_interrupt_handler():
+        with _keep_interrupt_handler(), _worker_python(chosen_options):
             context = SparkContext(conf=conf, gateway=gateway)
             session = SparkSession.builder.getOrCreate()
     except Exception as error:
@@ -204,13 +225,52 @@ def _forget() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
+@contextlib.contextmanager
+def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
+    """The Python of executors, for as long as the context starts: as the user says, or else this interpreter.
+
+    pyspark would take the first `python3` on the path, which may have no pyarrow.
+    """
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = options.get("spark.pyspark.python") or before or sys.executable
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = before
+
+
+def _remote(settings: Settings) -> SparkSession:
+    """The session of a Connect server."""
+    if "remote" in _own:
+        return cast("SparkSession", _own["remote"])
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise SetupError("spark-unsupported", "this process has a classic Spark session: it cannot use spark_remote")
+    try:
+        session = SparkSession.builder.remote(settings.spark_remote).getOrCreate()
+        version = session.version
+    except Exception as error:
+        raise SetupError(
+            "spark-failed", f"the Spark Connect server {settings.spark_remote} cannot be used: {_first_line(error)}"
+        ) from error
+    log.info("Spark Connect %s at %s", version, settings.spark_remote)
+    _own["remote"] = session
+    return session
+
+
 def _active() -> SparkSession | None:
+    """The session that the caller's program has, classic or Connect; None where it has none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
 
     if is_remote():
-        raise SetupError("spark-unsupported", "this is a Spark Connect session, which cannot set what Delta needs")
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
@@ -220,20 +280,35 @@ def _within_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _of_spark_submit(settings: Settings) -> SparkSession:
+def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
     """A session in the JVM that spark-submit made; its options and ours, of which its own win."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     given = SparkConf()
     builder = SparkSession.builder
-    wanted = {"spark.app.name": "lakemirror", "spark.master": settings.master, **QUIET_AND_SMALL, **DELTA}
+    wanted = {"spark.app.name": "lakemirror", "spark.master": settings.master, **QUIET_AND_SMALL}
+    if delta:
+        wanted |= DELTA
     for key, value in wanted.items():
         if value and not given.contains(key):
             builder = builder.config(key, value)
     for key, value in settings.spark:
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _check_version() -> None:
+    """SetupError `spark-unsupported` where Delta's jars are for another Spark than the one that is installed."""
+    import pyspark
+
+    version: str = pyspark.__version__
+    if not version.startswith(f"{jars.SPARK_VERSION}."):
+        raise SetupError(
+            "spark-unsupported",
+            f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
+            hint="Install it in an environment of its own: pip install 'lakemirror[delta]'. Mirroring goes on without.",
+        )
 
 
 def _check_delta(session: SparkSession) -> None:

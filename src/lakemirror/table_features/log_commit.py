@@ -1,11 +1,8 @@
-"""The few commits that are made here and not by Delta Spark: written whole or not at all, at a version still free.
+"""The commits of a drop: built from the newest state, and built again where another commit came first.
 
-    build(snapshot) ─▶ actions ─▶ 000…42.json.tmp ─▶ fsync ─▶ link to 000…42.json ─▶ checksum ─▶ is it still ours?
-         ▲                                                        │ taken: somebody was faster       │ no
-         └────────────── replay the log anew ◀────────────────────┴──────────────────────────────────┘
-
-Instead of judging whether a commit that came first conflicts, everything is computed again from the state that
-includes it: `build` sees each new state and refuses it, or finds nothing left to do, as it would have at first.
+build(snapshot) ─▶ actions ─▶ delta/commit.py puts them at version N + 1
+     ▲                            │ taken: another commit was faster
+     └──── read the log again ◀───┘
 """
 
 from __future__ import annotations
@@ -13,21 +10,19 @@ from __future__ import annotations
 import json
 import random
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemirror.delta.commit_file import is_still, lines, put_whole
-from lakemirror.delta.log import Action, Metadata, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.commit import commit as put_commit
+from lakemirror.delta.commit_info import commit_info, newest_info
+from lakemirror.delta.log import Action, Metadata, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.protocol import features_of
 
 ATTEMPTS = 100
-ENGINE = "lakemirror"
-"""How our commits sign in the history."""
 _NOT_OURS = ("catalogManaged", "adaptiveMetadata-preview")
 _COORDINATOR = "delta.coordinatedCommits.commitCoordinator-preview"
 
@@ -48,8 +43,8 @@ Build = Callable[[Snapshot], Commit | None]
 def commit(table: Path, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
     """Commits what `build` makes of the newest state; gives back the state after it (or as it is, for None).
 
-    Raises `features-unsafe` for a table that nobody here may write, `concurrent-commit` where others were faster
-    every time.
+    If another commit takes the version, `build` is called again with the state that includes it. Raises
+    `features-unsafe` for a table that lakemirror may not write, `concurrent-commit` after `attempts` lost races.
     """
     winner = -1
     for attempt in range(attempts):
@@ -58,11 +53,16 @@ def commit(table: Path, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
         if wanted is None:
             return snapshot
         check_writable(snapshot)
-        after = _put(snapshot, wanted)
-        if after is not None:
-            return after
-        winner = snapshot.version + 1
-        time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 50)))
+        info = commit_info(snapshot, wanted.operation, wanted.parameters)
+        try:
+            put_commit(table, snapshot, [{"commitInfo": info}, *wanted.actions], keep_log=False, recount=True)
+        except LakemirrorError as error:
+            if error.code != "concurrent-commit":
+                raise
+            winner = snapshot.version + 1
+            time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 50)))
+            continue
+        return existing(table, snapshot.version + 1)
     raise LakemirrorError(
         "concurrent-commit",
         f"others commit to {table} all the time: commit {winner} was the last of {attempts} that came first",
@@ -100,7 +100,7 @@ def check_writable(snapshot: Snapshot) -> None:
 
 def newest_commit(snapshot: Snapshot) -> str:
     """The newest commit as a person looks for it: `commit 12 (WRITE by Apache-Spark/4.2.0 Delta-Lake/4.4.0)`."""
-    info = _newest_info(snapshot)
+    info = newest_info(snapshot)
     return f"commit {snapshot.version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')})"
 
 
@@ -110,104 +110,3 @@ def metadata_action(metadata: Metadata, *, configuration: Mapping[str, str], sch
     if schema != metadata.schema:
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
     return {"metaData": {**metadata.value, "configuration": dict(configuration), "schemaString": text}}
-
-
-def _put(snapshot: Snapshot, wanted: Commit) -> Snapshot | None:
-    """The state after the commit, its checksum written; None where another commit is at that version."""
-    version = snapshot.version + 1
-    now = int(time.time() * 1000)
-    info: dict[str, Any] = {
-        "timestamp": now,
-        "operation": wanted.operation,
-        "operationParameters": dict(wanted.parameters),
-        "readVersion": snapshot.version,
-        "isolationLevel": "Serializable",
-        "isBlindAppend": False,
-        "operationMetrics": {},
-        "engineInfo": ENGINE,
-        "txnId": str(uuid.uuid4()),
-    }
-    if _on(snapshot, "delta.enableInCommitTimestamps"):
-        info = {"inCommitTimestamp": max(now, _last_time(snapshot) + 1), **info}
-    path = snapshot.log.folder / f"{version:020}.json"
-    ours = put_whole(path, lines([{"commitInfo": info}, *wanted.actions]))
-    if ours is None:
-        return None
-    after = existing(snapshot.table, version)
-    checksum_file = _write_checksum(snapshot, after) if is_still(path, ours) else None
-    if is_still(path, ours):
-        return after
-    if checksum_file is not None:
-        checksum_file.unlink(missing_ok=True)
-    return None
-
-
-def _on(snapshot: Snapshot, key: str) -> bool:
-    return snapshot.metadata.configuration.get(key, "false").lower() == "true"
-
-
-def _last_time(snapshot: Snapshot) -> int:
-    """The in-commit timestamp of the newest commit."""
-    return int(_newest_info(snapshot).get("inCommitTimestamp", 0))
-
-
-def _newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
-    """The `commitInfo` of the newest commit, out of its file where a checkpoint covers it."""
-    info = snapshot.commit_infos.get(snapshot.version)
-    if info is None and (path := snapshot.log.commits.get(snapshot.version)):
-        info = next((a["commitInfo"] for a in read_commit(path) if "commitInfo" in a), None)
-    return info or {}
-
-
-def _write_checksum(before: Snapshot, after: Snapshot) -> Path | None:
-    """Writes the version's checksum file where the version before has one, from the replayed state alone."""
-    folder = after.log.folder
-    if not (folder / f"{before.version:020}.crc").exists():
-        return None
-    path = folder / f"{after.version:020}.crc"
-    return path if put_whole(path, json.dumps(checksum(after), separators=(",", ":")).encode()) else None
-
-
-def checksum(snapshot: Snapshot) -> dict[str, Any]:
-    """The content of a version checksum file."""
-    vectors = [add["deletionVector"] for add in snapshot.files.values() if add.get("deletionVector")]
-    value: dict[str, Any] = {
-        "tableSizeBytes": sum(int(add["size"]) for add in snapshot.files.values()),
-        "numFiles": len(snapshot.files),
-        "numDeletedRecordsOpt": sum(int(vector.get("cardinality", 0)) for vector in vectors),
-        "numDeletionVectorsOpt": len(vectors),
-        "numMetadata": 1,
-        "numProtocol": 1,
-        "setTransactions": [
-            {"appId": app, "version": txn.version, **({"lastUpdated": txn.last_updated} if txn.last_updated else {})}
-            for app, txn in snapshot.transactions.items()
-        ],
-        "domainMetadata": [dict(domain) for domain in snapshot.domains.values()],
-        "metadata": dict(snapshot.metadata.value),
-        **snapshot.protocol.to_action(),
-    }
-    info = snapshot.commit_infos.get(snapshot.version, {})
-    if "inCommitTimestamp" in info:
-        value["inCommitTimestampOpt"] = info["inCommitTimestamp"]
-    if "txnId" in info:
-        value["txnId"] = info["txnId"]
-    return value
-
-
-def checksum_lies(snapshot: Snapshot) -> str | None:
-    """What a version's checksum file says wrongly, or None where it agrees or is not there."""
-    path = snapshot.log.folder / f"{snapshot.version:020}.crc"
-    try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    truth = checksum(snapshot)
-    wrong = [
-        f"{key} {said[key]} for {truth[key]}"
-        for key in ("numFiles", "tableSizeBytes")
-        if said.get(key, truth[key]) != truth[key]
-    ]
-    domains = sorted(d["domain"] for d in said.get("domainMetadata") or [] if not d.get("removed"))
-    if "domainMetadata" in said and domains != sorted(snapshot.domains):
-        wrong.append(f"domains {', '.join(domains)} for {', '.join(sorted(snapshot.domains)) or 'none'}")
-    return f"{path.name} says {'; '.join(wrong)}" if wrong else None

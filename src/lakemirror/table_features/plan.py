@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from lakemirror.delta.checksum import checksum_lies
+from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents, find
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
-from lakemirror.table_features.log_commit import ENGINE, check_writable, checksum_lies
+from lakemirror.table_features.log_commit import check_writable
 from lakemirror.table_features.protocol import difference, features_of, lowest, pure, shown, without
 from lakemirror.table_features.usage import (
     files_with_old_types,

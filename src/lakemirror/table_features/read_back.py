@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Metadata, Snapshot, read_commit
+from lakemirror.delta.statistics import record_count
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.cleaning import RESTING
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import PROTECTED
-from lakemirror.table_features.log_commit import ENGINE
 from lakemirror.table_features.protocol import features_of
 from lakemirror.table_features.usage import walk
 
@@ -47,11 +48,10 @@ def live_rows(snapshot: Snapshot) -> int | None:
     """The rows of a table by its statistics, None where a file has none."""
     total = 0
     for add in snapshot.files.values():
-        try:
-            total += int(json.loads(add["stats"])["numRecords"])
-        except (KeyError, ValueError, TypeError):
+        count = record_count(add)
+        if count is None:
             return None
-        total -= int((add.get("deletionVector") or {}).get("cardinality", 0))
+        total += count - int((add.get("deletionVector") or {}).get("cardinality", 0))
     return total
 
 

@@ -405,7 +405,7 @@ def test_a_small_file_that_unfolds_to_gigabytes_stays_small(tmp_path: Path) -> N
     assert len(data) < 2_000_000
     before = pa.default_memory_pool().max_memory()
     assert check(database(tmp_path, data)) == []
-    assert pa.default_memory_pool().max_memory() < max(before, 400_000_000)
+    assert pa.default_memory_pool().max_memory() <= max(before, 400_000_000)
 
 
 # every finding can be acted on

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+from contextlib import nullcontext
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,18 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import declare, put
-from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import Overwritten
+from lakemirror.delta import commit as delta_commit
+from lakemirror.delta.commit import Overwritten, lines
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import read_snapshot
+from lakemirror.engines.kernels import compact as compact_kernel
+from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import policy as compaction
 from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_small_files
 from lakemirror.maintenance.policy import AT_LEAST
-from lakemirror.replication import direct
 
 __all__ = ["no_spark"]
 
@@ -164,7 +168,7 @@ def test_at_rest_as_many_commits_as_it_takes(tmp_path: Path, monkeypatch: pytest
     table = many(tmp_path)
     before, snapshot = rows(table), read_snapshot(table)
     assert snapshot is not None
-    monkeypatch.setattr(compaction, "_MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
+    monkeypatch.setattr(compaction, "MOST_IN_PIECE", sum(add["size"] for add in snapshot.files.values()) // 3)
     counts = list(itertools.takewhile(bool, (merge_at_rest(str(table), all_vectors=True) for _ in range(10))))
     assert 2 <= len(counts) < 10
     snapshot = read_snapshot(table)
@@ -179,10 +183,10 @@ def test_the_last_commit_says_that_nothing_is_left(tmp_path: Path, monkeypatch: 
     assert merge_at_rest(str(table), all_vectors=True) == 2 and is_complete(newest_info(table))
     put(tmp_path, "t", AT_LEAST + 2, changes([1], [4]))
     sync(tmp_path)
-    monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
-    assert merge_at_rest(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), (
-        "Spark has to go on"
-    )
+    seen: list[int] = []
+    monkeypatch.setattr(compaction, "in_large_table", lambda adds: seen.append(len(adds)) or list(adds)[:1])
+    assert merge_at_rest(str(table), all_vectors=True) == 2 and not is_complete(newest_info(table)), "there is more"
+    assert seen == [1]
 
 
 def test_much_becomes_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,18 +245,96 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     assert snapshot is not None and len(snapshot.files) == 1
 
 
-def test_files_that_take_too_much_memory_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_take_too_much_memory_are_written_in_the_files_order(tmp_path: Path) -> None:
     table = many(tmp_path)
     before = rows(table)
-    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 100)
-    assert 1 < merge_small_files(str(table)) < AT_LEAST, "as many as fit"
-    assert rows(table) == before
-    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10)
-    assert merge_at_rest(str(table), all_vectors=True) == 0
-    monkeypatch.setattr(small_files, "_MOST_IN_MEMORY", 10_000)
-    assert merge_at_rest(str(table), all_vectors=True)
+    assert merge_small_files(str(table), rewrite=partial(compact, memory=100)) == AT_LEAST
     snapshot = read_snapshot(table)
-    assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before
+    assert snapshot is not None and rows(table) == before
+    (add,) = snapshot.files.values()
+    ids = pq.read_table(table / add["path"])["id"].to_pylist()
+    assert ids != sorted(ids)
+    assert stats(add)["numRecords"] == len(ids) and stats(add)["minValues"] == {"id": min(ids)}
+
+
+def test_a_large_file_of_which_much_is_deleted_is_written_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Applies do not wait for it: it is given up when one comes."""
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": list(range(1000))})
+    put(tmp_path, "t", 2, changes(list(range(0, 1000, 10)), [2] * 100))
+    sync(tmp_path, batch_files=1)
+    table = tmp_path / "Tables/t"
+    before = rows(table)
+    for name in ("LARGEST", "_LARGEST_WORN", "MOST_IN_PIECE"):
+        monkeypatch.setattr(compaction, name, 0)
+    monkeypatch.setattr(compaction, "_MOST_AT_REST", 0)
+    held: list[str] = []
+
+    def hold() -> Any:
+        held.append("held")
+        return nullcontext(True)
+
+    with pytest.raises(Cancelled):
+        merge_at_rest(str(table), all_vectors=True, rewrite=partial(compact, is_cancelled=lambda: True), hold=hold)
+    assert rows(table) == before and len(list(table.glob("*.parquet"))) == 1
+    assert merge_at_rest(str(table), all_vectors=True, hold=hold) == 1 and not held
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and rows(table) == before
+    assert [bool(add.get("deletionVector")) for add in snapshot.files.values()] == [False]
+    assert merge_at_rest(str(table), all_vectors=True) == 0
+
+
+def test_partitions_mapped_names_and_types_that_grew(tmp_path: Path) -> None:
+    """Files of one partition become one; names and types in them are the table's."""
+    fields = [
+        {"name": "id", "type": "long", "nullable": True,
+         "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c1",
+                      "delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}},
+        {"name": "a b", "type": "string", "nullable": True,
+         "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c2"}},
+        {"name": "region", "type": "string", "nullable": True,
+         "metadata": {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "c3"}},
+    ]  # fmt: skip
+    table = tmp_path / "t"
+    features = ["columnMapping", "typeWidening"]
+    metadata = {
+        "id": "m", "format": {"provider": "parquet", "options": {}}, "partitionColumns": ["region"],
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "configuration": {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true",
+                          "lakemirror.keyColumns": '["id"]'},
+    }  # fmt: skip
+    actions: list[Any] = [
+        {"commitInfo": {"timestamp": 1, "txnId": "x"}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features,
+                      "writerFeatures": features}},
+        {"metaData": metadata},
+    ]  # fmt: skip
+    expected = []
+    for number in range(2 * AT_LEAST):
+        region, kind = ("eu", None)[number % 2], (pa.int32(), pa.int64())[number // AT_LEAST]
+        folder = table / f"c3={region}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-{number:05}-x.c000.snappy.parquet"
+        pq.write_table(pa.table({"c1": pa.array([100 - number], kind), "c2": [str(number)]}), path)
+        expected.append((100 - number, str(number), region))
+        actions.append({"add": {
+            "path": f"c3={region}/{path.name}", "partitionValues": {"c3": region}, "size": path.stat().st_size,
+            "modificationTime": 1, "dataChange": True, "stats": json.dumps({"numRecords": 1}),
+        }})  # fmt: skip
+    (table / "_delta_log").mkdir()
+    (table / f"_delta_log/{0:020}.json").write_bytes(lines(actions))
+    assert merge_small_files(str(table)) == 2 * AT_LEAST
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and len(snapshot.files) == 2
+    found = []
+    for add in snapshot.files.values():
+        part = pq.read_table(table / unquote(add["path"]), partitioning=None)
+        assert part.schema.names == ["c1", "c2"] and part.schema.types == [pa.int64(), pa.string()]
+        assert part["c1"].to_pylist() == sorted(part["c1"].to_pylist())
+        found += [(row["c1"], row["c2"], add["partitionValues"]["c3"]) for row in part.to_pylist()]
+    assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_a_vector_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
@@ -265,27 +347,32 @@ def test_a_vector_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_was_written_before_an_error_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, true = many(tmp_path), direct.statistics_of
+    table, true = many(tmp_path), compact_kernel.write_rows
     before = set(table.glob("*.parquet"))
     calls: list[int] = []
 
-    def third(*given: Any) -> Any:
+    def third(*given: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise OSError("the disk is full")
-        return true(*given)
+        return true(*given, **named)
 
-    monkeypatch.setattr(direct, "statistics_of", third)
+    monkeypatch.setattr(compact_kernel, "write_rows", third)
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
     assert merge_at_rest(str(table), all_vectors=True) is None
     assert len(calls) >= 3 and set(table.glob("*.parquet")) == before
 
 
-def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["sync_files", "put_new"])
+def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     table = many(tmp_path)
     before = set(table.glob("*.parquet"))
-    monkeypatch.setattr(small_files, "put_commit", lambda *_: None)
-    assert merge_at_rest(str(table), all_vectors=True) == 0
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise LakemirrorError("storage-unavailable", "input/output error")
+
+    monkeypatch.setattr(delta_commit, place, fails)
+    assert merge_at_rest(str(table), all_vectors=True) is None
     assert set(table.glob("*.parquet")) == before
 
 
@@ -297,14 +384,14 @@ def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: 
 def test_what_a_commit_holds_is_never_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    table, true = many(tmp_path), small_files.put_commit
+    table, true = many(tmp_path), delta_commit.put_new
     before = rows(table)
 
-    def put(*given: Any) -> None:
-        true(*given)
+    def put(*given: Any, **named: Any) -> None:
+        true(*given, **named)
         raise error
 
-    monkeypatch.setattr(small_files, "put_commit", put)
+    monkeypatch.setattr(delta_commit, "put_new", put)
     assert merge_at_rest(str(table), all_vectors=True) is None
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1 and rows(table) == before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,32 +9,18 @@ from typing import Any
 
 import pytest
 from tests.landing import declare, put
-from tests.unit.replication.test_direct_table import changes, no_spark, rows, sync
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as direct_commit
-from lakemirror.delta.delta_at_work import without_delta
 from lakemirror.delta.log import read_snapshot
-from lakemirror.errors import SetupError
+from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import idle_work as maintenance
 from lakemirror.maintenance import policy as compaction
 from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
 
 __all__ = ["no_spark"]
-
-
-asked: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def nobody_was_asked() -> None:
-    asked.clear()
-
-
-def never() -> Any:
-    asked.append("Spark")
-    raise AssertionError("Spark is not needed")
 
 
 @pytest.fixture
@@ -52,13 +36,12 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "Tables/t"
 
 
-def step(work: Maintenance, table: Path, session: Any = never, **more: Any) -> bool:
+def step(work: Maintenance, table: Path, **more: Any) -> bool:
     """Whether it found something to do; it is done when this returns."""
     work._not_before = 0.0
-    found = work.step(session, [str(table)], **more)
+    found = work.step([str(table)], **more)
     if work._work is not None:
         work._work.result(timeout=60)
-    assert not asked
     return found is not None
 
 
@@ -99,25 +82,6 @@ def test_it_stops_when_an_apply_comes(table: Path, tmp_path: Path, monkeypatch: 
     assert snapshot is not None and not any(add.get("deletionVector") for add in snapshot.files.values())
 
 
-def test_without_java_what_needs_no_spark_is_done(
-    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def no_java() -> Any:
-        raise SetupError("java-missing", "no Java")
-
-    work = Maintenance(str, 7)
-    with monkeypatch.context() as patch:
-        patch.setattr(small_files, "against", lambda *_: "it is Spark's")
-        assert step(work, table, no_java)
-        assert step(work, table, no_java), "it has been looked at once more, without Spark"
-        assert not step(work, table, no_java)
-    assert [record.levelno for record in caplog.records if "no Java" in record.message] == [logging.WARNING]
-    work._done.clear()
-    assert step(work, table, no_java)
-    snapshot = read_snapshot(table)
-    assert snapshot is not None and len(snapshot.files) == 1
-
-
 def test_an_apply_at_work_is_not_disturbed(table: Path) -> None:
     version = read_snapshot(table).version  # type: ignore[union-attr]
     work = Maintenance(str, 7)
@@ -153,7 +117,7 @@ def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: py
         return sum("deletionVector" in add for add in snapshot.files.values())
 
     assert vectors() == 3
-    monkeypatch.setattr(compaction, "_MOST_IN_PIECE", max(path.stat().st_size for path in table.glob("part-*")))
+    monkeypatch.setattr(compaction, "MOST_IN_PIECE", max(path.stat().st_size for path in table.glob("part-*")))
     before = rows(table)
     assert step(work, table) and vectors() == 2
     assert commits_since_compaction(str(table)) == 4, "some is left"
@@ -194,11 +158,11 @@ def test_a_full_disk_leaves_nothing_behind_and_is_not_tried_again_at_once(
 ) -> None:
     files, work = set(table.glob("*.parquet")), Maintenance(str, 7)
 
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, "no space left")
+    def full(*_: Any, **__: Any) -> Any:
+        raise LakemirrorError("storage-unavailable", "no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(direct_commit, "put_whole", full)
+        patch.setattr(direct_commit, "put_new", full)
         assert step(work, table) and set(table.glob("*.parquet")) == files
         assert not step(work, table)
     put(tmp_path, "t", 5, changes([60], [2]))
@@ -206,37 +170,6 @@ def test_a_full_disk_leaves_nothing_behind_and_is_not_tried_again_at_once(
     assert step(work, table)
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1
-
-
-def test_where_spark_is_missing_it_is_not_due_after_every_apply(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "optimize_helps", lambda _: True)
-    monkeypatch.setattr(compaction, "optimize_helps", lambda _: True)
-    work = Maintenance(str, 7)
-    work._impossible = True
-    assert step(work, table) and step(work, table) and not step(work, table)
-    for number in range(5, 5 + maintenance.COMPACT_AFTER):
-        assert not step(work, table)
-        put(tmp_path, "t", number, changes([number + 50], [2]))
-        sync(tmp_path)
-    assert step(work, table)
-
-
-def test_spark_starts_before_the_table_is_taken(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = []
-
-    def slow() -> Any:
-        with without_delta(str(table)) as free:
-            alone.append(free)
-        raise RuntimeError("no more of it here")
-
-    monkeypatch.setattr(small_files, "against", lambda *_: "it is Spark's")
-    work = Maintenance(str, 7)
-    assert step(work, table, slow) and alone == [True]
-    assert step(work, table, slow), "it is due as before"
-    work._stopping.set()
-    assert step(work, table, slow) and len(alone) == 2, "a stop starts no Spark"
 
 
 def test_a_table_made_anew_is_another_one(table: Path) -> None:

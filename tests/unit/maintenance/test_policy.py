@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.maintenance.policy import AT_LEAST, at_rest, file_sizes, in_turn, optimize_helps, pieces
+from lakemirror.maintenance.policy import AT_LEAST, at_rest, file_size, in_large_table, in_turn, pieces
 
 MIB = 1 << 20
 
@@ -45,36 +45,34 @@ def test_where_it_was_done_lately_only_if_many_rows_are_deleted() -> None:
 @pytest.mark.parametrize(
     "adds",
     [[add(33, 0.001), add(20, 0.001)], [add(30, 0.001)] * 9, [add(7, 0.001)] * 5 + [add(32, 0.001)] * 8,
-     [add(30, 0.001, path="a%20b"), add(20, 0.001)], [add(2, 0.001), add(1, 0.001), add(1100)],
-     [{**add(3, 0.1), "stats": "{}"}, add(20, 0.001)]],
-    ids=["a large one", "too many", "too much together", "a name to decode", "a large table", "no statistics"],
+     [add(30, 0.001, path="file:/x"), add(20, 0.001)], [{**add(3, 0.1), "stats": "{}"}, add(20, 0.001)]],
+    ids=["a large one", "too many", "too much together", "elsewhere", "no statistics"],
 )  # fmt: skip
 def test_where_not_all_can_go_only_what_is_worth_it_by_itself(adds: Any) -> None:
     assert [a for a in at_rest(adds, all_vectors=True) if a["size"] > 8 * MIB] == in_turn(adds) == []
     assert 20 in sizes(at_rest([*adds, add(20, 0.5)], all_vectors=True))
 
 
-def test_what_is_left_is_never_spark_s_for_small_tables() -> None:
-    adds = [add(1), add(7.9), add(20, 0.06), add(16, 0.2), add(30, 0.001)]
-    left = [each for each in adds if each not in at_rest(adds, all_vectors=False)]
-    assert not optimize_helps([*left, add(40)]) and not optimize_helps([*left, add(5)])
+def test_in_large_tables_files_with_many_deleted_rows_and_small_ones_of_one_partition() -> None:
+    assert in_large_table([]) == [] and in_large_table([add(900)] * 4) == []
+    assert sizes(in_large_table([add(900, 0.06), add(900)])) == [900]
+    assert in_large_table([add(900, 0.05), add(900)]) == []
+    assert in_large_table([{"path": "x", "size": 20 * MIB, "deletionVector": {"cardinality": 1}}]) == [], "not counted"
+    assert sizes(in_large_table([add(40)] * 5 + [add(200)] * 10)) == [40, 40, 40], "128 MiB at once"
+    assert in_large_table([add(40), *[add(200)] * 10]) == [], "alone"
+    eu, us = ({**add(60), "partitionValues": {"region": each}} for each in ("eu", "us"))
+    assert in_large_table([eu, us, *[add(200)] * 10]) == []
+    assert in_large_table([eu, us, eu, *[add(200)] * 10]) == [eu, eu]
 
 
-def test_a_piece_is_not_what_optimize_would_write_again() -> None:
+def test_what_is_written_is_not_written_again() -> None:
     for rest in ([], [add(100)] * 8):
         chosen = [add(29.5, 0.001)] * 2
         adds = [*chosen, *rest]
         living = sum(each["size"] for each in chosen)
         count = pieces(adds, living)
         made = [add(living / count / MIB * 0.8)] * count
-        assert not optimize_helps([*made, *rest]), "also where it becomes smaller by a fifth"
+        assert not in_large_table([*made, *rest]), "also where it becomes smaller by a fifth"
     assert pieces([add(1)] * 16, 16 * MIB) == 1
     assert pieces([add(16)] * 2, 32 * MIB) == 2
-
-
-def test_spark_is_asked_only_where_it_is_worth_it() -> None:
-    assert file_sizes([add(1)]) == {"maxFileSize": 16 * MIB, "minFileSize": 8 * MIB}
-    assert file_sizes([add(8000)] * 100) == {"maxFileSize": 1024 * MIB, "minFileSize": 512 * MIB}
-    assert not optimize_helps([]) and not optimize_helps([add(1), add(20, 0.05)])
-    assert optimize_helps([add(1), add(2)]) and optimize_helps([add(20, 0.06)])
-    assert optimize_helps([{"path": "x", "size": 20 * MIB, "deletionVector": {"cardinality": 1}}]), "who knows"
+    assert file_size([add(1)]) == 16 * MIB and file_size([add(8000)] * 100) == 128 * MIB

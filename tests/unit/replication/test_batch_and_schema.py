@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 from typing import Any
@@ -15,7 +14,7 @@ from lakemirror.delta.schema import Column, from_delta, is_widened, to_delta
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
-from lakemirror.replication.batch import Range, next_batch
+from lakemirror.replication.batch import next_batch
 from lakemirror.replication.schema_evolution import Rules, evolve
 from lakemirror.storage import Entry
 
@@ -100,34 +99,6 @@ def test_files_that_are_refused_by_their_footer(rows: dict[str, Any], keys: tupl
 def test_inserts_need_no_key_column() -> None:
     found, error = batch([change_file(1, {"v": [1], MARKER: [0]})])
     assert (found.append_only, error) == (True, None)
-
-
-def test_ranges_bound_the_keys() -> None:
-    day = datetime.date(2024, 1, 2)
-    files = [
-        change_file(1, {"i": [5, 9], "s": ["b", "a"], "d": [day, None], MARKER: [1, 1]}),
-        change_file(2, {"i": [7], "s": ["c"], "d": [day], MARKER: [2]}),
-    ]
-    found, _ = batch(files, ("i", "s", "d"))
-    assert found.ranges == (
-        Range("i", 5, 9, False, "bigint"),
-        Range("s", "a", "c", False, "string"),
-        Range("d", day, day, True, "date"),
-    )
-
-
-@pytest.mark.parametrize("values", [[1.0, float("nan")], [b"a"], [True]])
-def test_keys_whose_statistics_bound_nothing(values: list[Any]) -> None:
-    found, _ = batch([change_file(1, {"k": values, MARKER: [1] * len(values)})], ("k",))
-    assert found.ranges == ()
-
-
-def test_a_file_without_statistics_takes_the_bounds_away() -> None:
-    files = [
-        change_file(1, {"id": [1], MARKER: [1]}),
-        change_file(2, {"id": [99], MARKER: [1]}, write_statistics=False),
-    ]
-    assert batch(files)[0].ranges == ()
 
 
 def columns_of(rows: dict[str, Any]) -> list[Any]:
@@ -224,3 +195,32 @@ def test_names_of_the_change_data_feed_are_its_own() -> None:
     assert evolve((), columns_of({"_change_type": [1]}), "f")
     with pytest.raises(TableError, match="change data feed"):
         evolve((), columns_of({"_Change_Type": [1]}), "f", Rules(reserved=frozenset({"_change_type"})))
+
+
+@pytest.mark.parametrize("name", ["__rowmarker__", "RowMarker", "_rowMarker_", " __rowMarker__ ", "__ROWMARKER__ "])
+def test_a_misspelt_row_marker(name: str) -> None:
+    """It would be a column, and every row an insert."""
+    found, error = batch([change_file(1, {"id": [1]}), change_file(2, {"id": [1], name: [2]})])
+    assert len(found.files) == 1
+    assert error is not None
+    assert (error.code, error.column) == ("row-marker-misspelt", name)
+    found, error = batch([change_file(2, {"id": [1], name: [2]})], rules=Rules(misspelt_marker=True))
+    assert error is None
+    assert [column.name for column in found.columns] == ["id", name]
+    found, error = batch([change_file(2, {"id": [1], name: [2], MARKER: [0]})])
+    assert error is None, "beside the right one it is a column"
+
+
+@pytest.mark.parametrize("name", ["row_marker", "rowMarkers", "__row_marker__", "rowMarker2"])
+def test_other_names_are_columns(name: str) -> None:
+    found, error = batch([change_file(1, {"id": [1], name: [2]})])
+    assert error is None
+    assert found.append_only
+
+
+def test_two_row_marker_columns() -> None:
+    rows = pa.Table.from_arrays([pa.array([1])] * 3, ["id", MARKER, MARKER])
+    found, error = batch([change_file(1, rows)])
+    assert found is None
+    assert error is not None
+    assert (error.code, error.column) == ("columns-ambiguous", MARKER)

@@ -64,4 +64,4 @@ def test_the_oldest_go(tmp_path: Path) -> None:
         (tmp_path / f"{number}.jsa").write_bytes(b"")
         os.utime(tmp_path / f"{number}.jsa", (number, number))
     class_archive._prune(tmp_path, keep=tmp_path / "0.jsa")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsa", "3.jsa", "4.jsa", "5.jsa"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsa", "2.jsa", "3.jsa", "4.jsa", "5.jsa"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,13 @@ JARS = (Path("/c/a.jar"), Path("/c/b.jar"))
 
 def options(*own: tuple[str, str], master: str = "", **more: object) -> dict[str, str]:
     return spark.options(Settings(master=master, spark=own), delta_jars=JARS, **more)  # type: ignore[arg-type]
+
+
+def test_without_delta_no_jar_is_named() -> None:
+    for master in ("", "yarn"):
+        made = spark.options(Settings(master=master))
+        assert made["spark.sql.session.timeZone"] == "UTC"
+        assert not [key for key, value in made.items() if "delta" in f"{key}{value}".lower() or key.endswith("jars")]
 
 
 def test_local_by_default_with_delta_in_utc() -> None:
@@ -91,15 +100,16 @@ class Session:
 def test_an_active_session_without_delta_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "_active", lambda: Session())
     with pytest.raises(SetupError) as caught:
-        spark.start(Settings())
+        spark.start(Settings(), delta=True)
     assert caught.value.code == "spark-unsupported"
+    assert spark.start(Settings()) is not None
 
 
 def test_an_active_session_with_delta_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     active = Session(spark_sql_extensions="own.Extension,io.delta.sql.DeltaSparkSessionExtension")
     before = dict(active.conf)
     monkeypatch.setattr(spark, "_active", lambda: active)
-    assert spark.start(Settings(spark=(("spark.sql.session.timeZone", "CET"),))) is active
+    assert spark.start(Settings(spark=(("spark.sql.session.timeZone", "CET"),)), delta=True) is active
     assert active.conf == before
 
 
@@ -111,9 +121,20 @@ def test_a_session_of_somebody_else_is_not_ended(monkeypatch: pytest.MonkeyPatch
     assert not session.stopped
 
 
-def test_logs_of_earlier_days_go(tmp_path: Path) -> None:
-    import os
+def test_workers_run_this_python_or_the_one_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    with spark._worker_python({}):
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert "PYSPARK_PYTHON" not in os.environ
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    with spark._worker_python({}):
+        assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+    with spark._worker_python({"spark.pyspark.python": "/executors/python"}):
+        assert os.environ["PYSPARK_PYTHON"] == "/executors/python"
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
+
+def test_logs_of_earlier_days_go(tmp_path: Path) -> None:
     old, new, other = (tmp_path / name for name in ("spark-old.log", "spark-new.log", "notes.log"))
     for path in (old, new, other):
         path.write_text("")
@@ -129,3 +150,11 @@ def test_a_setting_without_a_value_is_told() -> None:
     with pytest.raises(LakemirrorError, match="is not a list of KEY=VALUE") as error:
         Settings().with_environment({"LAKEMIRROR_SPARK": "spark.jars=a.jar,b.jar"})
     assert error.value.code == "setting-invalid"
+
+
+def test_delta_jars_are_for_one_version_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.7")
+    monkeypatch.setattr(spark, "_active", lambda: None)
+    with pytest.raises(SetupError, match=r"needs PySpark 4\.2, and 3\.5\.7 is installed") as caught:
+        spark.start(Settings(), delta=True)
+    assert caught.value.code == "spark-unsupported"

@@ -18,15 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
 
+from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.checkpoint import write_checkpoint
-from lakemirror.delta.commit_file import put_whole
+from lakemirror.delta.checksum import checksum, checksum_lies
 from lakemirror.delta.log import Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.table_features import log_commit
+from lakemirror.storage.durable import put_new
 from lakemirror.table_features.cleaning import empty_commit
 from lakemirror.table_features.drop import POINTS, drop
 from lakemirror.table_features.history import clean_since, cut
-from lakemirror.table_features.log_commit import checksum_lies, commit
+from lakemirror.table_features.log_commit import commit
 from lakemirror.table_features.plan import Wish, make_plan
 from lakemirror.table_features.protocol import features_of, implied, lowest, pure, shown, without
 from lakemirror.table_features.read_back import check_unchanged
@@ -253,7 +254,7 @@ def test_a_table_that_came_out_differently_is_named(tmp_path: Path) -> None:
 
 def test_a_commit_appears_whole_and_only_once(tmp_path: Path) -> None:
     target = tmp_path / "x"
-    assert put_whole(target, b"first") and not put_whole(target, b"second")
+    assert put_new(target, b"first", durable=True) and not put_new(target, b"second", durable=False)
     assert target.read_bytes() == b"first" and list(tmp_path.iterdir()) == [target]
 
 
@@ -272,32 +273,32 @@ def test_others_write_all_the_time(tmp_path: Path) -> None:
     real = table / "_delta_log"
 
     def beaten(state: Snapshot) -> object:
-        put_whole(real / f"{state.version + 1:020}.json", b"")
+        put_new(real / f"{state.version + 1:020}.json", b"", durable=False)
         return empty_commit(state)
 
     assert code(lambda: commit(table, beaten, attempts=3)) == "concurrent-commit"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("place", ["put_whole", "_write_checksum"])
+@pytest.mark.parametrize("place", ["put_new", "write_checksum"])
 def test_a_commit_that_another_engine_has_overwritten_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """As a rename does that looked for the version before ours was there."""
     table = listed(tmp_path / "t", set(), {"clustering", "domainMetadata"})
     log, before = table / "_delta_log", snapshot(table)
-    (log / f"{before.version:020}.crc").write_text(json.dumps(log_commit.checksum(before)))
+    (log / f"{before.version:020}.crc").write_text(json.dumps(checksum(before)))
     theirs = {**next(iter(before.files.values())), "path": "theirs.parquet"}
-    true, done = getattr(log_commit, place), []
+    true, done = getattr(delta_commit, place), []
 
-    def overwrite(*given: Any) -> Any:
-        found = true(*given)
+    def overwrite(*given: Any, **named: Any) -> Any:
+        found = true(*given, **named)
         if not done:
             done.append(True)
             (log / "other").write_text(json.dumps({"add": theirs}) + "\n")
             (log / "other").replace(log / f"{before.version + 1:020}.json")
         return found
 
-    monkeypatch.setattr(log_commit, place, overwrite)
+    monkeypatch.setattr(delta_commit, place, overwrite)
     drop(table, Wish(("clustering",)))
     after = snapshot(table)
     assert done and "clustering" not in features_of(after.protocol) and len(after.files) == len(before.files) + 1
@@ -316,7 +317,7 @@ def test_appends_during_a_drop_are_kept(tmp_path: Path) -> None:
         number = snapshot(table).version + 1
         action = {"add": {**add, "path": f"more-{number}.parquet"}}
         (table / f"more-{number}.parquet").write_bytes((table / add["path"]).read_bytes())
-        assert put_whole(table / "_delta_log" / f"{number:020}.json", json.dumps(action).encode())
+        assert put_new(table / "_delta_log" / f"{number:020}.json", json.dumps(action).encode(), durable=False)
 
     points: list[str] = []
     drop(table, Wish(("vacuumProtocolCheck", "clustering")), at=lambda p: (append(p), points.append(p))[0])
@@ -350,7 +351,9 @@ def test_a_feature_that_comes_back_is_no_longer_dropped_unseen(tmp_path: Path) -
     def again(point: str) -> None:
         if point == "after barrier 3":
             number = snapshot(table).version + 1
-            put_whole(table / "_delta_log" / f"{number:020}.json", json.dumps({"metaData": dict(old)}).encode())
+            put_new(
+                table / "_delta_log" / f"{number:020}.json", json.dumps({"metaData": dict(old)}).encode(), durable=False
+            )
 
     assert code(lambda: drop(table, Wish(("v2Checkpoint",)), at=again)) == "concurrent-commit"
     assert "v2Checkpoint" in features_of(snapshot(table).protocol)
@@ -402,7 +405,7 @@ def test_a_quiet_table_loses_its_history_at_once(tmp_path: Path) -> None:
     name = f"{0:020}.checkpoint.11111111-2222-3333-4444-555555555555.json"
     (table / "_delta_log" / name).write_text("".join(json.dumps(action) + "\n" for action in state))
     quiet = {"metaData": {**first.metadata.value, "configuration": {}}}
-    assert put_whole(table / "_delta_log" / f"{1:020}.json", json.dumps(quiet).encode())
+    assert put_new(table / "_delta_log" / f"{1:020}.json", json.dumps(quiet).encode(), durable=False)
     hadoop = [".{:020}.json.crc", ".{:020}.crc.crc", f".{name}.crc", "._last_checkpoint.crc"]
     for text in hadoop:
         (table / "_delta_log" / text.format(0)).write_bytes(b"crc")

@@ -1,173 +1,205 @@
-"""A batch of inserts whose files already are what the table's data files would be: they are copied, not rewritten.
+"""A change file that already is what a data file of the table would be: it is copied, its rows are not written again.
 
-batch + the table's configuration ─▶ adoptable ─▶ reason against it | None
-batch ─▶ adopt ─▶ a copy of each file in the table's folder, read once, and its `add` action
+    unsupported_reason(unit, target, footer)   why the file cannot be a data file, from its footer alone; or None
+    add_file(unit, target, footer)             a copy in the table's folder, read once, and its `add` action
 
+What may be in such a file is a list of what Spark, DuckDB, delta-rs and Polars all read, not of what Arrow reads.
 Copied, never linked: a publisher may write into its file again (`docs/decisions/020-adoption.md`).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import statistics, statistics_told
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_text, statistics_told
+from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.landing_zone.footer import read_footer
+from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
-from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.storage import copy_file
 
 SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
 _FEW = 4
 _SMALLEST_OF_FEW = 1 << 20
 _LARGEST_GROUP_BYTES = 512 << 20  # a reader holds a row group in memory
+_MANY_GROUPS, _SMALLEST_GROUP_ROWS = 16, 1024  # a reader pays for each row group
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
+_ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_LEVELS = "BIT_PACKED"  # of repetition levels, which flat columns do not have; parquet-mr names it all the same
+_PHYSICAL = {
+    "boolean": ("BOOLEAN",), "smallint": ("INT32",), "int": ("INT32",), "bigint": ("INT64",), "float": ("FLOAT",),
+    "double": ("DOUBLE",), "string": ("BYTE_ARRAY",), "binary": ("BYTE_ARRAY",), "date": ("INT32",),
+    "timestamp": ("INT64",), "decimal": ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"),
+}  # fmt: skip
 _AS_THEY_ARE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-_AT_ONCE = 4  # files that are read at the same time
-_RULES = (
-    '"nullable":false',
-    "delta.invariants",
-    "delta.generationExpression",
-    "delta.identity.",
-    "__CHAR_VARCHAR_TYPE_STRING",
-)
+_WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # no change file gives a column these
 
 
-def adoptable(batch: Batch, metadata: Mapping[str, Any]) -> str | None:
-    """None where every file of the batch can be a data file of the table, else the reason against it."""
-    if not batch.append_only:
-        return "not every change is an insert"
-    smallest = min(SMALLEST_BYTES, _SMALLEST_OF_FEW) if len(batch.files) <= _FEW else SMALLEST_BYTES
-    return unusual(metadata) or next(
-        (reason for item in batch.files if (reason := _against(item, batch.columns, smallest))), None
-    )
+@dataclass(frozen=True)
+class NotAdded:
+    """Why a file cannot be a data file although its rows are right: they are written as any others."""
+
+    reason: str
 
 
-def unusual(metadata: Mapping[str, Any]) -> str | None:
-    """What of a table's `metaData` asks more of a data file than its columns by their names, None for nothing."""
-    if metadata["configuration"].get("delta.columnMapping.mode", "none") != "none":
-        return "the table maps its columns"
-    if any(key.startswith("delta.constraints.") for key in metadata["configuration"]):
-        return "the table has constraints"
-    if metadata.get("partitionColumns"):
-        return "the table is partitioned"
-    if any(mark in metadata["schemaString"].replace(" ", "") for mark in _RULES):
-        return "the table has rules for its columns"
-    return None
+def large_enough(sizes: Sequence[int]) -> bool:
+    """True where files of so many bytes are worth a data file each: 8 MiB, or 1 MiB where there are at most four."""
+    return min(sizes, default=0) >= (_SMALLEST_OF_FEW if len(sizes) <= _FEW else SMALLEST_BYTES)
 
 
-def adopt(
-    batch: Batch,
-    table: str,
-    path_of: Callable[[str], str],
-    *,
-    modified: int | None = None,
-    trust_footers: bool = False,
-) -> list[dict[str, Any]]:
-    """Copies every file of the batch into the table's folder; the `add` actions of the copies.
+def unsupported_reason(
+    unit: ChangeUnit, target: Target, footer: pq.FileMetaData, *, trust_footer: bool = False
+) -> str | None:
+    """Why the file of a unit cannot be a data file of the table; None where nothing in its footer speaks against it.
 
-    A copy is read once, whole: what does not decode, or is not what the footer says, never enters the table. Not so
-    with `trust_footers`: the footer is believed. `path_of` gives the local path of a file of the database. TableError
-    `file-unreadable`; then the copies are gone again. What a killed process leaves is VACUUM's.
+    `trust_footer`: page indexes are believed, which nothing here can compare with the rows.
     """
-    names = [f"part-{place:05}-{uuid.uuid4()}-c000.parquet" for place in range(len(batch.files))]
+    name = unit.name
+    if unit.row_groups is not None:
+        return f"{name} is taken in parts"
+    if legacy_calendar(footer):
+        return f"{name} counts days by the legacy calendar"
+    if any(column.field_id is not None or column.physical_name != column.name for column in target.columns):
+        return "the table maps its columns"
+    if any(not column.nullable for column in target.columns):
+        return "the table has NOT NULL columns"
+    if missing := set(target.partition_columns) - {column for column, _ in unit.constants}:
+        return f"{name} is in no folder of partition column {min(missing)!r}"
+    types = {column.name: column.type for column in target.columns}
+    for given, _ in unit.constants:
+        if given not in target.partition_columns:
+            return f"column {given!r}, which the folder gives, is no partition column of the table"
+        if types.get(given) != "string":
+            return f"partition column {given!r} is no string"
+    held = _held(unit)
+    for found in held:
+        if found.name == ROW_MARKER:
+            return f"{name} has a row marker column"
+        if found.name in target.partition_columns:
+            return f"{name} holds the partition column {found.name!r} itself"
+        if types.get(found.name) is None or kept_type(found) != types[found.name]:
+            return f"{name}: column {found.name!r} is not in the file as the table needs it"
     try:
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-            one = partial(_adopt, batch=batch, path_of=path_of, modified=modified, trust_footer=trust_footers)
-            return list(pool.map(one, [Path(table) / name for name in names], batch.files))
-    except BaseException:
-        for name in names:
-            (Path(table) / name).unlink(missing_ok=True)
-        raise
+        return _unreadable_somewhere(unit.name, {each.name: types[each.name] for each in held}, footer, trust_footer)
+    except (pa.ArrowException, OSError, RuntimeError) as error:
+        return f"{name}: its footer cannot be read: {error}"
 
 
-def _adopt(
-    copy: Path,
-    item: BatchFile,
-    *,
-    batch: Batch,
-    path_of: Callable[[str], str],
-    modified: int | None,
-    trust_footer: bool,
-) -> dict[str, Any]:
-    path = item.file.entry.path
+def add_file(
+    unit: ChangeUnit, target: Target, footer: pq.FileMetaData, *, folder: str | None = None, trust_footer: bool = False
+) -> Action | NotAdded | BadRow:
+    """Copies the file of a unit into the table's folder; the content of the copy's `add` action.
+
+    The copy is read once as a whole: a file that does not decode, or is not what its footer says, is BadRow
+    `file-unreadable`; one whose bounds make a reader lose rows is NotAdded. With `trust_footer` the footer is
+    believed. Where there is no action there is no copy either. A killed process leaves its copy to VACUUM.
+
+    `footer`: as it was read when the file was looked at. To be called after `unsupported_reason`. LakemirrorError
+    `concurrent-commit` where the file is gone.
+    """
+    values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
+    below = new_name(values, codec="")
+    copy = Path(folder or target.path) / below
+    columns = [Column(each.name, each.type) for each in target.columns if each.name not in target.partition_columns]
     try:
-        copy_file(path_of(item.file.path), copy)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy_file(unit.path, copy)
+        with pa.OSFile(str(copy)) as source:
+            check_all_pages(source, read_footer(source))
         if trust_footer:
-            footer = pq.read_metadata(copy)
-            if not footer.equals(item.file.footer):
-                raise ValueError("it was written anew while it was copied")
-            stats = statistics_told(footer, batch.columns)
+            found = pq.read_metadata(copy)
+            if not found.equals(footer):
+                raise ValueError("it was written again while it was copied")
+            stats = statistics_told(found, columns)
         else:
-            stats = statistics(copy, batch.columns, item.file.footer.num_rows)
-    except FileNotFoundError as error:
-        raise LakemirrorError("concurrent-commit", f"{path} is gone") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableError("file-unreadable", f"{path}: its rows cannot be read: {error}", file=path) from error
-    found = copy.stat()
+            stats = statistics(copy, columns, footer.num_rows)
+        status = copy.stat()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            copy.unlink(missing_ok=True)
+        if isinstance(error, FileNotFoundError):
+            raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
+        if isinstance(error, UnsafeBounds):
+            return NotAdded(f"{unit.name}: {error}")
+        if isinstance(error, OSError) and error.errno is not None:
+            raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
+        if isinstance(error, pa.ArrowException | OSError | ValueError):
+            return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
+        raise
     return {
-        "path": copy.name,
-        "partitionValues": {},
+        "path": logged_path(below),
+        "partitionValues": values,
+        "size": status.st_size,
+        "modificationTime": int(status.st_mtime * 1000),
         "dataChange": True,
-        "size": found.st_size,
-        "modificationTime": modified or int(found.st_mtime * 1000),
-        "stats": json.dumps(stats),
+        "stats": statistics_text(stats),
     }
 
 
+def _held(unit: ChangeUnit) -> list[FileColumn]:
+    """The columns that the file itself holds."""
+    given = {name for name, _ in unit.constants}
+    return [column for column in unit.columns if not (column.name in given and column.encoding)]
+
+
+def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaData, trust_footer: bool) -> str | None:
+    """What in the file not every reader reads, or what a reader believes that nobody can check."""
+    schema = footer.schema
+    for place in range(footer.num_columns):
+        column = schema.column(place)
+        wanted = _PHYSICAL.get(types.get(column.path, "").partition("(")[0], ())
+        if column.physical_type not in wanted or column.max_repetition_level or column.max_definition_level > 1:
+            return f"{name}: column {column.path!r} is stored as {column.physical_type}"
+    if footer.num_row_groups > _MANY_GROUPS and footer.num_rows < footer.num_row_groups * _SMALLEST_GROUP_ROWS:
+        return f"{name} has {footer.num_row_groups} small row groups"
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if group.total_byte_size > _LARGEST_GROUP_BYTES:
+            return f"{name} has a row group of {group.total_byte_size} bytes"
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            encodings = set(chunk.encodings)
+            if chunk.compression not in _CODECS:
+                return f"{name} is compressed with {chunk.compression}"
+            if other := encodings - _ENCODINGS - ({_LEVELS} if "RLE" in encodings else set()):
+                return f"{name}: column {chunk.path_in_schema!r} is encoded as {min(other)}"
+            if chunk.file_path:
+                return f"{name} has rows in another file"
+            if chunk.has_column_index and not trust_footer:
+                return f"{name} has bounds of pages, which cannot be checked"
+    return None
+
+
 def legacy_calendar(footer: pq.FileMetaData) -> bool:
-    """True for a file whose days before 1582 mean others than they say: Spark's readers shift them, Arrow does not."""
+    """True for a file that counts days before 1582 by the Julian calendar: Spark shifts them, Arrow does not."""
     told = footer.metadata or {}
     version = told.get(b"org.apache.spark.version", b"3")
     marked = any(key in told for key in (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
     return marked or not version[:1].isdigit() or int(version.split(b".")[0]) < 3
 
 
-def _against(item: BatchFile, columns: Sequence[Column], smallest: int) -> str | None:
-    path, footer = item.file.entry.path, item.file.footer
-    if item.file.entry.size < smallest:
-        return f"{path} is small"
-    if legacy_calendar(footer):
-        return f"{path} counts days by the legacy calendar"
-    types = {column.name: column.type for column in columns}
-    for found in item.columns:
-        if found.name == ROW_MARKER:
-            return f"{path} has a row marker column"
-        if types.get(found.name) is None or kept_type(found) != types[found.name]:
-            return f"{path}: column {found.name!r} does not lie in the file as the table needs it"
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        if group.total_byte_size > _LARGEST_GROUP_BYTES:
-            return f"{path} has a row group of {group.total_byte_size} bytes"
-        for place in range(group.num_columns):
-            if group.column(place).compression not in _CODECS:
-                return f"{path} is compressed with {group.column(place).compression}"
-    return None
-
-
 def arrow_type(type_: str) -> pa.DataType | None:
-    """The type that Arrow reads a column of a table as, the first that `kept_type` takes for it; None for others."""
+    """The type in which the kernels hold a column of a table, given as Spark SQL writes it; None for nested ones."""
     if type_ == "timestamp":
         return pa.timestamp("us", "UTC")
     if type_.startswith("decimal"):
         precision, scale = type_[len("decimal(") : -1].split(",")
         return pa.decimal128(int(precision), int(scale))
-    return next((kind for kind, name in _AS_THEY_ARE.items() if name == type_), None)
+    return next((kind for kind, name in _AS_THEY_ARE.items() if name == type_), _WRITTEN_ONLY.get(type_))
 
 
 def kept_type(column: FileColumn) -> str | None:

@@ -1,21 +1,20 @@
-"""Where the rows with given keys lie in a table's data files, found in this process by Arrow.
+"""Where the rows with given keys are in a table's data files: row numbers, those that are deleted already too.
 
-data files ─▶ row groups whose statistics leave room for one of the keys ─▶ their key columns ─▶ row numbers
-                                                                              └ kept (`kept_keys.py`)
+    add actions ─▶ may_hold: bounds in the log ─▶ row_groups: bounds in footers ─▶ find: key columns ─▶ row numbers
+                                                                                    └ kept in `key_cache`
 
-A column of whole numbers or days that lies in order, as keys that rise with time do, is searched, any other one is
-hashed.
+All key types of the contract: comparison is `key_values.comparable`'s. Bounds only leave out what cannot match: those
+of integers, days, moments, text and short decimals; never floating point (NaN, -0.0) or binary. The keys' own bounds
+are those of the decoded keys (`Sought`), never of a change file's footer.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
+import decimal
+import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,201 +22,342 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, constant, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Cache, Kept, Runs, size_of
+from lakemirror.engines.kernels.key_values import comparable, comparable_column, key_codes, whole_numbers
 from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import Action, Target, TargetColumn
 
-_MOST_KEYS_READ = 20_000_000  # rows of the table, or of one row group, whose keys are read here; Spark reads more
-_MOST_NUMBERS_READ = 500_000_000  # where all of them are whole numbers or dates
-_AT_ONCE = 4  # row groups that are read at the same time
-_EPOCH = datetime.date(1970, 1, 1)
+_ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
+_KEPT_ROWS = 1 << 20  # of a row group, at most, whose keys are kept
+_KEPT_NUMBERS = 1 << 22  # the same where the key is one number
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_DAY = datetime.date(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_EXACT_DIGITS = 15  # of a decimal that a JSON number holds exactly, whoever wrote it
+LATELY_READ = Cache(128 << 20)  # 16 million numbers that are no runs
 
 
-_LATELY_READ = Cache(128 << 20)  # 16 million numbers that are no runs
+class Sought:
+    """Keys that are looked for. `keys`: one row each, in the table's types, named as the table's key columns."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.keys = keys
+        self.columns = {name: _SoughtColumn(keys[name]) for name in keys.column_names}
+
+    @cached_property
+    def values(self) -> pa.Table:
+        """The keys as they compare."""
+        return comparable(self.keys)
+
+    @property
+    def is_one_number(self) -> bool:
+        """True for a single key column of whole numbers, days or moments."""
+        return len(self.columns) == 1 and all(column.is_number for column in self.columns.values())
 
 
-def positions(table: str, adds: Mapping[str, Action], keys: pa.Table) -> dict[str, pa.Array] | None:
-    """Row numbers by the names of the data files, rows that are deleted already too; files without one are left out.
-
-    `adds`: the files that may hold them. `keys`: one row each, none twice, NULL equals NULL. None where that is too
-    much to read here, or cannot be read.
-    """
+def may_hold(add: Action, target: Target, sought: Sought) -> bool:
+    """False where the log's statistics and partition values of a file say that no key is in it."""
     try:
-        sought = [_Sought.of(name, keys[name]) for name in keys.column_names if _is_number(keys[name].type)]
-        footers = {name: pq.read_metadata(Path(table) / add["path"]) for name, add in adds.items()}
-        groups = [group for name, footer in footers.items() for group in _groups(name, footer, sought)]
-        numbers = len(sought) == keys.num_columns
-        rows_in = [group.rows for group in groups]
-        if (
-            sum(rows_in) > (_MOST_NUMBERS_READ if numbers else _MOST_KEYS_READ)
-            or max(rows_in, default=0) > _MOST_KEYS_READ
+        stats = json.loads(add.get("stats") or "{}", parse_float=decimal.Decimal)
+    except ValueError:
+        stats = {}
+    low, high, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+    values = add.get("partitionValues") or {}
+    for column in key_columns(target):
+        keys = sought.columns[column.name]
+        name = column.physical_name
+        if column.name in target.partition_columns:
+            if not keys.has_text(values.get(name) or None):
+                return False
+        elif (
+            name in low
+            and name in high
+            and not keys.may_be_between(
+                _bound(low[name], column.type, up=False),
+                _bound(high[name], column.type, up=True),
+                nulls.get(name, 1) != 0,
+            )
         ):
-            return None
-        is_one_number = numbers and len(sought) == 1
-        room = MemoryBudget(
-            _LATELY_READ.most_bytes // 2
-        )  # for this look: it drives out half of what others read at most
-        kind = str(keys.schema)
-
-        def look(group: _Group) -> pa.Array:
-            add = adds[group.file]
-            name = (table, add["path"], add.get("size"), add.get("modificationTime"), group.index, kind)
-            kept = _LATELY_READ.get(name)
-            if kept is None:
-                with pq.ParquetFile(Path(table) / add["path"], metadata=footers[group.file]) as file:
-                    kept = _to_keep(_keys(file, group, keys.schema), is_one_number)
-                if room.take(size_of(kept)):
-                    _LATELY_READ.put(name, kept)
-            else:
-                room.take(size_of(kept))
-            if isinstance(kept, Runs):
-                return whole_numbers(kept.places(sought[0].values) + group.begin)
-            in_order = _searched(kept, sought[0]) if is_one_number else None
-            return pc.add(_hashed(kept, keys) if in_order is None else in_order, group.begin)
-
-        found: dict[str, list[pa.Array]] = {}
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-            for group, rows in zip(groups, pool.map(look, groups), strict=True):
-                if len(rows):
-                    found.setdefault(group.file, []).append(rows)
-        return {name: pa.concat_arrays(rows) for name, rows in found.items()}
-    except (pa.ArrowException, OSError, ValueError, LookupError, MemoryError):
-        return None
+            return False
+    return True
 
 
-def codes(keys: pa.Table) -> pa.Array:
-    """One number for each row, equal where all columns are; NULL equals NULL."""
-    all_before = None
-    for column in keys.columns:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        code = encoded.indices.cast(pa.int64())
-        if all_before is not None:
-            both = pc.add(pc.multiply(all_before, len(encoded.dictionary)), code)
-            code = both.dictionary_encode().indices.cast(pa.int64())
-        all_before = code
-    return all_before
-
-
-def whole_numbers(values: np.ndarray) -> pa.Array:
-    """The same as `int64`. `pa.array` would import `numpy.ma` first, 0.05 s of a short run."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A row group of a data file: its number, the number of its first row, and how many it has."""
-
-    file: str
-    index: int
-    begin: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Sought:
-    """The values of a key column of whole numbers or days that are looked for, in order, and whether NULL is one."""
-
-    column: str
-    values: np.ndarray
-    nulls: bool
-
-    @staticmethod
-    def of(column: str, values: pa.ChunkedArray) -> _Sought:
-        return _Sought(column, np.sort(_numbers(values.drop_null())), values.null_count > 0)
-
-    def may_be_in(self, chunk: Any) -> bool:
-        """False where the statistics of a column chunk say that none of the values is in it."""
-        found = chunk.statistics
-        if found is None or not found.has_min_max or not found.has_null_count or (self.nulls and found.null_count):
-            return True
-        try:
-            low, high = _number(found.min), _number(found.max)
-        except (OverflowError, ValueError, TypeError):  # a day that Python has no name for
-            return True
-        first = bisect_left(self.values, low)
-        return first < len(self.values) and bool(self.values[first] <= high)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind))
-
-
-def _numbers(values: pa.ChunkedArray) -> np.ndarray:
-    """Whole numbers as they are, days as their number since 1970."""
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    return np.asarray(values.combine_chunks())
-
-
-def _number(value: Any) -> int:
-    """The same of one value from a footer. TypeError where it is neither."""
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return (value - _EPOCH).days
-    if isinstance(value, int):
-        return value
-    raise TypeError(value)
-
-
-def _groups(file: str, footer: pq.FileMetaData, sought: Sequence[_Sought]) -> list[_Group]:
-    """The row groups that may hold a key."""
-    plain = {
-        column.name.lower(): place
-        for place, column in enumerate(map(footer.schema.column, range(footer.num_columns if sought else 0)))
-        if column.path == column.name and column.max_definition_level <= 1
-    }
-    places = [(plain[each.column.lower()], each) for each in sought if each.column.lower() in plain]
+def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.FileMetaData) -> list[RowGroup]:
+    """The row groups of a data file that may hold a key; all of them without `sought`."""
+    file = DataFile.of(add, target)
+    places = _places(footer, target, sought) if sought is not None else []
     groups, begin = [], 0
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
-        if group.num_rows and all(each.may_be_in(group.column(place)) for place, each in places):
-            groups.append(_Group(file, index, begin, group.num_rows))
+        if group.num_rows and all(keys.may_be_in(group.column(place)) for place, keys in places):
+            groups.append(RowGroup(file, index, begin, group.num_rows))
         begin += group.num_rows
     return groups
 
 
-def _keys(file: pq.ParquetFile, group: _Group, schema: pa.Schema) -> pa.Table:
-    """The key columns of a row group in these types; one that the file does not hold is NULL in all rows."""
-    names = {name.lower(): name for name in file.schema_arrow.names}
-    held = [names[name.lower()] for name in schema.names if name.lower() in names]
-    rows = file.read_row_group(group.index, columns=held)
-    columns = [
-        rows[names[field.name.lower()]].cast(field.type)
-        if field.name.lower() in names
-        else pa.nulls(group.rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+def read_footer(add: Action, target: Target) -> pq.FileMetaData:
+    """The footer of a data file. FileNotFoundError where the file is gone."""
+    with opened(DataFile.of(add, target)) as parquet:
+        return parquet.metadata
 
 
-def _to_keep(rows: pa.Table, is_one_number: bool) -> Kept:
+def find(
+    group: RowGroup, target: Target, sought: Sought, *, version: object = None, room: MemoryBudget | None = None,
+    footer: pq.FileMetaData | None = None,
+) -> pa.Array:  # fmt: skip
+    """Numbers of the rows in the file (int64, ascending) whose key is sought.
+
+    `version`: what tells the file from another one that was at its place (size and time); None: nothing is kept.
+    `room`: how much of the cache this look-up may fill. ArrowException, ValueError, FileNotFoundError.
+    """
+    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    name = (group.file.place, version, group.index, kind)
+    keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
+    kept = LATELY_READ.get(name) if keeps else None
+    if kept is not None:
+        if room is not None:
+            room.take(size_of(kept))
+        return whole_numbers(_matches(kept, sought) + group.first_row)
+    found, parts, begin = [], [], group.first_row
+    with opened(group.file, footer) as parquet:
+        at_once = group.rows if keeps else _ROWS_AT_ONCE
+        for rows in rows_of(parquet, group, key_columns(target), at_once=at_once):
+            if keeps:
+                parts.append(rows)
+                continue
+            found.append(_matches(rows, sought) + begin)
+            begin += rows.num_rows
+    if keeps:
+        kept = _to_keep(pa.concat_tables(parts) if parts else sought.keys.slice(0, 0), sought)
+        if room is None or room.take(size_of(kept)):
+            LATELY_READ.put(name, kept)
+        return whole_numbers(_matches(kept, sought) + group.first_row)
+    return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
+
+
+def key_columns(target: Target) -> list[TargetColumn]:
+    """The key columns of the table, in the order of `target.key_columns`."""
+    by_name = {column.name: column for column in target.columns}
+    return [by_name[name] for name in target.key_columns]
+
+
+def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
+    """Places (int64, ascending) of the rows whose key is among `keys`; both as `comparable` gives them."""
+    inside = None
+    for name in keys.column_names:
+        one = pc.is_in(rows[name], value_set=_one(keys[name].cast(rows[name].type)))
+        inside = one if inside is None else pc.and_(inside, one)
+    if inside is None:
+        return np.zeros(0, np.int64)
+    found = np.asarray(pc.indices_nonzero(inside)).astype(np.int64)
+    if keys.num_columns == 1 or not len(found):
+        return found
+    codes = key_codes(pa.concat_tables([rows.take(whole_numbers(found)).cast(keys.schema), keys]))
+    mark = np.zeros(int(codes.max()) + 1, bool)  # each column alone fits; now all together
+    mark[codes[len(found) :]] = True
+    result: np.ndarray = found[mark[codes[: len(found)]]]
+    return result
+
+
+class _SoughtColumn:
+    """The values of one key column that are looked for."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self.values = values
+
+    @property
+    def is_number(self) -> bool:
+        return is_number(self.values.type)
+
+    @property
+    def is_bounded(self) -> bool:
+        """True where bounds of a file are compared with these keys."""
+        kind = self.values.type
+        return bool(self.is_number or pa.types.is_string(kind) or pa.types.is_decimal(kind))
+
+    @cached_property
+    def nulls(self) -> bool:
+        return bool(self.values.null_count)
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """In order, NULL left out; where `is_number`."""
+        return np.sort(numbers_of(self.values.drop_null()))
+
+    @cached_property
+    def bounds(self) -> tuple[Any, Any] | None:
+        """Lowest and highest value as `_bound` gives them; None where there is no value, or no bounds are used."""
+        kind = self.values.type
+        if self.is_number:
+            return (int(self.numbers[0]), int(self.numbers[-1])) if len(self.numbers) else None
+        if not (pa.types.is_string(kind) or pa.types.is_decimal(kind)) or self.values.null_count == len(self.values):
+            return None
+        found = pc.min_max(self.values)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        return (low.encode(), high.encode()) if isinstance(low, str) else (low, high)
+
+    @cached_property
+    def texts(self) -> set[str | None] | None:
+        """The values as text where the column holds text and they are few; None otherwise."""
+        few = pa.types.is_string(self.values.type) and len(self.values) <= 10_000
+        return set(self.values.to_pylist()) if few else None
+
+    def has_text(self, value: str | None) -> bool:
+        """False where a partition's value is none of those that are looked for."""
+        if value is None:
+            return self.nulls
+        if self.texts is not None:
+            return value in self.texts
+        wanted = pa.array([constant(value, self.values.type).as_py()], self.values.type)
+        mine = comparable_column(self.values)
+        return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=_one(mine))[0].as_py())
+
+    def may_be_between(self, low: Any, high: Any, nulls: bool) -> bool:
+        """False where no value can be within these bounds; None for a bound that says nothing."""
+        if (self.nulls and nulls) or low is None or high is None:
+            return True
+        if self.bounds is None:
+            return bool(self.values.null_count < len(self.values))  # only NULLs are looked for, and the file has none
+        if isinstance(low, bytes) and self.bounds[0].startswith(high):
+            return True  # a bound that was cut
+        if low > high:
+            return True  # such bounds say nothing
+        if self.is_number:
+            first = bisect_left(self.numbers, low)
+            return first < len(self.numbers) and bool(self.numbers[first] <= high)
+        return bool(self.bounds[0] <= high and low <= self.bounds[1])
+
+    def may_be_in(self, chunk: Any) -> bool:
+        """The same for the statistics of a column chunk."""
+        found = chunk.statistics
+        if found is None or not found.has_min_max or not found.has_null_count:
+            return True
+        if pa.types.is_decimal(self.values.type) or pa.types.is_string(self.values.type):
+            try:
+                low, high = _raw_bound(found.min), _raw_bound(found.max)
+            except (UnicodeDecodeError, OverflowError, ValueError):
+                return True
+        else:
+            try:
+                low, high = number(found.min), number(found.max)
+            except (OverflowError, ValueError, TypeError):  # a day that Python has no name for
+                return True
+        kinds = {type(each) for each in (low, high, *(self.bounds or ()))}
+        if len(kinds - {np.int64}) > 1:
+            return True  # a widened column: the file holds another type
+        return self.may_be_between(low, high, found.null_count > 0)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """True for keys that compare as whole numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
+    """Whole numbers as they are, days and microseconds as their number since 1970."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return np.asarray(_one(values))
+
+
+def number(value: Any) -> int:
+    """The same of one value from a footer. TypeError where it is none."""
+    if isinstance(value, datetime.datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)
+        return (moment - _EPOCH) // _MICROSECOND
+    if isinstance(value, datetime.date):
+        return (value - _DAY).days
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(value)
+
+
+def _raw_bound(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | decimal.Decimal):
+        return value
+    raise ValueError(value)
+
+
+def _bound(value: Any, type_: str, *, up: bool) -> Any:
+    """A bound of the log as `_SoughtColumn` compares it; None where it says nothing."""
+    try:
+        if type_ in ("tinyint", "smallint", "int", "bigint"):
+            return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+        if type_ == "date":
+            return (datetime.date.fromisoformat(value) - _DAY).days
+        if type_ in ("timestamp", "timestamp_ntz"):
+            moment = number(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
+            return moment + 1000 if up else moment  # some writers cut the largest one to milliseconds
+        if type_ == "string":
+            return str(value).encode()
+        if type_.startswith("decimal("):
+            digits = int(type_[len("decimal(") :].partition(",")[0])
+            return decimal.Decimal(value) if digits <= _EXACT_DIGITS else None
+    except (ValueError, TypeError, OverflowError, AttributeError, decimal.InvalidOperation):
+        return None
+    return None
+
+
+def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, _SoughtColumn]]:
+    """The key columns that a file holds as plain columns, by their places in its footer."""
+    plain = {
+        column.name: place
+        for place, column in enumerate(map(footer.schema.column, range(footer.num_columns)))
+        if column.path == column.name and column.max_definition_level <= 1 and column.physical_type != "INT96"
+        and not _in_other_units(column)
+    }  # fmt: skip
+    return [
+        (plain[column.physical_name], sought.columns[column.name])
+        for column in key_columns(target)
+        if column.physical_name in plain and column.name not in target.partition_columns
+        and sought.columns[column.name].is_bounded
+    ]  # fmt: skip
+
+
+def _in_other_units(column: Any) -> bool:
+    """True for nanoseconds, which pyarrow's statistics round in ways of their own."""
+    return "nanoseconds" in str(column.logical_type)
+
+
+def _matches(kept: Kept, sought: Sought) -> np.ndarray:
+    if sought.is_one_number:
+        (column,) = sought.columns.values()
+        if isinstance(kept, Runs):
+            return kept.places(column.numbers)
+        in_order = _searched(kept, column)
+        if in_order is not None:
+            return in_order
+    assert isinstance(kept, pa.Table)
+    return is_among(comparable(kept), sought.values)
+
+
+def _to_keep(rows: pa.Table, sought: Sought) -> Kept:
     """The runs of a row group's only key where it has such, else its keys."""
-    runs = None if not is_one_number or rows[0].null_count else Runs.of(_numbers(rows[0]))
+    runs = None if not sought.is_one_number or rows[0].null_count else Runs.of(numbers_of(rows[0]))
     return rows if runs is None else runs
 
 
-def _searched(rows: pa.Table, sought: _Sought) -> pa.Array | None:
-    """The numbers of the rows whose only key is one of those; None where they do not lie in order."""
+def _searched(rows: pa.Table, column: _SoughtColumn) -> np.ndarray | None:
+    """The numbers of the rows whose only key is one of those; None where they are not in order."""
     if rows[0].null_count or not rows.num_rows:
         return None
-    values = _numbers(rows[0])
+    values = numbers_of(rows[0])
     if (values[1:] < values[:-1]).any():
         return None
-    low, high = np.searchsorted(sought.values, values[0]), np.searchsorted(sought.values, values[-1], "right")
-    inside = sought.values[low:high]
+    sought = column.numbers
+    low, high = np.searchsorted(sought, values[0]), np.searchsorted(sought, values[-1], "right")
+    inside = sought[low:high]
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count
-    return whole_numbers(np.repeat(first - before, count) + np.arange(count.sum()))
+    found: np.ndarray = np.repeat(first - before, count) + np.arange(count.sum())
+    return found
 
 
-def _hashed(rows: pa.Table, keys: pa.Table) -> pa.Array:
-    """The numbers of the rows whose keys are among these."""
-    inside = None
-    for name in keys.column_names:
-        one = pc.is_in(rows[name], value_set=keys[name].combine_chunks())
-        inside = one if inside is None else pc.and_(inside, one)
-    found = pc.indices_nonzero(inside).cast(pa.int64())
-    if keys.num_columns == 1 or not len(found):
-        return found
-    both = codes(pa.concat_tables([rows.take(found), keys]))  # each column alone fits; now all together
-    return found.filter(pc.is_in(both.slice(0, len(found)), value_set=both.slice(len(found))))
+def _one(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()

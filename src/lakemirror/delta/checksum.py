@@ -1,0 +1,144 @@
+"""Version checksum files (`.crc`): what a version holds in numbers, for readers that compare (Delta protocol, "Version
+Checksum File"). They are optional.
+
+    of the version before + the commit's actions ─▶ next_checksum
+    the replayed state                           ─▶ checksum
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lakemirror.delta.commit_info import newest_info
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage.durable import put_new
+
+_MOST_TRANSACTIONS = 100  # in a checksum file, as Delta has it
+
+
+def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: Path, *, recount: bool) -> Path | None:
+    """Writes the checksum file at `path` of the version that these actions make of `snapshot`; its path.
+
+    None where it is not written: the version before has none that belongs to it, or the store does not take it.
+    `recount`: counts the replayed state, for actions that do more than add new files and remove live ones.
+    """
+    wrong = (OSError, ValueError, KeyError, TypeError, AttributeError, LakemirrorError)
+    with contextlib.suppress(*wrong):
+        before: dict[str, Any] = {}
+        if snapshot is not None:
+            before = json.loads((path.parent / f"{snapshot.version:020}.crc").read_bytes())
+            if not recount and not _belongs(before, snapshot):
+                return None
+        if recount:
+            after = read_snapshot(path.parent.parent, snapshot.version + 1 if snapshot else 0)
+            if after is None:
+                return None
+            content = checksum(after)
+        else:
+            content = next_checksum(before, actions)
+        return path if put_new(path, json.dumps(content, separators=(",", ":")).encode(), durable=False) else None
+    return None
+
+
+def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[str, Any]:
+    """The content of a version's checksum file from that of the version before and the actions in between.
+
+    `before` is empty for the first commit. What it lacks of the optional fields is lacking from then on.
+    """
+    value = {key: before[key] for key in ("metadata", "protocol") if key in before}
+    size, files = (before["tableSizeBytes"], before["numFiles"]) if before else (0, 0)
+    rows, vectors = before.get("numDeletedRecordsOpt", 0), before.get("numDeletionVectorsOpt", 0)
+    txns = {each["appId"]: each for each in before.get("setTransactions") or []}
+    domains = {each["domain"]: each for each in before.get("domainMetadata") or []}
+    for action in actions:
+        for kind, sign in (("add", 1), ("remove", -1)):
+            if file := action.get(kind):
+                vector = file.get("deletionVector")
+                size, files = size + sign * int(file["size"]), files + sign
+                rows, vectors = rows + (sign * vector["cardinality"] if vector else 0), vectors + sign * bool(vector)
+        if txn := action.get("txn"):
+            txns[txn["appId"]] = txn
+        elif domain := action.get("domainMetadata"):
+            domains[domain["domain"]] = domain
+        elif "commitInfo" in action:
+            value["txnId"] = action["commitInfo"]["txnId"]
+            if "inCommitTimestamp" in action["commitInfo"]:
+                value["inCommitTimestampOpt"] = action["commitInfo"]["inCommitTimestamp"]
+        for kind, key in (("metaData", "metadata"), ("protocol", "protocol")):
+            if kind in action:
+                value[key] = action[kind]
+    optional = {
+        "numDeletedRecordsOpt": rows,
+        "numDeletionVectorsOpt": vectors,
+        "setTransactions": list(txns.values()),
+        "domainMetadata": [domain for domain in domains.values() if not domain.get("removed")],
+    }
+    expire = "delta.setTransactionRetentionDuration" in value["metadata"].get("configuration", {})
+    if expire or len(txns) > _MOST_TRANSACTIONS:
+        del optional["setTransactions"]
+    return {
+        **value,
+        "tableSizeBytes": size,
+        "numFiles": files,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        **{key: content for key, content in optional.items() if not before or key in before},
+    }
+
+
+def checksum(snapshot: Snapshot) -> dict[str, Any]:
+    """The content of a version checksum file."""
+    vectors = [add["deletionVector"] for add in snapshot.files.values() if add.get("deletionVector")]
+    value: dict[str, Any] = {
+        "tableSizeBytes": sum(int(add["size"]) for add in snapshot.files.values()),
+        "numFiles": len(snapshot.files),
+        "numDeletedRecordsOpt": sum(int(vector.get("cardinality", 0)) for vector in vectors),
+        "numDeletionVectorsOpt": len(vectors),
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [
+            {"appId": app, "version": txn.version, **({"lastUpdated": txn.last_updated} if txn.last_updated else {})}
+            for app, txn in snapshot.transactions.items()
+        ],
+        "domainMetadata": [dict(domain) for domain in snapshot.domains.values()],
+        "metadata": dict(snapshot.metadata.value),
+        **snapshot.protocol.to_action(),
+    }
+    info = snapshot.commit_infos.get(snapshot.version, {})
+    if "inCommitTimestamp" in info:
+        value["inCommitTimestampOpt"] = info["inCommitTimestamp"]
+    if "txnId" in info:
+        value["txnId"] = info["txnId"]
+    return value
+
+
+def checksum_lies(snapshot: Snapshot) -> str | None:
+    """What a version's checksum file says wrongly, or None where it agrees or is not there."""
+    path = snapshot.log.folder / f"{snapshot.version:020}.crc"
+    try:
+        said = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    truth = checksum(snapshot)
+    wrong = [
+        f"{key} {said[key]} for {truth[key]}"
+        for key in ("numFiles", "tableSizeBytes")
+        if said.get(key, truth[key]) != truth[key]
+    ]
+    domains = sorted(d["domain"] for d in said.get("domainMetadata") or [] if not d.get("removed"))
+    if "domainMetadata" in said and domains != sorted(snapshot.domains):
+        wrong.append(f"domains {', '.join(domains)} for {', '.join(sorted(snapshot.domains)) or 'none'}")
+    return f"{path.name} says {'; '.join(wrong)}" if wrong else None
+
+
+def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
+    return (
+        checksum.get("txnId") == newest_info(snapshot).get("txnId")
+        and checksum["metadata"] == snapshot.metadata.value
+        and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
+    )

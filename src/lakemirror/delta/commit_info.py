@@ -1,0 +1,58 @@
+"""The `commitInfo` action: how a commit of ours shows in the table's history."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from lakemirror.delta.log import Snapshot, read_commit
+
+ENGINE = "lakemirror"
+"""How our commits sign in the history."""
+
+
+def commit_info(
+    snapshot: Snapshot | None,
+    operation: str,
+    parameters: Mapping[str, Any],
+    *,
+    metrics: Mapping[str, int] | None = None,
+    blind_append: bool = False,
+    isolation: str = "Serializable",
+    user_metadata: str | None = None,
+    txn: str = "",
+    now: int | None = None,
+) -> dict[str, Any]:
+    """The content of `commitInfo` of the commit that follows `snapshot` (None: the table's first).
+
+    `metrics`: numbers of the operation, by Delta's names. `user_metadata`: free text of the commit. `txn`: an id that
+    tells this commit from every other; a new one if empty. `now`: milliseconds since the epoch. In a table with
+    in-commit timestamps the commit gets one, above that of the commit before.
+    """
+    now = int(time.time() * 1000) if now is None else now
+    info: dict[str, Any] = {
+        "timestamp": now,
+        "operation": operation,
+        "operationParameters": dict(parameters),
+        **({"readVersion": snapshot.version} if snapshot else {}),
+        "isolationLevel": isolation,
+        "isBlindAppend": blind_append,
+        "operationMetrics": {name: str(value) for name, value in (metrics or {}).items()},
+        **({"userMetadata": user_metadata} if user_metadata is not None else {}),
+        "engineInfo": ENGINE,
+        "txnId": txn or str(uuid.uuid4()),
+    }
+    if snapshot and snapshot.metadata.configuration.get("delta.enableInCommitTimestamps", "").lower() == "true":
+        before = int(newest_info(snapshot).get("inCommitTimestamp", 0))
+        info = {"inCommitTimestamp": max(now, before + 1), **info}
+    return info
+
+
+def newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
+    """The `commitInfo` of the newest commit, from its file where a checkpoint covers it; empty where there is none."""
+    info = snapshot.commit_infos.get(snapshot.version)
+    if info is None and (path := snapshot.log.commits.get(snapshot.version)):
+        info = next((action["commitInfo"] for action in read_commit(path) if "commitInfo" in action), None)
+    return info or {}

@@ -1,0 +1,166 @@
+"""Which protocol a table's metadata needs, and which tables are not written here; pure.
+
+    protocol_of(metadata, before)              the least protocol that the metadata needs, never lower than before
+    unsupported_reason(metadata, protocol)     why no commit of ours may go into the table
+    spark_checks(metadata)                     conditions on rows that only Spark can evaluate
+    append_only_property(metadata)             the property that forbids to delete rows
+
+Delta protocol, "Table Features", "Feature Names", "Valid Feature Names in Table Features".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakemirror.delta.log import Protocol
+from lakemirror.delta.schema import TYPE_CHANGES
+
+APPEND_ONLY = "delta.appendOnly"
+VECTORS = "delta.enableDeletionVectors"
+FEED = "delta.enableChangeDataFeed"
+MAPPING = "delta.columnMapping.mode"
+WIDENING = "delta.enableTypeWidening"
+_CONSTRAINT = "delta.constraints."
+
+_LEGACY = {  # what each writer version means besides those before it
+    2: ("appendOnly", "invariants"), 3: ("checkConstraints",), 4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",), 6: ("identityColumns",),
+}  # fmt: skip
+_READER_FEATURES = {
+    "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
+    "vacuumProtocolCheck", "variantType", "variantType-preview", "variantShredding-preview", "catalogManaged",
+    "catalogOwned-preview", "variantShredding",
+}  # fmt: skip
+_SWITCHES = {
+    APPEND_ONLY: "appendOnly", VECTORS: "deletionVectors", FEED: "changeDataFeed", WIDENING: "typeWidening",
+    "delta.enableRowTracking": "rowTracking", "delta.enableInCommitTimestamps": "inCommitTimestamp",
+}  # fmt: skip
+_WRITTEN = {
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+    "identityColumns", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "domainMetadata",
+    "rowTracking", "v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp", "inCommitTimestamp-preview",
+    "clustering", "checkpointProtection", "allowColumnDefaults", "variantType", "variantType-preview",
+    "variantShredding", "variantShredding-preview",
+}  # fmt: skip
+"""Features whose duties for a writer are done here, or whose use is seen in the metadata and refused."""
+
+_NEEDS = {"rowTracking": ("domainMetadata",), "clustering": ("domainMetadata",)}
+_OTHER_FORMATS = "delta.universalFormat.enabledFormats"
+_MANIFESTS = "delta.compatibility.symlinkFormatManifest.enabled"
+_RULES = {
+    "delta.invariants": "column invariants", "delta.generationExpression": "generated columns",
+    "delta.identity.": "identity columns", "__CHAR_VARCHAR_TYPE_STRING": "CHAR or VARCHAR columns",
+    "__COLLATIONS": "collations",
+}  # fmt: skip
+_TYPES = {
+    "byte", "short", "integer", "long", "float", "double", "boolean", "string", "binary", "date", "timestamp",
+    "timestamp_ntz",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Why a commit cannot be made here. `feature`: of the table, empty where it is none; `code`: of `errors.CODES`."""
+
+    reason: str
+    feature: str = ""
+    code: str = "table-feature-unsupported"
+
+
+@dataclass(frozen=True)
+class SparkChecks:
+    """Conditions that every row has to fulfil, as Spark SQL expressions by the names of the constraints."""
+
+    expressions: Mapping[str, str]
+
+
+def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> Protocol:
+    """The least protocol that a table with this `metaData` needs and that offers all that `before` does.
+
+    `before`: the table's so far, None for a new table. Equal to it where nothing has to be added.
+    """
+    had = features_of(before) if before else frozenset(_LEGACY[2])
+    wanted = frozenset(_needed(metadata))
+    if before is not None and wanted <= had:
+        return before
+    features = had | wanted
+    readers = features & _READER_FEATURES
+    if readers - {"columnMapping"} or (before is not None and before.reader >= 3):
+        return Protocol(3, 7, readers, features)
+    reader = max(2 if readers else 1, before.reader if before else 1)
+    writer = next((version for version in _LEGACY if _implied(version) == features), 7)
+    return Protocol(reader, writer, None, features if writer == 7 else None)
+
+
+def features_of(protocol: Protocol) -> frozenset[str]:
+    """The features that a protocol offers: those it names, or those that its writer version means."""
+    named = (protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())
+    return named if protocol.writer >= 7 else named | _implied(protocol.writer)
+
+
+def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -> Unsupported | None:
+    """Why no commit that changes rows may be made here to a table with this `metaData` and protocol; None: it may.
+
+    `protocol`: None for a table that does not exist yet.
+    """
+    if protocol is not None:
+        if protocol.reader > 3 or protocol.writer > 7:
+            return Unsupported(f"the table's protocol is ({protocol.reader}, {protocol.writer})")
+        for feature in sorted(features_of(protocol) - _WRITTEN):
+            return Unsupported(f"the table has the feature {feature}, which is not written here", feature)
+    configuration = metadata.get("configuration") or {}
+    if configuration.get(_OTHER_FORMATS):
+        return Unsupported(f"the table is kept in other formats as well ({_OTHER_FORMATS})")
+    if configuration.get(_MANIFESTS, "").lower() == "true":
+        return Unsupported(f"the table keeps manifest files ({_MANIFESTS})")
+    schema = metadata["schemaString"]
+    for mark, what in _RULES.items():
+        if mark in schema:
+            return Unsupported(f"the table has {what}")
+    for each in json.loads(schema)["fields"]:
+        if not isinstance(each["type"], str) or not (each["type"] in _TYPES or each["type"].startswith("decimal(")):
+            return Unsupported(f"column {each['name']!r} has a type that is not written here")
+    return None
+
+
+def spark_checks(metadata: Mapping[str, Any]) -> SparkChecks | None:
+    """The CHECK constraints of a table, which only Spark can evaluate; None where it has none."""
+    found = {
+        key[len(_CONSTRAINT) :]: value
+        for key, value in (metadata.get("configuration") or {}).items()
+        if key.startswith(_CONSTRAINT)
+    }
+    return SparkChecks(found) if found else None
+
+
+def append_only_property(metadata: Mapping[str, Any]) -> Unsupported | None:
+    """Why no row of the table may be deleted (`table-append-only`); None where rows may be."""
+    if (metadata.get("configuration") or {}).get(APPEND_ONLY, "").lower() != "true":
+        return None
+    return Unsupported(f"the property {APPEND_ONLY} forbids to delete rows", "appendOnly", "table-append-only")
+
+
+def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:
+    configuration = metadata.get("configuration") or {}
+    schema = metadata["schemaString"]
+    named = {feature for key, feature in _SWITCHES.items() if configuration.get(key, "").lower() == "true"}
+    marks = {
+        "columnMapping": configuration.get(MAPPING, "none") != "none",
+        "checkConstraints": any(key.startswith(_CONSTRAINT) for key in configuration),
+        "invariants": "delta.invariants" in schema,
+        "generatedColumns": "delta.generationExpression" in schema,
+        "identityColumns": "delta.identity." in schema,
+        "typeWidening": TYPE_CHANGES in schema,
+        "timestampNtz": '"timestamp_ntz"' in schema,
+        "v2Checkpoint": configuration.get("delta.checkpointPolicy") == "v2",
+    }
+    for feature in named | {feature for feature, is_there in marks.items() if is_there}:
+        yield feature
+        yield from _NEEDS.get(feature, ())
+
+
+def _implied(writer: int) -> frozenset[str]:
+    return frozenset(feature for version, names in _LEGACY.items() if version <= writer for feature in names)

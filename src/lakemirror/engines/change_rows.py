@@ -1,0 +1,146 @@
+"""What all engines do alike around the kernels: the rows that come, files to remove, errors with a code.
+
+units ─▶ changes_of ─▶ kept_batches: those that come, NOT NULL checked ─▶ write kernel
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.data_files import data_file
+from lakemirror.engines.fold_passes import FoldedBatch
+from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.key_values import whole_numbers
+from lakemirror.engines.kernels.read import Changes, read_changes
+from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RowWork, Target, TargetColumn
+from lakemirror.errors import LakemirrorError
+
+
+class Bad(Exception):
+    """A row that cannot be applied."""
+
+    def __init__(self, row: BadRow) -> None:
+        super().__init__(row.message)
+        self.row = row
+
+
+class NewRows(Protocol):
+    """Gives rows that come what the change data feed says of them."""
+
+    def new_rows(self, rows: pa.Table, firsts: np.ndarray) -> pa.Table: ...
+
+
+class Written:
+    """Files that an attempt has written, so that they can be removed where it fails."""
+
+    def __init__(self, target: Target) -> None:
+        self._table = target.path
+        self._paths: list[str] = []
+
+    def keep(self, actions: Sequence[Action]) -> list[Action]:
+        """The same actions, noted."""
+        self._paths += [action["path"] for action in actions]
+        return list(actions)
+
+    def remove(self) -> None:
+        """Removes the files that were noted."""
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                data_file(self._table, path).unlink(missing_ok=True)
+
+
+def changes_of(
+    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None
+) -> Iterator[Changes]:
+    """The changes of a unit. Bad for a row that cannot be applied."""
+    for changes in read_changes(
+        unit,
+        work.target,
+        columns=columns,
+        append_only=work.append_only,
+        default_marker=work.default_marker,
+        budget=budget,
+    ):
+        if isinstance(changes, BadRow):
+            raise Bad(changes)
+        yield changes
+
+
+def kept_batches(
+    group: Sequence[tuple[int, ChangeUnit]],
+    work: RowWork,
+    budget: MemoryBudget,
+    folded: FoldedBatch | None,
+    feed: NewRows | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some units that come into the table, in batches."""
+    for begin, unit in group:
+        for changes in changes_of(unit, work, budget):
+            rows: pa.RecordBatch = changes.rows
+            first = begin + changes.first_row - unit.first_row
+            places = np.arange(rows.num_rows)
+            if folded is not None:
+                places = np.flatnonzero(folded.flags[first : first + rows.num_rows])
+                if len(places) < rows.num_rows:
+                    rows = rows.take(whole_numbers(places))
+            if not rows.num_rows:
+                continue
+            table = pa.Table.from_batches([rows])
+            check_nulls(work, table, first + places)
+            if feed is not None and folded is not None:
+                yield from feed.new_rows(table, folded.flags[first + places] == FoldedBatch.FIRST).to_batches()
+            else:
+                yield rows
+
+
+def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> None:
+    """Bad where a row has NULL in a column that the table declares NOT NULL. `places` of the rows among all changes."""
+    for column in work.target.columns:
+        if column.nullable or not rows.num_rows:
+            continue
+        values = rows[column.name]
+        if values.null_count:
+            row = int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0])
+            place = row if places is None else int(places[row])
+            begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
+            index = int(np.searchsorted(begins, place, "right")) - 1
+            unit = work.changes[index]
+            number = unit.first_row + place - int(begins[index]) + 1
+            message = f"{unit.name}, row {number}: column {column.name!r} is NULL and the table declares it NOT NULL"
+            raise Bad(BadRow("constraint-violated", unit.name, message, number, column.name))
+
+
+def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:
+    """The schema of rows in these columns of the table, all of them if None."""
+    chosen = target.columns if columns is None else columns
+    return pa.schema([(column.name, arrow_type(column.type)) for column in chosen])
+
+
+def counted(add: Action) -> int:
+    """How many living rows the statistics of an `add` action promise; 0 where they say nothing."""
+    try:
+        rows = int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
+    except (ValueError, TypeError):
+        rows = 0
+    vector = add.get("deletionVector")
+    return max(0, rows - (vector["cardinality"] if vector else 0))
+
+
+@contextlib.contextmanager
+def named_errors(table: str) -> Iterator[None]:
+    """What goes wrong with the table's files, as errors with a code."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
+    except pa.ArrowException as error:
+        raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
+    except OSError as error:
+        raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error

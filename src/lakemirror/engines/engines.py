@@ -1,0 +1,40 @@
+"""The engines of one process by their names; Spark is started when a batch first needs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakemirror.engines.engine import SPARK, Engine
+from lakemirror.engines.local import LocalEngine
+from lakemirror.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Engines:
+    """`start_spark` gives the session where a batch needs one; SetupError where it cannot start."""
+
+    def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
+        self._settings = settings
+        self._start_spark = start_spark
+        self._local: Engine = LocalEngine(settings.memory)
+        self._by_spark: Engine | None = None
+        self._starting = threading.Lock()
+
+    def get(self, name: str) -> Engine:
+        """The engine of this name: `local` or `spark`. Only those that need Spark wait for its start."""
+        if name != SPARK:
+            return self._local
+        with self._starting:
+            if self._by_spark is None:
+                self._by_spark = self._spark()
+            return self._by_spark
+
+    def _spark(self) -> Engine:
+        from lakemirror.engines.spark import SparkEngine
+
+        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory)
+        return engine

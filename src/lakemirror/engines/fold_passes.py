@@ -1,0 +1,201 @@
+"""A fold of more changes than fit into memory: from keys, markers and places alone, by buckets of keys on the disk.
+
+Narrow rows ─▶ fit ─────────────▶ fold ─▶ flags: one byte a change, whether its row comes into the table
+          └──▶ Spill by key ─▶ fold a bucket at a time ─▶ deletes: keys, in memory or by buckets again
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
+from lakemirror.engines.kernels.fold import fold_places
+from lakemirror.engines.kernels.key_values import comparable, whole_numbers
+from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
+from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
+from lakemirror.engines.spill import Spill
+
+_MOST_BUCKETS = 512
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Keys and markers of some changes. `begin`: the place of the first one among all changes of the batch."""
+
+    begin: int
+    keys: pa.Table
+    markers: np.ndarray
+
+
+@dataclass
+class FoldedBatch:
+    """The net effect of a batch. `flags`: one byte for each change: 0, KEPT, or FIRST, which is kept and the first row
+    of a key that is deleted. `deletes`: those keys. `replaced_keys`: keys of the FIRST rows; only for the change data
+    feed.
+    """
+
+    KEPT = 1
+    FIRST = 2
+
+    flags: np.ndarray
+    deletes: pa.Table | Spill
+    replaced_keys: pa.Table
+
+
+@contextmanager
+def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memory: int) -> Iterator[FoldedBatch]:
+    """The net effect of a batch from its keys and markers. About `memory` bytes are used; the rest is kept in files
+    below `scratch`, which are gone when the block ends.
+    """
+    names = list(work.target.key_columns)
+    with tempfile.TemporaryDirectory(prefix=".lakemirror-", dir=scratch) as folder:
+        flags: np.ndarray
+        if work.rows > memory // 8:
+            flags = np.memmap(Path(folder) / "flags", np.uint8, "w+", shape=(work.rows,))
+        else:
+            flags = np.zeros(work.rows, np.uint8)
+        held: list[pa.Table] = []
+        size = rows = 0
+        changes: Spill | None = None
+        for part in narrow:
+            if not len(part.markers):
+                continue
+            places = whole_numbers(np.arange(part.begin, part.begin + len(part.markers)))
+            table = part.keys.append_column(ROW, places).append_column(MARKER, pa.array(part.markers))
+            size, rows = size + table.nbytes, rows + table.num_rows
+            if changes is None and size > memory // 8:
+                changes = Spill(Path(folder), _buckets(size * work.rows // rows, memory), names)
+                for each in held:
+                    changes.add(each)
+                held = []
+            if changes is None:
+                held.append(table)
+            else:
+                changes.add(table)
+        if changes is None:
+            tables: Iterable[pa.Table] = [pa.concat_tables(held)] if held else []
+        else:
+            tables = (found for bucket in range(changes.buckets) if (found := changes.read(bucket)) is not None)
+        yield _folded(work, tables, flags, Path(folder), memory, changes.buckets if changes is not None else 1)
+
+
+def look_up_keys(work: RowWork, deletes: pa.Table | Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
+    """Row numbers (int64, ascending) of the rows whose key is among `deletes`, by the paths of `work.candidates`.
+
+    Files without one are left out. `each` maps over items in order, several at once.
+    """
+    if isinstance(deletes, Spill):
+        return _joined(work, deletes, memory, each)
+    if not deletes.num_rows or not work.candidates:
+        return {}
+    target, sought = work.target, Sought(deletes)
+    room = MemoryBudget(memory // 4)
+    adds = [add for add in work.candidates if may_hold(add, target, sought)]
+
+    def groups_of(add: Action) -> list[tuple[Action, Any, Any]]:
+        footer = read_footer(add, target)
+        return [(add, group, footer) for group in row_groups(add, target, sought, footer)]
+
+    def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
+        add, group, footer = item
+        version = (add.get("size"), add.get("modificationTime"))
+        return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
+
+    groups = [item for found in each(groups_of, adds) for item in found]
+    result: dict[str, list[np.ndarray]] = {}
+    for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
+        if len(rows):
+            result.setdefault(add["path"], []).append(rows)
+    return {path: np.concatenate(rows) for path, rows in result.items()}
+
+
+def _folded(
+    work: RowWork, tables: Iterable[pa.Table], flags: np.ndarray, folder: Path, memory: int, buckets: int
+) -> FoldedBatch:
+    names = list(work.target.key_columns)
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in key_columns(work.target)])
+    deletes: list[pa.Table] = []
+    replaced: list[pa.Table] = [schema.empty_table()]
+    size = 0
+    spilled: Spill | None = None
+    for table in tables:
+        keys = table.select(names).combine_chunks()
+        row = np.asarray(table[ROW].combine_chunks())
+        places = fold_places(keys, np.asarray(table[MARKER].combine_chunks()), with_firsts=work.target.feed)
+        flags[row[places.kept]] = FoldedBatch.KEPT
+        flags[row[places.firsts]] = FoldedBatch.FIRST
+        if work.target.feed:
+            replaced.append(keys.take(whole_numbers(places.firsts)).cast(schema))
+        if not work.candidates or not len(places.deletes):
+            continue
+        found = keys.take(whole_numbers(places.deletes)).cast(schema)
+        size += found.nbytes
+        if spilled is None and buckets > 1 and size > memory // 8:
+            spilled = Spill(folder, buckets, names)
+            for each in deletes:
+                spilled.add(each)
+            deletes = []
+        if spilled is None:
+            deletes.append(found)
+        else:
+            spilled.add(found)
+    kept_deletes = pa.concat_tables([schema.empty_table(), *deletes]) if spilled is None else spilled
+    return FoldedBatch(flags, kept_deletes, pa.concat_tables(replaced))
+
+
+def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
+    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once."""
+    target = work.target
+    columns = key_columns(target)
+
+    def keys_of(item: tuple[int, Any]) -> list[pa.Table]:
+        number, group = item
+        found, begin = [], group.first_row
+        with opened(group.file) as parquet:
+            for rows in rows_of(parquet, group, columns):
+                places = whole_numbers(np.arange(begin, begin + rows.num_rows))
+                numbers = pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)
+                found.append(rows.append_column(ROW, places).append_column(MARKER, numbers))
+                begin += rows.num_rows
+        return found
+
+    items = [
+        (number, group)
+        for number, add in enumerate(work.candidates)
+        for group in row_groups(add, target, None, read_footer(add, target))
+    ]
+    result: dict[str, list[np.ndarray]] = {}
+    with Spill(deletes.folder.parent, deletes.buckets, list(target.key_columns)) as table_keys:
+        for parts in each(keys_of, items):
+            for part in parts:
+                table_keys.add(part)
+        for bucket in range(deletes.buckets):
+            sought, rows = deletes.read(bucket), table_keys.read(bucket)
+            if sought is None or rows is None:
+                continue
+            names = list(target.key_columns)
+            hits = rows.select([ROW, MARKER]).take(
+                whole_numbers(is_among(comparable(rows.select(names)), comparable(sought)))
+            )
+            numbers, places = np.asarray(hits[MARKER].combine_chunks()), np.asarray(hits[ROW].combine_chunks())
+            for number in np.unique(numbers):
+                result.setdefault(work.candidates[number]["path"], []).append(places[numbers == number])
+    return {path: np.sort(np.concatenate(rows)) for path, rows in result.items()}
+
+
+def _buckets(size: int, memory: int) -> int:
+    """So many that a bucket takes about a 32nd of the memory: a fold needs some times its keys."""
+    return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
+
+
+__all__ = ["FoldedBatch", "Narrow", "fold_in_passes", "look_up_keys"]

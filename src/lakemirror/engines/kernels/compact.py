@@ -1,0 +1,108 @@
+"""The living rows of data files, written as fewer files: compaction. Nothing is committed here.
+
+add actions ─▶ living rows, file by file ─▶ sorted by key, where they fit into memory ─▶ `into` files
+                                         └▶ else in the files' order, file after file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakemirror.delta.commit import named_files
+from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels.add_files import legacy_calendar
+from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.look_up import read_footer
+from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.row_work import Action, RewriteWork, Target
+
+IN_MEMORY = 256 << 20
+"""Bytes of rows up to which they are sorted before they are written."""
+
+_AT_ONCE = 4  # files that are written at the same time
+
+
+class Cancelled(Exception):
+    """The work was given up, because an apply has come or the engine stops."""
+
+
+def compact(
+    work: RewriteWork, *, memory: int = IN_MEMORY, is_cancelled: Callable[[], bool] = lambda: False
+) -> list[Action]:
+    """The `add` actions of new files that hold the living rows of `work.files`, in `work.into` files a partition or so.
+
+    Rows are sorted by key, so that statistics of row groups tell what is not in them; more than `memory` bytes of rows
+    stay in the order of the files. `is_cancelled` is asked after each part of the rows.
+
+    Errors: Cancelled; FileNotFoundError where a file is gone; ArrowException or ValueError for a file that is not what
+    the log says; OSError. Files that were written before are removed then.
+    """
+    parts: list[pa.Table] = []
+    size = 0
+    rest = _living(work, is_cancelled)
+    for part in rest:
+        parts.append(part)
+        size += part.nbytes
+        if size > memory:
+            return _write_in_order(work, _chain(parts, rest))
+    if not parts:
+        return []
+    rows = _sorted(pa.concat_tables(parts), work.target)
+    parts.clear()
+    return _write_slices(work.target, rows, work.into)
+
+
+def _living(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.Table]:
+    """The rows of all files that no deletion vector deletes. Errors as in `compact`."""
+    for add in work.files:
+        footer = read_footer(add, work.target)
+        if legacy_calendar(footer):
+            raise ValueError(f"{add['path']} counts days by the legacy calendar")
+        if footer.num_rows != record_count(add):
+            raise ValueError(f"{add['path']} has another number of rows than the log says")
+        for rows in living_rows(add, work.target):
+            if is_cancelled():
+                raise Cancelled
+            if rows.num_rows:
+                yield rows
+
+
+def _sorted(rows: pa.Table, target: Target) -> pa.Table:
+    names = {name.lower(): name for name in rows.column_names}
+    keys = [(names[key.lower()], "ascending") for key in target.key_columns if key.lower() in names]
+    with contextlib.suppress(pa.ArrowException):  # a type without an order
+        return rows.sort_by(keys) if keys else rows
+    return rows
+
+
+def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
+    """The rows as so many files of about one size, several written at once."""
+    size = max(1, -(-rows.num_rows // max(files, 1)))
+    slices = [rows.slice(begin, size).to_batches() for begin in range(0, rows.num_rows, size)]
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+        begun = [pool.submit(write_rows, each, target, rows_a_file=size) for each in slices]
+    failed = next((each.exception() for each in begun if each.exception() is not None), None)
+    adds = [add for each in begun if each.exception() is None for add in each.result()]
+    if failed is not None:
+        for path in (path for add in adds for path in named_files(Path(target.path), add)):
+            path.unlink(missing_ok=True)
+        raise failed
+    return adds
+
+
+def _write_in_order(work: RewriteWork, parts: Iterator[pa.Table]) -> list[Action]:
+    living = sum(int(add["size"]) for add in work.files)
+    batches = (batch for part in parts for batch in part.to_batches())
+    return write_rows(batches, work.target, rows_a_file=1 << 62, bytes_a_file=int(living // max(work.into, 1)) + 1)
+
+
+def _chain(read: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    while read:
+        yield read.pop(0)
+    yield from rest

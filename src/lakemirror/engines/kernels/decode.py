@@ -1,0 +1,245 @@
+"""How many rows of a row group are decoded at once, so that they stay within a share of the memory budget; pure.
+
+page headers + footer ─▶ rows at once, columns to read as dictionaries, or: too large
+batch ─▶ slices whose converted values are small enough
+
+Sizes are upper bounds from the headers of the pages that are read, never from the footer's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+
+MOST_ROWS = 64 * 1024
+"""Rows that are decoded at once where they are small."""
+
+_SHARE = 8  # one part of the budget in so many is decoded at once: the rest is for its conversion and its reader
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_LEVELS = 4  # bytes of a nested value's levels
+_GROWN = 64  # a nested column that decodes to so many times its pages cannot be cut into rows safely
+_OBJECT = 150  # bytes of a Python value, which JSON text of some types is made from
+_TEXT = 24  # bytes of a number as text
+_ESCAPED = 6  # bytes of one that JSON escapes
+
+
+class TooLarge(Exception):
+    """What one row, or one page, needs more than the budget. `size` in bytes."""
+
+    def __init__(self, what: str, size: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.size = size
+
+
+@dataclass(frozen=True)
+class ColumnPages:
+    """A column chunk that is to be read: its path, physical type, width of a fixed-length value, and its pages.
+
+    `longest`: of the values in its dictionary, in bytes, where that is known.
+    """
+
+    path: str
+    physical_type: str
+    length: int
+    nested: bool
+    pages: tuple[Page, ...]
+    longest: int | None = None
+
+    @property
+    def data(self) -> list[Page]:
+        return [page for page in self.pages if page.is_data]
+
+    @property
+    def dictionary(self) -> int:
+        """Bytes that no value of the dictionary is longer than."""
+        return (
+            self.longest
+            if self.longest is not None
+            else max((page.size for page in self.pages if page.kind == DICTIONARY), default=0)
+        )
+
+    @property
+    def values(self) -> int:
+        return sum(page.values for page in self.data)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """`rows` of a row group at once; the columns of `dictionaries`, by their paths, stay dictionaries until sliced."""
+
+    rows: int
+    dictionaries: tuple[str, ...] = ()
+
+
+def portion(columns: Sequence[ColumnPages], rows: int, budget: int) -> Portion:
+    """How a row group of so many rows is decoded. TooLarge where one page is more than the budget."""
+    share = max(budget // _SHARE, 1)
+    held = sum(max((page.size for page in column.pages), default=0) for column in columns)
+    if held > budget:
+        raise TooLarge("the pages of one row", held)
+    at_once = max(1, min(MOST_ROWS, rows))
+    width = sum(_width(column) for column in columns if not column.nested)
+    at_once = min(at_once, max(1, share // max(width, 1)))
+    dictionaries = []
+    for column in columns:
+        if column.physical_type == "BYTE_ARRAY":
+            if _expands_at(column, at_once, rows, share):
+                dictionaries.append(column.path)
+            at_once = _within(column, at_once, max(share, 2 * held))
+        if column.nested:
+            at_once = min(at_once, _rows_of_nested(column, rows, at_once, share, budget))
+    return Portion(at_once, tuple(dictionaries))
+
+
+def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[ColumnPages]:
+    """The columns whose dictionaries must be measured: by their sizes alone, a value may be too long."""
+    return [
+        column
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and _expands_at(column, min(MOST_ROWS, rows), rows, share_of(budget))
+    ]
+
+
+def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.RecordBatch]:
+    """The batch in parts whose values, once converted, take at most `share` bytes. TooLarge: one row needs more than
+    the budget."""
+    if not batch.num_rows or not any(_expands(field.type) for field in batch.schema):
+        yield batch
+        return
+    open_parts = [batch]
+    while open_parts:
+        part = open_parts.pop()
+        size = sum(_converted_size(column) for column in part.columns)
+        if size <= share or part.num_rows == 1:
+            if size > budget:
+                raise TooLarge("one row", size)
+            yield part
+            continue
+        half = part.num_rows // 2
+        open_parts += [part.slice(half), part.slice(0, half)]
+
+
+def longest(values: pa.Array) -> int:
+    """Bytes of the longest value of a dictionary."""
+    if not pa.types.is_dictionary(values.type) or not len(values.dictionary):
+        return 0
+    return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 0)
+
+
+def share_of(budget: int) -> int:
+    """Bytes that are decoded at once."""
+    return max(budget // _SHARE, 1)
+
+
+def _expands_at(column: ColumnPages, at_once: int, rows: int, share: int) -> bool:
+    """True where the dictionary may give so many rows more bytes than the share."""
+    values = sum(page.values for page in column.data if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY))
+    if column.nested:
+        at_once += max(0, column.values - rows)
+    return column.dictionary * min(at_once, values) > share
+
+
+def _width(column: ColumnPages) -> int:
+    if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        return max(16, column.length)
+    return _WIDTHS.get(column.physical_type, 4)
+
+
+def _within(column: ColumnPages, rows: int, most: int) -> int:
+    """So many rows at once that the text of a column stays within `most` bytes, however its pages cut it."""
+    data = column.data
+    grows = any(page.encoding == DELTA_BYTES for page in data)  # each value may repeat the one before
+    if grows:
+        longest = max(page.size for page in data)
+        return max(1, min(rows, most // max(longest, 1)))
+    sizes = np.array([0 if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) else page.size for page in data])
+    if not len(sizes) or int(sizes.sum()) <= most:
+        return rows
+    ends = np.cumsum([page.values for page in data])
+    begins = ends - np.array([page.values for page in data])
+    sums = np.concatenate([[0], np.cumsum(sizes)])
+    while rows > 1:
+        # the pages that a window beginning in each page touches, at worst
+        last = np.searchsorted(begins, begins + np.array([page.values for page in data]) - 1 + rows, "left")
+        if int((sums[last] - sums[:-1]).max()) <= most:
+            return rows
+        rows = max(1, rows // 4)
+    return rows
+
+
+def _rows_of_nested(column: ColumnPages, rows: int, at_once: int, share: int, budget: int) -> int:
+    """So many rows at once that the values of a repeated column stay within the share.
+
+    Each row has at least one value, so one row has at most those that the others leave.
+    """
+    each = _width(column) + _LEVELS
+    spare = max(0, column.values - rows)
+    if (spare + at_once) * each <= share:
+        return at_once
+    needed, stored = column.values * each, sum(page.size for page in column.data)
+    if needed > budget and needed > _GROWN * max(stored, 1) and spare * each > budget:
+        raise TooLarge("the lists of one row", spare * each)
+    return max(1, min(at_once, rows * share // max(needed, 1)))
+
+
+def _expands(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
+def _converted_size(values: pa.Array) -> int:
+    """Bytes of the values once they are what the table holds, at most."""
+    if pa.types.is_dictionary(values.type):
+        return _dictionary_size(values)
+    if pa.types.is_nested(values.type) and not pa.types.is_run_end_encoded(values.type):
+        return _text_size(values)
+    return int(values.get_total_buffer_size() if isinstance(values, pa.ExtensionArray) else values.nbytes)
+
+
+def _text_size(values: Any) -> int:
+    """Bytes of nested values as JSON text, at most."""
+    kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        return _text_size(values.storage)
+    if pa.types.is_map(kind):
+        offsets = np.asarray(values.offsets)
+        begin, size = int(offsets[0]), int(offsets[-1] - offsets[0])
+        inner = _text_size(values.keys.slice(begin, size)) + _text_size(values.items.slice(begin, size))
+        return _TEXT * len(values) + 2 * size + inner
+    if pa.types.is_struct(kind):
+        names = sum(_ESCAPED * len(kind.field(place).name.encode()) + 4 for place in range(kind.num_fields))
+        return (names + 6) * len(values) + sum(_text_size(field) for field in values.flatten())
+    if pa.types.is_run_end_encoded(kind):
+        return _text_size(pc.run_end_decode(values))
+    if pa.types.is_nested(kind):
+        return _TEXT * len(values) + _text_size(values.flatten())
+    if pa.types.is_dictionary(kind):
+        return _ESCAPED * _dictionary_size(values) + _TEXT * len(values)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _OBJECT * len(values)
+    if pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return 2 * _TEXT * len(values)
+    return int(_ESCAPED * values.nbytes + _OBJECT * len(values))
+
+
+def _dictionary_size(values: pa.DictionaryArray) -> int:
+    """Bytes of a dictionary's values where each row has its own."""
+    if not len(values):
+        return 0
+    kinds = values.dictionary
+    if pa.types.is_fixed_size_binary(kinds.type):
+        return int(len(values) * kinds.type.byte_width)
+    if not hasattr(kinds, "offset") or pa.types.is_primitive(kinds.type):
+        return 16 * len(values)
+    lengths = np.asarray(pc.fill_null(pc.binary_length(kinds), 0)).astype(np.int64)
+    if not len(lengths):
+        return 8 * len(values)
+    places = np.asarray(values.indices.fill_null(0))
+    return int(lengths[places].sum()) + 8 * len(values)

@@ -1,0 +1,365 @@
+"""The changes of one change file: its rows in the table's types, with their markers; and what is wrong with a row.
+
+unit ─▶ page headers, held against the footer ─▶ batches within the budget ─▶ converted ─▶ Changes … | BadRow
+
+Every value that a table takes is decoded, checked and converted here (contract sections 3, 4 and 6). The first bad
+row of the file ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.engines.kernels.calendar_days import calendar_of
+from lakemirror.engines.kernels.convert import Conversion, InvalidValue
+from lakemirror.engines.kernels.decode import (
+    ColumnPages,
+    Portion,
+    TooLarge,
+    longest,
+    portion,
+    share_of,
+    slices,
+    suspects,
+)
+from lakemirror.engines.kernels.marker import read_markers
+from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
+from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
+from lakemirror.landing_zone.footer import read_footer
+from lakemirror.landing_zone.pages import checked_pages
+from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
+
+_BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows of a change file, in its order.
+
+    `rows`: the columns of the target that were asked for, in the target's order, exactly of `arrow_type`. `marker`:
+    int8, one a row. `first_row`: number in the file of the first row, from 0.
+    """
+
+    rows: pa.RecordBatch
+    marker: npt.NDArray[np.int8]
+    first_row: int
+
+
+def read_changes(
+    unit: ChangeUnit,
+    target: Target,
+    *,
+    columns: Collection[str] | None = None,
+    append_only: bool = False,
+    default_marker: int = INSERT,
+    budget: MemoryBudget | None = None,
+) -> Iterator[Changes | BadRow]:
+    """The changes of a unit, or those before the first bad row and then that row, which is the last item.
+
+    `columns`: which of the target's; None all. Others are neither read nor converted. `append_only`: a row that is no
+    insert is BadRow `marker-statistics`. `default_marker`: of rows without one. `budget`: its size bounds what is
+    decoded at once; what is decoded is taken from it where it has so much left, and given back.
+
+    LakemirrorError: `concurrent-commit` where the file is gone or another one than planned, `storage-unavailable`.
+    """
+    budget = budget or MemoryBudget(DEFAULT)
+    try:
+        with pa.OSFile(unit.path) as source:
+            yield from _Reading(unit, target, columns, append_only, default_marker, budget, source).changes()
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
+    except TooLarge as error:
+        yield _too_large(unit, error.what, error.size, budget)
+    except MemoryError as error:
+        yield BadRow("file-too-large", unit.name, f"{unit.name} needs more memory than there is: {_line(error)}")
+    except OSError as error:
+        if error.errno is not None:  # from the store; pyarrow also calls a broken file an OSError
+            raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
+        yield _unreadable(unit, error)
+    except (pa.ArrowException, ValueError, LookupError) as error:
+        yield _unreadable(unit, error)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A top-level column of the file that is read: its place among the file's, its first leaf and how many it has."""
+
+    place: int
+    first_leaf: int
+    leaves: int
+    column: FileColumn
+
+
+class _Reading:
+    """One pass over a unit."""
+
+    def __init__(
+        self,
+        unit: ChangeUnit,
+        target: Target,
+        columns: Collection[str] | None,
+        append_only: bool,
+        default_marker: int,
+        budget: MemoryBudget,
+        source: pa.NativeFile,
+    ) -> None:
+        self._unit = unit
+        self._target = target
+        asked = None if columns is None else {name.lower() for name in columns}
+        self._asked = [each for each in target.columns if asked is None or each.name.lower() in asked]
+        self._append_only = append_only
+        self._default = default_marker
+        self._budget = budget
+        self._source = source
+        self._constants = {name.lower(): value for name, value in unit.constants}
+        self._schema = pa.schema([(each.name, arrow_type(each.type)) for each in self._asked])
+
+    def changes(self) -> Iterator[Changes | BadRow]:
+        unit = self._unit
+        self._footer = footer = read_footer(self._source)
+        found = self._columns(footer)
+        problem = self._ambiguous(found) or self._prepare(found)
+        if problem is not None:
+            yield problem
+            return
+        groups = range(footer.num_row_groups) if unit.row_groups is None else unit.row_groups
+        row = unit.first_row
+        for group in groups:
+            for item in self._group(group, row):
+                yield item
+                if isinstance(item, BadRow):
+                    return
+            row += footer.row_group(group).num_rows
+        if row - unit.first_row != unit.rows:
+            yield _unreadable(unit, f"{row - unit.first_row} rows where its footer says {unit.rows}")
+
+    def _columns(self, footer: pq.FileMetaData) -> list[_Wanted]:
+        found, leaf = [], 0
+        for place, column in enumerate(file_columns(footer)):
+            size = leaves(column.arrow_type)
+            found.append(_Wanted(place, leaf, size, column))
+            leaf += size
+        planned = {each.name: (str(each.arrow_type), each.encoding) for each in self._unit.columns}
+        if any(planned.get(c.name) != (str(c.arrow_type), c.encoding) for c in (each.column for each in found)):
+            name = self._unit.name
+            raise LakemirrorError("concurrent-commit", f"{name} is another file than the planned one", file=name)
+        return found
+
+    def _ambiguous(self, found: Sequence[_Wanted]) -> BadRow | None:
+        seen: set[str] = set()
+        for each in found:
+            name = each.column.name
+            same = name if name == ROW_MARKER else name.lower()
+            if same in seen:
+                message = f"{self._unit.name}: more than one column is named {name!r}, apart from case"
+                return BadRow("columns-ambiguous", self._unit.name, message, column=name)
+            seen.add(same)
+        return None
+
+    def _prepare(self, found: Sequence[_Wanted]) -> BadRow | None:
+        """Which columns are read, and how each becomes one of the target."""
+        unit = self._unit
+        held = {each.column.name.lower(): each for each in found if each.column.name != ROW_MARKER}
+        self._marker = next((each for each in found if each.column.name == ROW_MARKER), None)
+        self._absent_key = next(
+            (key for key in self._target.key_columns if key.lower() not in held | self._constants), None
+        )
+        calendar = calendar_of(self._footer.metadata)
+        self._conversions: dict[str, tuple[_Wanted, Conversion]] = {}
+        for column in self._asked:
+            each = held.get(column.name.lower())
+            if each is None or each.column.table_type is None:
+                continue
+            if not fits(each.column.table_type, column.type):
+                return self._misfit(each.column, column)
+            int96 = any(
+                self._footer.schema.column(leaf).physical_type == "INT96"
+                for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
+            )
+            self._conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96))
+        read = {each.place: each for each, _ in self._conversions.values()}
+        if self._marker is not None:
+            read[self._marker.place] = self._marker
+        if not read and found:
+            read[found[0].place] = found[0]  # so that rows are counted
+        self._read = [read[place] for place in sorted(read)]
+        self._at = {each.place: at for at, each in enumerate(self._read)}
+        if self._marker is not None and not _can_mark(self._marker.column.arrow_type):
+            message = (
+                f"{unit.name}: {ROW_MARKER} is {self._marker.column.arrow_type}; it must be an integer or a string"
+            )
+            return BadRow("row-marker-invalid", unit.name, message, column=ROW_MARKER)
+        return None
+
+    def _misfit(self, found: FileColumn, column: TargetColumn) -> BadRow:
+        name = self._unit.name
+        if found.unsupported is not None:
+            return BadRow("type-unsupported", name, f"{name}: column {found.name!r}: {found.unsupported}",
+                          column=found.name)  # fmt: skip
+        message = f"{name}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
+        return BadRow("type-changed", name, message, column=found.name)
+
+    def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
+        footer = self._footer.row_group(group)
+        rows = footer.num_rows
+        chunks = self._measured(group, self._pages(group))
+        plan = portion(chunks, rows, self._budget.size)
+        size = sum(max((page.size for page in chunk.pages), default=0) for chunk in chunks)
+        taken = min(self._budget.size, size + share_of(self._budget.size))
+        taken = taken if self._budget.take(taken) else 0
+        try:
+            decoded = 0
+            for batch in self._batches(group, plan):
+                for part in slices(batch, share_of(self._budget.size), self._budget.size):
+                    item = self._converted(part, row + decoded)
+                    decoded += part.num_rows
+                    if item is not None:
+                        yield item
+                        if isinstance(item, BadRow):
+                            return
+            if decoded != rows:
+                yield _unreadable(self._unit, f"{decoded} rows in row group {group} where its footer says {rows}")
+        finally:
+            if taken:
+                self._budget.give(taken)
+
+    def _pages(self, group: int) -> list[ColumnPages]:
+        """The pages of the columns that are read. ValueError where they hold other counts than the footer says."""
+        found = []
+        for leaf in self._leaves():
+            schema = self._footer.schema.column(leaf)
+            its = checked_pages(lambda at, size: self._source.read_at(size, at), self._footer, group, leaf)
+            nested = schema.max_repetition_level > 0
+            found.append(ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its)))
+        return found
+
+    def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
+        """The columns, with the length of the longest value where a dictionary could give too many bytes."""
+        held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
+        result = []
+        for leaf, column in zip(self._leaves(), chunks, strict=True):
+            if column.path in held and not column.nested:
+                if column.dictionary > self._budget.size:
+                    raise TooLarge("the dictionary", column.dictionary)
+                (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
+                column = replace(column, longest=longest(values))
+            result.append(column)
+        return result
+
+    def _leaves(self) -> list[int]:
+        return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
+
+    def _batches(self, group: int, plan: Portion, only: list[int] | None = None) -> Iterator[pa.RecordBatch]:
+        indices = self._leaves() if only is None else only
+        size = sum(self._footer.row_group(group).column(leaf).total_compressed_size for leaf in indices)
+        file = pq.ParquetFile(
+            self._source,
+            metadata=self._footer,
+            coerce_int96_timestamp_unit="us",
+            read_dictionary=list(plan.dictionaries),
+            pre_buffer=False,
+            buffer_size=_PIECE if size > _BUFFERED else 0,
+        )
+        yield from file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)
+
+    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | BadRow | None:
+        """The changes of a decoded batch, or its first bad row."""
+        if not batch.num_rows:
+            return None
+        if batch.num_columns != len(self._read):
+            return _unreadable(self._unit, f"{batch.num_columns} columns where {len(self._read)} were asked for")
+        marker, bad = self._markers(batch, first_row)
+        rows = batch.num_rows if bad is None or bad.row is None else bad.row - 1 - first_row
+        values = []
+        for column in self._asked:
+            held = self._conversions.get(column.name)
+            if held is None:
+                values.append(self._constant(column, batch.num_rows))
+                continue
+            each, convert = held
+            try:
+                values.append(convert(batch.column(self._at[each.place])))
+            except InvalidValue as error:
+                if error.row is None or error.row < rows:
+                    bad = self._invalid(each.column, error, first_row)
+                    rows = error.row or 0
+        if bad is not None:
+            return bad
+        return Changes(pa.RecordBatch.from_arrays(values, schema=self._schema), marker, first_row)
+
+    def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
+        kind = arrow_type(column.type)
+        value = self._constants.get(column.name.lower())
+        return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
+
+    def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:
+        values = None if self._marker is None else batch.column(self._at[self._marker.place])
+        marker, wrong = read_markers(values, batch.num_rows, self._default)
+        code, place, shown = "", len(marker), ""
+        if wrong is not None:
+            code, (place, shown) = "row-marker-invalid", wrong
+        changing = np.flatnonzero(marker[:place] != INSERT)
+        if len(changing):
+            reason = self._refusal()
+            if reason:
+                code, place = reason, int(changing[0])
+                shown = str(values[place].as_py()) if values is not None and values[place].is_valid else "NULL"
+        if not code:
+            return marker, None
+        unit, row = self._unit, first_row + place + 1
+        sentence = {
+            "row-marker-invalid": f"row marker {shown!r} is none of 0, 1, 2, 4",
+            "key-columns-missing": f"row marker {shown!r} needs key columns, and _metadata.json declares none",
+            "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {self._absent_key!r}",
+            "marker-statistics": f"row marker {shown!r} contradicts the footer's statistics",
+        }[code]
+        column = self._absent_key if code == "key-column-absent" else ROW_MARKER
+        return marker, BadRow(code, unit.name, f"{unit.name}, row {row}: {sentence}", row, column)
+
+    def _refusal(self) -> str:
+        """Why a row that is no insert is refused; empty where it is not."""
+        if self._append_only:
+            return "marker-statistics"
+        if not self._target.key_columns:
+            return "key-columns-missing"
+        return "key-column-absent" if self._absent_key is not None else ""
+
+    def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> BadRow:
+        name = self._unit.name
+        row = None if error.row is None else first_row + error.row + 1
+        where = name if row is None else f"{name}, row {row}"
+        return BadRow("value-invalid", name, f"{where}: column {column.name!r}: {error}", row, column.name)
+
+
+def _can_mark(kind: pa.DataType) -> bool:
+    """An integer of any width or a string; the null type stands for a column of NULLs."""
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
+
+
+def _unreadable(unit: ChangeUnit, why: object) -> BadRow:
+    return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {_line(why)}")
+
+
+def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> BadRow:
+    message = (
+        f"{unit.name}: {what} of this file of {unit.bytes} bytes needs {size} bytes of memory, and the setting "
+        f"`memory` allows {budget.size}"
+    )
+    return BadRow("file-too-large", unit.name, message)
+
+
+def _line(why: object) -> str:
+    lines = str(why).strip().splitlines()
+    return lines[0][:200] if lines else type(why).__name__

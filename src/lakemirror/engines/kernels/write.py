@@ -1,0 +1,292 @@
+"""Record batches as data files of a Delta table, and the actions that name the files. Nothing is committed here.
+
+    batches ─▶ one open file for each partition ─▶ row groups ─▶ `add` or `cdc` actions, with statistics of the rows
+
+A caller that wants several files at once calls this from several threads, with a part of the rows each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakemirror.delta.data_files import logged_path, new_name, partition_value
+from lakemirror.delta.schema import Column
+from lakemirror.delta.statistics import Tally, statistics_text
+from lakemirror.engines.kernels.add_files import arrow_type
+from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
+from lakemirror.engines.row_work import Action, Target, TargetColumn
+
+CHANGE_TYPE = "_change_type"
+"""The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
+`update_postimage`."""
+
+ROWS_A_GROUP = 256 * 1024
+ROWS_A_FILE = 4 * ROWS_A_GROUP  # more are written as several, which are written, and read, at the same time
+BYTES_A_FILE = 512 << 20
+_BYTES_A_GROUP = 64 << 20  # in memory; a row group of wide rows has fewer rows
+_BYTES_BUFFERED = 128 << 20  # of all partitions together
+_MOST_OPEN = 64  # files at once: a table with more partitions gets more, smaller files
+_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that days before 1582 mean what they say
+_INDEXED = 32  # columns with statistics, as Delta has it
+_FLOATING = ("float", "double")
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch],
+    target: Target,
+    *,
+    folder: str | None = None,
+    rows_a_file: int = ROWS_A_FILE,
+    bytes_a_file: int = BYTES_A_FILE,
+) -> list[Action]:
+    """Writes rows as data files of the table; the content of an `add` action for each file.
+
+    `batches`: with the table's columns by logical name, in the types of `arrow_type`; a column that a batch lacks is
+    NULL. `folder`: where the files go, the table's own folder if None. A file ends at `rows_a_file` rows, and at the
+    first row group that makes it `bytes_a_file` bytes or larger. Memory: one row group for each open file, 128 MiB in
+    all beside the batch at hand.
+
+    ConstraintViolated where a column that must not be NULL is (`row` counts in the rows given here, from 1); whatever
+    goes wrong, the files are removed.
+    """
+    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=False)
+
+
+def write_change_feed(
+    batches: Iterable[pa.RecordBatch],
+    target: Target,
+    *,
+    folder: str | None = None,
+    rows_a_file: int = ROWS_A_FILE,
+    bytes_a_file: int = BYTES_A_FILE,
+) -> list[Action]:
+    """The same for rows of the change data feed, which have the column CHANGE_TYPE as well; `cdc` actions.
+
+    The files are under `_change_data/` (Delta protocol, "Add CDC File").
+    """
+    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=True)
+
+
+class ConstraintViolated(ValueError):
+    """A row has NULL in a column that the table declares NOT NULL. `column`: by its logical name. `row`: from 1."""
+
+    def __init__(self, column: str, row: int) -> None:
+        super().__init__(f"column {column!r} must not be NULL, row {row} is")
+        self.column = column
+        self.row = row
+
+
+def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
+    """The schema of the table's data files: physical names and field ids, without the partition columns.
+
+    ValueError for a column whose type cannot be written here.
+    """
+    fields = [_field(column) for column in target.columns if column.name not in target.partition_columns]
+    return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
+
+
+def _write(
+    batches: Iterable[pa.RecordBatch],
+    target: Target,
+    folder: str | None,
+    rows_a_file: int,
+    bytes_a_file: int,
+    *,
+    feed: bool,
+) -> list[Action]:
+    files = _Files(target, Path(folder or target.path), rows_a_file, bytes_a_file, feed)
+    try:
+        for batch in batches:
+            files.add(batch)
+        return files.close()
+    except BaseException:
+        files.remove()
+        raise
+
+
+@dataclass
+class _File:
+    """A file that is being written, and the rows of its next row group."""
+
+    path: Path
+    below: str
+    values: dict[str, str | None]
+    writer: pq.ParquetWriter
+    tally: Tally
+    buffered: list[pa.RecordBatch] = field(default_factory=list)
+    buffered_rows: int = 0
+    buffered_bytes: int = 0
+    rows: int = 0
+
+
+class _Files:
+    """The open files by partition, and the actions of those that are complete."""
+
+    def __init__(self, target: Target, folder: Path, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
+        self._target, self._folder, self._feed = target, folder, feed
+        self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
+        self._schema = file_schema(target, feed=feed)
+        self._columns = {column.name: column for column in target.columns}
+        self._data = [column for column in target.columns if column.name not in target.partition_columns]
+        indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
+        self._indexed = [] if feed else indexed
+        floating = {column.physical_name for column in self._data if column.type in _FLOATING}
+        # Spark drops a chunk whose dictionary holds -0.0 alone for `= 0.0`, and one by bounds that leave NaN out
+        self._exact = [name for name in self._schema.names if name not in floating]
+        self._open: dict[tuple[str | None, ...], _File] = {}
+        self._made: list[Path] = []
+        self._done: list[Action] = []
+        self._rows_before = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Writes a batch, or keeps it for the next row group."""
+        if not batch.num_rows:
+            return
+        self._check_nulls(batch)
+        self._rows_before += batch.num_rows
+        for values, rows in self._by_partition(batch):
+            key = tuple(values)
+            rows = self._as_stored(rows)
+            while rows.num_rows:
+                file = self._file(key)
+                room = min(self._rows_a_file - file.rows, ROWS_A_GROUP) - file.buffered_rows
+                part = rows.slice(0, room)
+                file.buffered.append(part)
+                file.buffered_rows += part.num_rows
+                file.buffered_bytes += part.nbytes
+                rows = rows.slice(part.num_rows)
+                if part.num_rows == room or file.buffered_bytes >= _BYTES_A_GROUP:
+                    self._write_group(key, file)
+        while len(self._open) > 1 and sum(file.buffered_bytes for file in self._open.values()) > _BYTES_BUFFERED:
+            self._write_group(*max(self._open.items(), key=lambda item: item[1].buffered_bytes))
+
+    def close(self) -> list[Action]:
+        """Completes all files; their actions."""
+        for key in list(self._open):
+            self._complete(key)
+        return self._done
+
+    def remove(self) -> None:
+        """Removes every file that was begun."""
+        for file in self._open.values():
+            with contextlib.suppress(OSError, pa.ArrowException):
+                file.writer.close()
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _check_nulls(self, batch: pa.RecordBatch) -> None:
+        for column in self._target.columns:
+            if column.nullable or self._feed:
+                continue
+            place = batch.schema.get_field_index(column.name)
+            if place < 0 or batch.column(place).null_count:
+                row = 0 if place < 0 else pc.index(batch.column(place).is_null(), True).as_py()
+                raise ConstraintViolated(column.name, self._rows_before + row + 1)
+
+    def _by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[list[str | None], pa.RecordBatch]]:
+        names = self._target.partition_columns
+        if not names:
+            yield [], batch
+            return
+        keys = pa.table({
+            name: batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
+            for name in names
+        })  # fmt: skip
+        code = key_codes(comparable(keys))
+        order = np.argsort(code, kind="stable")
+        begins = np.flatnonzero(np.diff(code[order], prepend=-1))
+        ordered = batch if len(begins) == 1 else batch.take(whole_numbers(order))
+        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+            row = keys.slice(order[begin], 1).to_pylist()[0]
+            yield [partition_value(row[name]) for name in names], ordered.slice(begin, end - begin)
+
+    def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows by physical names, without partition columns."""
+        held = dict(zip(batch.schema.names, batch.columns, strict=True))
+        names = [*(column.name for column in self._data), *([CHANGE_TYPE] if self._feed else [])]
+        arrays = [_cast(held.get(name), kind, batch.num_rows) for name, kind in zip(names, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _file(self, key: tuple[str | None, ...]) -> _File:
+        if key not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._complete(max(self._open, key=lambda each: self._open[each].rows))
+            physical = [self._columns[name].physical_name for name in self._target.partition_columns]
+            values = dict(zip(physical, key, strict=True))
+            below = new_name(values, feed=self._feed)
+            path = self._folder / below
+            if "/" in below:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._made.append(path)
+            writer = pq.ParquetWriter(
+                path, self._schema, compression="snappy", store_schema=False,
+                use_dictionary=self._exact, write_statistics=self._exact,
+            )  # fmt: skip
+            self._open[key] = _File(path, below, values, writer, Tally(self._indexed))
+        return self._open[key]
+
+    def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
+        if file.buffered:
+            for batch in file.buffered:
+                file.tally.add(batch)
+            file.writer.write_table(pa.Table.from_batches(file.buffered), row_group_size=ROWS_A_GROUP)
+            file.rows += file.buffered_rows
+            file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
+        if file.rows >= self._rows_a_file or _size(file.path) >= self._bytes_a_file:
+            self._complete(key)
+
+    def _complete(self, key: tuple[str | None, ...]) -> None:
+        file = self._open[key]
+        if file.buffered:
+            self._write_group(key, file)
+        if self._open.pop(key, None) is None:
+            return  # the row group was its last one
+        file.writer.add_key_value_metadata(_CALENDAR)
+        file.writer.close()
+        found = file.path.stat()
+        action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": found.st_size}
+        if self._feed:
+            action["dataChange"] = False
+        else:
+            action |= {"modificationTime": int(found.st_mtime * 1000), "dataChange": True}
+            action["stats"] = statistics_text(file.tally.stats())
+        self._done.append(action)
+
+
+def _field(column: TargetColumn) -> pa.Field:
+    kind = arrow_type(column.type)
+    if kind is None:
+        raise ValueError(f"column {column.name!r} has the type {column.type}, which is not written here")
+    metadata = None if column.field_id is None else {"PARQUET:field_id": str(column.field_id)}
+    return pa.field(column.physical_name, kind, metadata=metadata)
+
+
+def _cast(values: pa.Array | None, kind: pa.Field, rows: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(rows, kind.type)
+    return values if values.type == kind.type else values.cast(kind.type)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+__all__ = [
+    "BYTES_A_FILE",
+    "CHANGE_TYPE",
+    "ROWS_A_FILE",
+    "ROWS_A_GROUP",
+    "ConstraintViolated",
+    "file_schema",
+    "write_change_feed",
+    "write_rows",
+]

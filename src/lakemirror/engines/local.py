@@ -1,0 +1,251 @@
+"""The engine that carries row work by threads in this process, within a memory budget.
+
+    few rows       read all columns at once ─▶ fold ─▶ write, look up
+    inserts alone  read ─▶ write, a stream for each thread
+    many changes   keys, markers, places ─▶ fold (`fold_passes`) ─▶ look up ─▶ read again, write the rows that are kept
+
+What does not fit is cut into more units; nothing is refused for its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.change_feed import FeedRows
+from lakemirror.engines.change_rows import (
+    Bad,
+    Written,
+    changes_of,
+    check_nulls,
+    kept_batches,
+    named_errors,
+    work_schema,
+)
+from lakemirror.engines.fold_passes import FoldedBatch, Narrow, fold_in_passes, look_up_keys
+from lakemirror.engines.kernels.compact import compact
+from lakemirror.engines.kernels.fold import fold_places
+from lakemirror.engines.kernels.key_values import whole_numbers
+from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
+from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
+
+MEMORY = 512 << 20
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class TooMuch(Exception):
+    """The rows do not fit into the memory that was given: they are read in passes."""
+
+
+class LocalEngine:
+    """Row work by threads of this process.
+
+    `memory`: bytes that all batches at work hold at once, beside what Python and Arrow need themselves. `threads`: at
+    most so many for one batch. `scratch`: where keys go that do not fit; the table's own folder if None.
+    """
+
+    name = "local"
+
+    def __init__(self, memory: int = MEMORY, *, threads: int | None = None, scratch: Path | None = None) -> None:
+        self.memory = memory
+        self._budget = MemoryBudget(memory)
+        self._threads = threads or max(1, min(4, os.cpu_count() or 1))
+        self._scratch = scratch
+        self._one_large = threading.Lock()  # small batches share half of the memory, one large batch has the other
+
+    def run(self, work: RowWork) -> RowResult:
+        """The net effect of a batch, its files written. LakemirrorError as `Engine` says."""
+        written = Written(work.target)
+        try:
+            with named_errors(work.target.path):
+                size = sum(unit.bytes for unit in work.changes)
+                if size <= self.memory // 8:
+                    with contextlib.suppress(TooMuch):
+                        return self._at_once(work, written, self.memory // 8)
+                with self._one_large:
+                    return self._large(work, written, size)
+        except Bad as bad:
+            written.remove()
+            return RowResult(error=bad.row)
+        except BaseException:
+            written.remove()
+            raise
+
+    def rewrite(self, work: RewriteWork) -> Sequence[Action]:
+        """The `add` actions (`dataChange` false) of the files that hold the living rows of `work.files`."""
+        with named_errors(work.target.path):
+            adds = compact(work, memory=self.memory // 2)
+        return [{**add, "dataChange": False} for add in adds]
+
+    def _large(self, work: RowWork, written: Written, size: int) -> RowResult:
+        if work.append_only or not work.target.key_columns:
+            return RowResult(adds=tuple(self._streamed(work, written, None)))
+        if size <= self.memory // 3:
+            with contextlib.suppress(TooMuch):
+                return self._at_once(work, written, self.memory // 3)
+        narrow = self._narrow(work)
+        scratch = self._scratch or Path(work.target.path)
+        with fold_in_passes(work, narrow, scratch, self.memory // 2) as folded:
+            found = look_up_keys(work, folded.deletes, self.memory // 2, self._each)
+            feed = FeedRows.of(work, found, folded.replaced_keys)
+            adds = self._streamed(work, written, folded)
+            changes: list[Action] = []
+            if feed is not None:
+                changes = written.keep(write_change_feed(feed.old_rows(), work.target))
+                changes += self._streamed(work, written, folded, feed)
+            return self._result(work, adds, changes, found, written)
+
+    def _at_once(self, work: RowWork, written: Written, most_bytes: int) -> RowResult:
+        """All rows in memory. TooMuch where they need more than `most_bytes`."""
+        room = _Room(most_bytes)
+        read = list(self._each(lambda unit: _read_unit(unit, work, room, self._budget), work.changes))
+        if not read:
+            return RowResult()
+        rows = pa.concat_tables([part for part, _ in read])
+        markers = np.concatenate([marker for _, marker in read])
+        found: dict[str, np.ndarray] = {}
+        if work.append_only or not work.target.key_columns:
+            kept, feed, firsts = None, None, np.zeros(0, bool)
+        else:
+            keys = rows.select(list(work.target.key_columns)).combine_chunks()
+            places = fold_places(keys, markers, with_firsts=work.target.feed)
+            if len(places.deletes) and work.candidates:
+                found = look_up_keys(work, keys.take(whole_numbers(places.deletes)), self.memory // 2, self._each)
+            feed = FeedRows.of(work, found, keys.take(whole_numbers(places.firsts)))
+            kept = None if len(places.kept) == rows.num_rows else places.kept
+            firsts = np.isin(places.kept, places.firsts, assume_unique=True)
+        if kept is not None:
+            rows = rows.combine_chunks().take(whole_numbers(kept))
+        check_nulls(work, rows, kept)
+        files = -(-rows.num_rows // ROWS_A_FILE)
+        step = -(-rows.num_rows // max(files, 1)) or 1
+        slices = [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
+
+        def write(part: pa.Table) -> list[Action]:
+            return written.keep(write_rows(part.to_batches(), work.target))
+
+        adds = [add for made in self._each(write, slices) for add in made]
+        changes: list[Action] = []
+        if feed is not None:
+            new = feed.new_rows(rows, firsts).to_batches()
+            changes = written.keep(write_change_feed(chain(feed.old_rows(), new), work.target))
+        return self._result(work, adds, changes, found, written)
+
+    def _streamed(
+        self, work: RowWork, written: Written, folded: FoldedBatch | None, feed: FeedRows | None = None
+    ) -> list[Action]:
+        """Reads the changes and writes those that are kept, a stream for each thread; with `feed`, to the feed."""
+        begins = np.cumsum([0, *(unit.rows for unit in work.changes)]).tolist()
+        share = -(-work.rows // self._threads)
+        groups: list[list[tuple[int, ChangeUnit]]] = []
+        for begin, unit in zip(begins, work.changes, strict=False):
+            if not groups or (begin >= share * len(groups) and len(groups) < self._threads):
+                groups.append([])
+            groups[-1].append((begin, unit))
+
+        def write(group: list[tuple[int, ChangeUnit]]) -> list[Action]:
+            batches = kept_batches(group, work, self._budget, folded, feed)
+            return written.keep((write_rows if feed is None else write_change_feed)(batches, work.target))
+
+        return [add for made in self._each(write, groups) for add in made]
+
+    def _narrow(self, work: RowWork) -> Iterator[Narrow]:
+        begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
+
+        def read(item: tuple[int, ChangeUnit]) -> Narrow:
+            begin, unit = item
+            parts, markers = [], []
+            for changes in changes_of(unit, work, self._budget, work.target.key_columns):
+                parts.append(pa.Table.from_batches([changes.rows]).select(list(work.target.key_columns)))
+                markers.append(changes.marker)
+            if not parts:
+                return Narrow(begin, pa.table({}), np.zeros(0, np.int8))
+            return Narrow(begin, pa.concat_tables(parts), np.concatenate(markers))
+
+        return self._each(read, list(zip(begins.tolist(), work.changes, strict=False)))
+
+    def _result(
+        self,
+        work: RowWork,
+        adds: Sequence[Action],
+        changes: Sequence[Action],
+        found: dict[str, np.ndarray],
+        written: Written,
+    ) -> RowResult:
+        target = work.target
+        if target.vectors:
+            deleted = {path: whole_numbers(rows) for path, rows in found.items()}
+            return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
+        touched = [add for add in work.candidates if add["path"] in found]
+
+        def without(add: Action) -> list[Action]:
+            rows = living_rows(add, target, found[add["path"]])
+            return written.keep(write_rows((batch for part in rows for batch in part.to_batches()), target))
+
+        again = [add for made in self._each(without, touched) for add in made]
+        rewritten = tuple(add["path"] for add in touched)
+        return RowResult(adds=(*adds, *again), rewritten=rewritten, changes=tuple(changes))
+
+    def _each(self, act: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+        """The results in order, a few items at once; the first error in order is raised."""
+        if len(items) < 2 or self._threads == 1:
+            yield from map(act, items)
+            return
+        with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="rows") as pool:
+            at_work = deque(pool.submit(act, item) for item in items[: 2 * self._threads])
+            left = iter(items[2 * self._threads :])
+            try:
+                while at_work:
+                    yield at_work.popleft().result()
+                    at_work.extend(pool.submit(act, item) for item in _first(left))
+            finally:
+                for future in at_work:
+                    future.cancel()
+
+
+class _Room:
+    """Bytes of rows in memory, shared by threads. TooMuch where they are used up."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        with self._lock:
+            self._left -= size
+            if self._left < 0:
+                raise TooMuch
+
+
+def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
+    parts, markers = [], [np.zeros(0, np.int8)]
+    for changes in changes_of(unit, work, budget):
+        room.take(changes.rows.nbytes)
+        parts.append(changes.rows)
+        markers.append(changes.marker)
+    if not parts:
+        return work_schema(work.target).empty_table(), markers[0]
+    return pa.Table.from_batches(parts), np.concatenate(markers)
+
+
+def _first(left: Iterator[_Item]) -> Iterable[_Item]:
+    for item in left:
+        return (item,)
+    return ()
+
+
+__all__ = ["MEMORY", "LocalEngine"]

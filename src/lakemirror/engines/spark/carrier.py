@@ -1,0 +1,63 @@
+"""The first thing a task runs on an executor: makes lakemirror's modules importable there, then calls one of them.
+
+Pickled by value (`task_code`), so it imports the standard library alone, and nothing of lakemirror before `_install`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import marshal
+import sys
+import types
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+PACKAGE = "lakemirror"
+
+
+def carried(code: bytes, digest: str, function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function for `mapInArrow` that calls `function` (`module:name`) of the modules in `code` with the batches and
+    `arguments`. `digest`: tells this code from another version's that the same Python worker may have seen.
+    """
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        _install(code, digest)
+        module, _, name = function.partition(":")
+        yield from getattr(importlib.import_module(module), name)(batches, *arguments)
+
+    return run
+
+
+class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports modules from memory. `modules`: by full name, whether it is a package, and its marshalled code."""
+
+    def __init__(self, modules: dict[str, tuple[bool, bytes]], digest: str) -> None:
+        self.modules = modules
+        self.digest = digest
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in self.modules:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=self.modules[fullname][0])
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        exec(marshal.loads(self.modules[module.__name__][1]), module.__dict__)
+
+
+def _install(code: bytes, digest: str) -> None:
+    """Makes the carried modules those that an import finds, once for each Python worker and version."""
+    if any(getattr(finder, "digest", None) == digest for finder in sys.meta_path):
+        return
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not hasattr(finder, "digest")]
+    for name in [name for name in sys.modules if name == PACKAGE or name.startswith(PACKAGE + ".")]:
+        del sys.modules[name]
+    magic, modules = marshal.loads(zlib.decompress(code))
+    if magic != importlib.util.MAGIC_NUMBER:
+        raise RuntimeError(f"the executors' Python is {sys.version.split()[0]}: it must be the driver's minor version")
+    sys.meta_path.insert(0, CarriedModules(modules, digest))

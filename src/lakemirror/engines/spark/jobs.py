@@ -1,0 +1,145 @@
+"""Units of work as Spark jobs: one task a unit, small results, by PySpark's public API alone.
+
+    units ─▶ range(n) in n partitions ─▶ mapInArrow ─▶ results, collected
+         └─▶ range(n) ─▶ mapInArrow ─▶ blobs by bucket ─▶ repartition ─▶ mapInArrow ─▶ results, collected
+
+A range of n rows in n partitions gives each task the number of its unit; units and what they share travel with the
+task's function. Only what comes back from a job counts: Spark may have run a task twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.engines.spark.task_code import task
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_RESULTS = "unit bigint, result binary"
+_BLOBS = "bucket int, kind int, payload binary"
+_PARALLELISM = 8  # tasks at once where a Connect server does not say
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A function of `tasks`, what all its units share, and the units: values that can be pickled."""
+
+    function: str
+    shared: Any
+    units: Sequence[Any]
+
+
+class Jobs:
+    """Runs stages on one Spark session, classic or Connect. May be used by several threads at once."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self.is_remote = type(session).__module__.startswith("pyspark.sql.connect")
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks the cluster runs at once, as far as the session knows."""
+        if not self.is_remote:
+            return max(1, int(self.session.sparkContext.defaultParallelism))
+        known = self._setting("spark.default.parallelism")
+        local = re.fullmatch(r"local\[(\d+)\]", self._setting("spark.master"))
+        cores, executors = self._setting("spark.executor.cores"), self._setting("spark.executor.instances")
+        if known.isdigit():
+            return max(1, int(known))
+        if local:
+            return max(1, int(local[1]))
+        return int(cores) * int(executors) if cores.isdigit() and executors.isdigit() else _PARALLELISM
+
+    def run(self, description: str, stage: Stage) -> list[list[Any]]:
+        """The results of each unit, in the units' order. LakemirrorError `spark-job-failed`."""
+        if not stage.units:
+            return []
+        return self._collect(description, self._started(stage, "results", _RESULTS), len(stage.units))
+
+    def run_by_bucket(
+        self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, function: str, shared: Any
+    ) -> list[Any]:
+        """The results of `function` over the blobs that the stages make, those of one bucket together, in no order."""
+        made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
+        blobs = made[0]
+        for more in made[1:]:
+            blobs = blobs.union(more)
+        run = task("gathered", function, pickle.dumps(shared))
+        found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
+        return self._collect(description, found, 1)[0]
+
+    def rows(self, stage: Stage, schema: str) -> DataFrame:
+        """The rows that a stage makes, as a DataFrame that is not computed yet."""
+        return self._started(stage, "rows", schema)
+
+    @contextlib.contextmanager
+    def described(self, description: str) -> Iterator[None]:
+        """Jobs that this thread starts meanwhile are described so in Spark's pages and logs."""
+        if self.is_remote:
+            tag = description.replace(",", " ")
+            self.session.addTag(tag)
+            try:
+                yield
+            finally:
+                self.session.removeTag(tag)
+            return
+        context = self.session.sparkContext
+        context.setJobDescription(description)
+        try:
+            yield
+        finally:
+            context.setJobDescription(None)  # type: ignore[arg-type]
+
+    def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
+        units = [pickle.dumps(unit) for unit in stage.units]
+        run = task(how, stage.function, pickle.dumps(stage.shared), units, *more)
+        count = len(units)
+        return self.session.range(0, count, 1, count).mapInArrow(run, schema)
+
+    def _collect(self, description: str, frame: DataFrame, units: int) -> list[list[Any]]:
+        begun = time.monotonic()
+        with self.described(description), spark_errors(description):
+            rows = frame.collect()
+        log.debug("%s: %d units, %.1f s", description, units, time.monotonic() - begun)
+        found: list[list[Any]] = [[] for _ in range(units)]
+        for row in rows:
+            found[row["unit"]].append(pickle.loads(bytes(row["result"])))
+        return found
+
+    def _setting(self, name: str) -> str:
+        with contextlib.suppress(Exception):  # a managed server may refuse to show its settings
+            return str(self.session.conf.get(name, "") or "")
+        return ""
+
+
+@contextlib.contextmanager
+def spark_errors(description: str) -> Iterator[None]:
+    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone."""
+    try:
+        yield
+    except LakemirrorError:
+        raise
+    except Exception as error:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, ConnectionError) or "Py4JNetworkError" in names:
+            raise
+        raise LakemirrorError("spark-job-failed", f"{description}: {_telling_line(error)}") from error
+
+
+def _telling_line(error: Exception) -> str:
+    """The line of a Spark error that says what happened: the last one of a Python traceback, or else the first."""
+    text = str(vars(error).get("java_exception") or error).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt): ", line)]
+    return (told[-1] if told else lines[0] if lines else type(error).__name__)[:500]

@@ -1,0 +1,70 @@
+"""Key rows that do not fit into memory, on the disk by buckets of keys: rows with one key are in one bucket.
+
+rows ─▶ key_bucket ─▶ one Arrow stream a bucket, in the order in which rows came ─▶ read a bucket at a time
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.key_values import key_bucket, whole_numbers
+
+
+class Spill:
+    """A temporary folder with one file for each bucket. Use as a context manager: leaving it removes the folder.
+
+    `keys`: the columns by which rows are put into buckets. `folder`: below it the temporary
+    folder is made. Not for several threads at once.
+    """
+
+    def __init__(self, folder: Path, buckets: int, keys: Sequence[str]) -> None:
+        self.buckets = buckets
+        self._keys = list(keys)
+        self.folder = Path(tempfile.mkdtemp(prefix="fold-", dir=folder))
+        self._writers: dict[int, pa.RecordBatchStreamWriter] = {}
+        self._schema: pa.Schema | None = None
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def add(self, rows: pa.Table) -> None:
+        """Rows, behind those that are there. All of one schema."""
+        if not rows.num_rows:
+            return
+        self._schema = rows.schema
+        bucket = key_bucket(rows.select(self._keys), self.buckets)
+        order = np.argsort(bucket, kind="stable")
+        ordered = rows.take(whole_numbers(order)).combine_chunks()
+        begins = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+            self._writer(int(bucket[order[begin]]), rows.schema).write_table(ordered.slice(begin, end - begin))
+
+    def read(self, bucket: int) -> pa.Table | None:
+        """The rows of a bucket in the order in which they came; None where there is none. Then nothing can be added."""
+        self._close()
+        path = self.folder / f"{bucket}.arrows"
+        if self._schema is None or not path.exists():
+            return None
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            return stream.read_all()
+
+    def _writer(self, bucket: int, schema: pa.Schema) -> pa.RecordBatchStreamWriter:
+        if bucket not in self._writers:
+            self._writers[bucket] = pa.ipc.new_stream(str(self.folder / f"{bucket}.arrows"), schema)
+        return self._writers[bucket]
+
+    def _close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}

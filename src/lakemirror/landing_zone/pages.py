@@ -1,0 +1,128 @@
+"""The pages of a Parquet column as their own headers describe them: what Arrow's reader does not compare.
+
+A reader stops at the number of rows that the footer gives; rows that the pages hold beyond it are lost without an
+error. So the headers are read, without the pages, and their counts are held against the footer's. Format:
+parquet.thrift, `PageHeader`, in Thrift's compact encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lakemirror.landing_zone.thrift import struct
+
+DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
+PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
+    0, 2, 3, 4, 5, 6, 7, 8, 9,
+)  # fmt: skip
+
+_READABLE = {PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT}
+_KINDS = (DATA, INDEX, DICTIONARY, DATA_V2)
+_FIRST_LOOK = 256  # bytes; statistics make headers longer
+_LONGEST_HEADER = 16 << 20
+_SMALL_CHUNK = 128 << 10  # read at once
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: `values` with NULLs, `rows` where its header says them; `size` after decompression, in bytes."""
+
+    kind: int
+    values: int
+    size: int
+    encoding: int
+    rows: int | None = None
+
+    @property
+    def is_data(self) -> bool:
+        return self.kind in (DATA, DATA_V2)
+
+
+def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
+    """The pages of a column chunk. `read_at(offset, size)` gives bytes of the file; `chunk`: its footer's metadata.
+
+    ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
+    """
+    begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
+    return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
+
+
+def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int, leaf: int) -> list[Page]:
+    """The pages of a column in a row group, whose counts are those of the footer. ValueError where they are not."""
+    told, chunk, schema = footer.row_group(group), footer.row_group(group).column(leaf), footer.schema.column(leaf)
+    found = pages(read_at, chunk)
+    data = [page for page in found if page.is_data]
+    values, rows = sum(page.values for page in data), [page.rows for page in data]
+    said = chunk.num_values if schema.max_repetition_level > 0 else told.num_rows
+    counted = told.num_rows if not rows or None in rows else sum(filter(None, rows))
+    if values != said or values < told.num_rows or counted != told.num_rows:
+        raise ValueError(
+            f"row group {group} has {told.num_rows} rows, but the pages of column {schema.path!r} hold {values} values"
+        )
+    return found
+
+
+def check_all_pages(file: Any, footer: Any) -> None:
+    """Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ."""
+    for group in range(footer.num_row_groups):
+        for leaf in range(footer.num_columns):
+            checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+
+
+def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
+    whole = read_at(begin, end - begin) if end - begin <= _SMALL_CHUNK else None
+    at = begin
+    while at < end:
+        fields, length = _header(read_at, whole, begin, at, end)
+        kind, size, compressed = fields.get(1), fields.get(2), fields.get(3)
+        if kind not in _KINDS or not isinstance(size, int) or not isinstance(compressed, int):
+            raise ValueError(f"the page header at byte {at} makes no sense")
+        if size < 0 or compressed < 0 or at + length + compressed > end:
+            raise ValueError(f"the page at byte {at} does not end in its column")
+        if kind != INDEX:
+            yield _page(kind, size, fields.get({DATA: 5, DICTIONARY: 7, DATA_V2: 8}[kind]), at)
+        at += length + compressed
+
+
+def _page(kind: int, size: int, header: Any, at: int) -> Page:
+    if not isinstance(header, dict):
+        raise ValueError(f"the page header at byte {at} lacks its counts")
+    values, encoding = header.get(1), header.get(4 if kind == DATA_V2 else 2)
+    rows = header.get(3) if kind == DATA_V2 else None
+    if not isinstance(values, int) or values < 0 or (rows is not None and not 0 <= rows <= values):
+        raise ValueError(f"the page header at byte {at} has impossible counts")
+    if encoding not in _READABLE:
+        raise ValueError(f"the page at byte {at} has the unknown encoding {encoding}")
+    return Page(kind, values, size, encoding, rows)
+
+
+def _header(
+    read_at: Callable[[int, int], bytes], whole: bytes | None, begin: int, at: int, end: int
+) -> tuple[dict[int, Any], int]:
+    """A page header's fields by their numbers, and its length."""
+    look = _FIRST_LOOK
+    while True:
+        if whole is not None:
+            data, place, last = whole, at - begin, True
+        else:
+            look = min(look, end - at)
+            data, place, last = read_at(at, look), 0, look >= min(end - at, _LONGEST_HEADER)
+        try:
+            fields, after = struct(data, place)
+            return fields, after - place
+        except IndexError:
+            if last:
+                raise ValueError(f"the page header at byte {at} does not end") from None
+            look *= 16
+
+
+def begin_of(page: int, dictionary: int | None) -> int:
+    """Where the pages of a column chunk begin, from the places of its first data page and its dictionary.
+
+    A chunk without rows may have a dictionary alone: the place of its data page is 0 then.
+    """
+    if dictionary and dictionary > 0 and (dictionary < page or page == 0):
+        return dictionary
+    return page

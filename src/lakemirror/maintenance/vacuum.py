@@ -1,0 +1,197 @@
+"""Removal of files that no version names any more, and of what failed attempts left: by Delta VACUUM's rules, no JVM.
+
+    files on disk, old enough ─▶ less those of the newest version, of younger versions, of kept tombstones ─▶ removed
+
+Two bounds of age, both by the file's own modified time:
+
+    retention    a file that versions older than the retention name, and no younger one
+    a day        a data file, a vector, a temporary file that nothing in the whole log names: its attempt failed
+
+Safe beside an attempt that is still at work: a commit gives the files it names a new time when they are old, and is
+not made where one is gone (`delta/commit.py`). Folders and files that begin with `_` or `.` are not entered, but
+`_change_data` and folders of partition columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lakemirror.delta.deletion_vectors import vector_path
+from lakemirror.delta.log import Action, Log, Snapshot, read_commit, read_snapshot, table_folder
+from lakemirror.storage.durable import storage_errors
+from lakemirror.table_features.log_commit import check_writable
+
+log = logging.getLogger("lakemirror")
+
+UNNAMED_AFTER = 86_400.0
+"""Seconds after which a file that the log does not name at all belongs to no attempt any more."""
+
+_DATA = re.compile(r"(part|cdc)-.*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
+_TEMPORARY = re.compile(r"\.(\d{20}\..*|_last_checkpoint)\.[0-9a-f]{32}\.tmp")
+_SPILLED = ".lakemirror-"  # folders of keys that did not fit into memory (`engines/fold_passes.py`)
+_AT_ONCE = 1000  # files removed before the log is looked at again
+
+
+def vacuum(
+    table: str | Path,
+    retention: float,
+    *,
+    now: float | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> int:
+    """Removes what no version of the last `retention` seconds names; how many files. 0 where no Delta table is.
+
+    LakemirrorError `features-unsafe` for a table whose features lakemirror does not know, `table-unreadable`,
+    `storage-unavailable`. Nothing is committed.
+    """
+    root, now = table_folder(table), time.time() if now is None else now
+    snapshot = read_snapshot(root)
+    if snapshot is None:
+        return 0
+    check_writable(snapshot)
+    old = _old_files(root, snapshot.metadata.partition_columns, now - min(retention, UNNAMED_AFTER))
+    # after the listing: what is committed while we look is in it, or younger than the listing
+    snapshot = read_snapshot(root)
+    if snapshot is None:
+        return 0
+    removed = 0
+    waiting = sorted(unneeded(snapshot, old, now, retention))
+    version = snapshot.version
+    for begin in range(0, len(waiting), _AT_ONCE):
+        newest = read_snapshot(root)
+        if is_cancelled() or newest is None or newest.metadata.id != snapshot.metadata.id:
+            break
+        some = set(waiting[begin : begin + _AT_ONCE])
+        for path in sorted(some - _named_by(root, newest.log, lambda number, _: number > version, some)):
+            removed += _remove(root / path, old[path])
+    return removed + _remove_temporary(root, now - UNNAMED_AFTER)
+
+
+def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: float) -> set[str]:
+    """Which of these files, by path below the table's folder with their modified times, may go."""
+    root = snapshot.table
+    kept = {path for add in snapshot.files.values() for path in _paths(root, add)}
+    horizon = now - retention
+    for remove in snapshot.tombstones.values():
+        if (remove.get("deletionTimestamp") or 0) / 1000 > horizon:
+            kept.update(_paths(root, remove))
+    left = {path for path in old if path not in kept}
+    left -= _named_by(root, snapshot.log, lambda _, modified: modified > horizon, left)
+    past = {path for path in left if old[path] < horizon}
+    young = {path for path in left - past if old[path] < now - UNNAMED_AFTER and _is_data_file(path)}
+    if young:
+        young -= _named_by(root, snapshot.log, lambda *_: True, young)
+        young -= {path for remove in snapshot.tombstones.values() for path in _paths(root, remove)}
+    return past | young
+
+
+def _named_by(root: Path, found: Log, wanted: Callable[[int, float], bool], among: set[str]) -> set[str]:
+    """Which files `among` these the commits name whose version and modified time (seconds) are wanted."""
+    named: set[str] = set()
+    for version, path in found.commits.items():
+        try:
+            if not wanted(version, path.stat().st_mtime):
+                continue
+            actions = read_commit(path)
+        except FileNotFoundError:  # cleaned up since the listing: past the log's retention
+            continue
+        for action in actions:
+            for kind in ("add", "remove", "cdc"):
+                if value := action.get(kind):
+                    named.update(path for path in _paths(root, value) if path in among)
+    return named
+
+
+def _paths(root: Path, value: Action) -> Iterator[str]:
+    """The paths below the table's folder of the data file and the vector that an action names."""
+    path = value["path"]
+    if path.startswith("file:"):
+        path = urlsplit(path).path
+    text = unquote(path)
+    if text.startswith("/"):
+        text = os.path.relpath(text, root)
+    yield os.path.normpath(text)
+    vector = value.get("deletionVector")
+    if vector and vector["storageType"] == "u":
+        yield vector_path(vector["pathOrInlineDv"])
+    elif vector and vector["storageType"] == "p":
+        yield os.path.relpath(unquote(urlsplit(vector["pathOrInlineDv"]).path), root)
+
+
+def _old_files(root: Path, partition_columns: list[str], before: float) -> dict[str, float]:
+    """Files below a table's folder that VACUUM may look at and that are older, with their modified times."""
+    found: dict[str, float] = {}
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            with storage_errors(root / below), os.scandir(root / below) as entries:
+                for entry in entries:
+                    path = f"{below}/{entry.name}" if below else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if _is_entered(entry.name, partition_columns):
+                            waiting.append(path)
+                    elif _is_file_of_table(entry.name) and entry.is_file(follow_symlinks=False):
+                        modified = entry.stat(follow_symlinks=False).st_mtime
+                        if modified < before:
+                            found[path] = modified
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _is_entered(name: str, partition_columns: list[str]) -> bool:
+    if name[0] not in "_.":
+        return True
+    return name == "_change_data" or any(name.startswith(f"{column}=") for column in partition_columns)
+
+
+def _is_file_of_table(name: str) -> bool:
+    """Only what Delta writers make: anything else that somebody put here is left alone."""
+    return name[0] not in "_." and (name.endswith(".parquet") or _DATA.fullmatch(name) is not None)
+
+
+def _is_data_file(path: str) -> bool:
+    """True for the name of a data file, a vector or a file of the change data feed as lakemirror and Spark give it."""
+    return _DATA.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _remove(path: Path, modified: float) -> bool:
+    """Removes a file that nobody has given another time since; True where it was there."""
+    with storage_errors(path):
+        try:
+            if path.lstat().st_mtime > modified:
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            return False
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's
+    return True
+
+
+def _remove_temporary(root: Path, before: float) -> int:
+    """Removes files of commits and checkpoints that were never put in place, and what a fold spilled to the disk."""
+    removed = 0
+    for path in [*(root / "_delta_log").glob(".*.tmp"), *root.glob(f"{_SPILLED}*")]:
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime >= before:
+                continue
+            if _TEMPORARY.fullmatch(path.name):
+                path.unlink()
+                removed += 1
+            elif path.is_dir() and not path.is_symlink() and _is_old(path, before):
+                shutil.rmtree(path)
+                removed += 1
+    return removed
+
+
+def _is_old(folder: Path, before: float) -> bool:
+    return all(path.lstat().st_mtime < before for path in folder.rglob("*"))

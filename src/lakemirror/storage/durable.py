@@ -1,0 +1,162 @@
+"""What survives a power cut: files and folders synced, in parallel, and files put in place complete or not at all.
+
+    data files, vectors ─▶ sync_files ─▶ their folders ─▶ put_new(commit): file, link, folder ─▶ applied files move
+
+`durability` says how far that goes. `power`: all of it. `process`: nothing is synced; what a killed process wrote is in
+the memory of the system and stays (contract section 9).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lakemirror.errors import LakemirrorError
+
+POWER, PROCESS = "power", "process"
+DURABILITIES = (POWER, PROCESS)
+
+_AT_ONCE = 8  # syncs: a file system writes several in one turn of its journal
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+def sync_files(paths: Iterable[Path], root: Path) -> None:
+    """Syncs files below `root`, then every folder from theirs up to `root`: what they hold and that they exist.
+
+    FileNotFoundError where one is gone, `storage-unavailable`.
+    """
+    files = sorted(set(paths))
+    folders = {root}
+    for path in files:
+        folders |= {parent for parent in path.parents if parent != root and root in parent.parents}
+    sync_each(files)
+    sync_each(sorted(folders))
+
+
+def sync_each(paths: Iterable[Path]) -> None:
+    """Syncs files or folders, several at once. FileNotFoundError, `storage-unavailable`."""
+    found = list(paths)
+    if len(found) < 2:
+        for path in found:
+            sync(path)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(found)), thread_name_prefix="sync") as pool:
+        for _ in pool.map(sync, found):
+            pass
+
+
+def sync(path: Path) -> None:
+    """Syncs one file or folder. FileNotFoundError, `storage-unavailable`."""
+    with storage_errors(path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC or not path.is_dir():
+                raise  # else the file system cannot sync folders: it keeps names by itself
+        finally:
+            os.close(handle)
+
+
+def put_new(path: Path, data: bytes, *, durable: bool) -> os.stat_result | None:
+    """Creates `path` with this content atomically; its stat result, or None where it already exists.
+
+    `durable`: content and name are on the disk when this returns. FileNotFoundError where the folder is gone,
+    `storage-unavailable`.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    with storage_errors(path):
+        try:
+            ours = _write(temporary, data, durable=durable)
+            try:
+                _link_new(temporary, path)
+            except FileExistsError:
+                if not is_same(path, ours):  # a network file system may answer a link that it made twice
+                    return None
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    if durable:
+        sync(path.parent)
+    return ours
+
+
+def put_over(path: Path, data: bytes, *, durable: bool) -> None:
+    """Puts a file in place atomically, over an older one. FileNotFoundError, `storage-unavailable`."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    with storage_errors(path):
+        try:
+            _write(temporary, data, durable=durable)
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def is_same(path: Path, ours: os.stat_result) -> bool:
+    """True where `path` is the file of that stat result. `storage-unavailable` where that cannot be seen."""
+    with storage_errors(path):
+        try:
+            return os.path.samestat(path.stat(), ours)
+        except _GONE:
+            return False
+
+
+@contextlib.contextmanager
+def storage_errors(path: object) -> Iterator[None]:
+    """Within the block an error of the system is `storage-unavailable`, with the path and what the system said.
+
+    Files that are missing or already there stay FileNotFoundError, NotADirectoryError and FileExistsError.
+    """
+    try:
+        yield
+    except (*_GONE, FileExistsError):
+        raise
+    except OSError as error:
+        raise storage_unavailable(path, error) from error
+
+
+def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
+    """The error that a failing store is: no space, read-only, input/output, no permission."""
+    return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
+
+
+def _write(path: Path, data: bytes, *, durable: bool) -> os.stat_result:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        return os.fstat(file.fileno())
+
+
+def _link_new(source: Path, target: Path) -> None:
+    """Gives a file its name where no file has it, else FileExistsError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_new(source, target, error)
+
+
+def _rename_new(source: Path, target: Path, cause: OSError) -> None:
+    """The same for a file system without links: a rename that replaces nothing, where the system has one."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        raise cause
+    names = os.fsencode(source), os.fsencode(target)
+    if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
+        number = ctypes.get_errno()
+        if number == errno.EEXIST:
+            raise FileExistsError(number, os.strerror(number), str(target))
+        raise cause

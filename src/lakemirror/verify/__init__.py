@@ -1,0 +1,12 @@
+"""Proof of a mirror from the outside: nothing is believed that can be read again or counted again.
+
+    log ─▶ replay ─▶ data files, footers, statistics, vectors ─▶ position and manifests ─▶ rows against files or source
+    idle time of `run` ─▶ the cheap parts of it ─▶ warnings
+
+Only reads. Shares no code with the apply that it proves, except for the readers of the landing zone.
+"""
+
+from lakemirror.verify.finding import KINDS, Finding, Report
+from lakemirror.verify.proof import verify_database, verify_table
+
+__all__ = ["KINDS", "Finding", "Report", "verify_database", "verify_table"]

@@ -1,0 +1,187 @@
+"""The change files that a table was made of, read again: those in `_ProcessedFiles`, and the last ones in the folder.
+
+listing ─▶ applied files in order ─▶ rows in the table's types, with marker and place
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import change_files, partition_of, partition_values, path_below
+from lakemirror.landing_zone.column_types import file_columns
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
+from lakemirror.landing_zone.zone import PROCESSED, TableFolder
+from lakemirror.storage import Entry, Storage
+from lakemirror.verify.columns import TableColumn, in_type, plain
+
+_ROWS_AT_ONCE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class AppliedFile:
+    """One applied change file: where it is now, and the partition folders it was published in."""
+
+    entry: Entry
+    partition: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows of one change file, in the table's columns. `places`: their order among all changes."""
+
+    rows: pa.RecordBatch
+    markers: np.ndarray
+    places: np.ndarray
+
+
+class FilesGone(Exception):
+    """Applied files are no longer there; the message says which."""
+
+
+def applied_in_order(
+    folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, count: int, quarantined: Sequence[int]
+) -> list[AppliedFile]:
+    """Every applied file, in the order of their application as far as it is known. `count`: how many there must be.
+
+    FilesGone where one is missing. Under last-update detection the order is not known (`is_any_order`).
+    """
+    home, aside = folder.name.folder, f"{folder.name.folder}/{PROCESSED}/"
+    moved = {f"{home}/{entry.path[len(aside) :]}": entry for entry in folder.processed}
+    known = {entry.path: entry for entry in folder.files} | moved  # the one that was moved first was applied
+    listing = TableFolder(folder.name, [Entry(path, each.size, each.modified) for path, each in known.items()])
+    found = []
+    for number, entry in change_files(listing, metadata):
+        partition = partition_of(entry, listing)
+        if applied.holds(path_below(entry, listing), number, partition):
+            found.append((partition, number, entry.path))
+    if metadata.file_detection_strategy == SEQUENTIAL:
+        _check_sequences(found, applied, quarantined)
+    elif len(found) < count:
+        raise FilesGone(f"{count - len(found)} of {count} applied files are gone (retention, or deleted)")
+    found.sort()
+    return [AppliedFile(known[path], partition, number) for partition, number, path in found]
+
+
+def is_any_order(metadata: TableMetadata) -> bool:
+    """True where the archive does not tell in which order files were applied: a move sets their time."""
+    return metadata.file_detection_strategy != SEQUENTIAL
+
+
+def read_changes(
+    storage: Storage, index: int, file: AppliedFile, metadata: TableMetadata, columns: Sequence[TableColumn]
+) -> Iterator[Changes]:
+    """The rows of one file, a batch at a time; `index`: its place among the applied files.
+
+    FileNotFoundError where it was moved since it was listed. Other errors are pyarrow's and the landing zone's.
+    """
+    with storage.open(file.entry.path) as source:
+        if metadata.file_format == "Parquet":
+            with pq.ParquetFile(pa.PythonFile(source, mode="r"), coerce_int96_timestamp_unit="us") as opened:
+                yield from _of_file(opened, file, index, metadata, columns)
+            return
+        from lakemirror.landing_zone.delimited import convert
+
+        with tempfile.TemporaryFile() as converted:
+            convert(source, converted, file=file.entry.path, metadata=metadata, undeclared="string")
+            converted.seek(0)
+            with pq.ParquetFile(converted) as opened:
+                yield from _of_file(opened, file, index, metadata, columns)
+
+
+def not_compared(
+    storage: Storage, files: Sequence[AppliedFile], metadata: TableMetadata, columns: Sequence[TableColumn]
+) -> dict[str, str]:
+    """Columns that some file has in a form which is not compared, with the reason: by name."""
+    found = {column.name: "a nested type" for column in columns if column.type is None}
+    if metadata.file_format != "Parquet":
+        return found
+    names = {column.name.lower(): column.name for column in columns}
+    for file in files:
+        with storage.open(file.entry.path) as source:
+            footer = pq.read_metadata(pa.PythonFile(source, mode="r"))
+        for column in file_columns(footer):
+            name = names.get(column.name.lower())
+            if name and pa.types.is_nested(column.arrow_type):
+                found[name] = "nested values, kept as JSON text"
+    return found
+
+
+def _check_sequences(found: Sequence[tuple[str, int, str]], applied: AppliedFiles, quarantined: Sequence[int]) -> None:
+    ends: Mapping[str, int] = applied.sequences if applied.sequences is not None else {"": applied.count}
+    held = {(partition, number) for partition, number, _ in found}
+    for partition, last in ends.items():
+        skipped = quarantined if not partition else ()
+        missing = [n for n in range(1, last + 1) if (partition, n) not in held and n not in skipped]
+        if missing:
+            where = f" of {partition}" if partition else ""
+            raise FilesGone(
+                f"applied files {missing[0]} to {missing[-1]}{where} are gone ({len(missing)}): retention, or deleted"
+            )
+
+
+def _of_file(
+    opened: pq.ParquetFile, file: AppliedFile, index: int, metadata: TableMetadata, columns: Sequence[TableColumn]
+) -> Iterator[Changes]:
+    constants = (
+        {name.lower(): value for name, value in partition_values(file.partition)} if metadata.partitioned else {}
+    )
+    default = UPSERT if metadata.upsert_by_default else INSERT
+    first = 0
+    for batch in opened.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+        held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name != ROW_MARKER}
+        arrays = []
+        for column in columns:
+            position = held.get(column.name.lower())
+            if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
+                arrays.append(_value(batch.column(position), column.type))
+            elif column.name.lower() in constants:
+                arrays.append(pa.repeat(pa.scalar(constants[column.name.lower()], column.type), batch.num_rows))
+            else:
+                arrays.append(pa.nulls(batch.num_rows, column.type))
+        rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+        places = np.uint64(index << 40) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
+        first += batch.num_rows
+        yield Changes(rows, _markers(batch, default), places)
+
+
+def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:
+    if ROW_MARKER not in batch.schema.names:
+        return np.full(batch.num_rows, default, np.uint64)
+    column = plain(batch.column(batch.schema.names.index(ROW_MARKER)))
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), default)).astype(np.uint64)
+
+
+def _value(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column of a change file as the table holds it (contract section 6)."""
+    values = plain(values)
+    if pa.types.is_time(values.type):
+        return pa.array([_time_text(each) for each in _microseconds(values)], pa.string())
+    if pa.types.is_duration(values.type):
+        return values.cast(pa.int64()).cast(type_)
+    return in_type(values, type_)
+
+
+def _microseconds(values: pa.Array) -> list[int | None]:
+    per_unit = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}[values.type.unit]
+    numbers = values.view(pa.int32() if pa.types.is_time32(values.type) else pa.int64()).to_pylist()
+    return [None if n is None else n * per_unit if per_unit else n // 1000 for n in numbers]
+
+
+def _time_text(micros: int | None) -> str | None:
+    if micros is None:
+        return None
+    seconds, fraction = divmod(micros, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}" if fraction else text

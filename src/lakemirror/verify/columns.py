@@ -1,0 +1,111 @@
+"""The columns of a Delta table as a reader sees them: logical name, name in the files, Arrow type; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_TYPES: dict[str, pa.DataType] = {
+    "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(), "float": pa.float32(),
+    "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """`physical`: its name in data files and statistics. `type`: None for a nested type. `field_id`: of column mapping.
+
+    `partition`: its values are in the `add` actions, not in the files.
+    """
+
+    name: str
+    physical: str
+    type: pa.DataType | None
+    field_id: int | None = None
+    partition: bool = False
+
+
+def table_columns(metadata: Mapping[str, Any]) -> tuple[TableColumn, ...]:
+    """The columns by a `metaData` action; ValueError, KeyError or TypeError where it makes no sense."""
+    partitions = set(metadata.get("partitionColumns") or ())
+    found = []
+    for field in json.loads(metadata["schemaString"])["fields"]:
+        more = field.get("metadata") or {}
+        found.append(
+            TableColumn(
+                field["name"],
+                more.get("delta.columnMapping.physicalName", field["name"]),
+                _arrow_type(field["type"]),
+                more.get("delta.columnMapping.id"),
+                field["name"] in partitions,
+            )
+        )
+    return tuple(found)
+
+
+def places(columns: tuple[TableColumn, ...], schema: pa.Schema) -> dict[str, int]:
+    """The index of each column in a data file, by physical name; columns that the file lacks are not in it."""
+    exact = {name: index for index, name in enumerate(schema.names)}
+    lower = {name.lower(): index for index, name in enumerate(schema.names)}
+    ids: dict[int, int] = {}
+    for place, field in enumerate(schema):
+        number = (field.metadata or {}).get(b"PARQUET:field_id")
+        if number is not None:
+            ids[int(number)] = place
+    found = {}
+    for column in columns:
+        index: int | None = exact.get(column.physical)
+        if index is None and column.field_id is not None:
+            index = ids.get(column.field_id)
+        if index is None:
+            index = lower.get(column.physical.lower())
+        if index is not None and not column.partition:
+            found[column.physical] = index
+    return found
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The values without dictionary and extension types."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    if isinstance(column.type, pa.BaseExtensionType):
+        return column.storage
+    return column
+
+
+def in_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values in the table's type: nanoseconds are cut, times without zone are UTC (contract section 6).
+
+    ArrowException where a value does not fit.
+    """
+    column = plain(column)
+    if column.type == type_:
+        return column
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width == 16 and pa.types.is_string(type_):
+        return _uuid_texts(column)
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+    return column.cast(type_)
+
+
+def _uuid_texts(column: pa.Array) -> pa.Array:
+    texts = [None if value is None else value.hex() for value in column.to_pylist()]
+    return pa.array([t and f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts], pa.string())
+
+
+def _arrow_type(type_: Any) -> pa.DataType | None:
+    if not isinstance(type_, str):
+        return None
+    if type_.startswith(("varchar(", "char(")):
+        return pa.string()
+    if match := _DECIMAL.fullmatch(type_):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return _TYPES.get(type_)

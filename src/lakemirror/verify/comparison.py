@@ -1,0 +1,135 @@
+"""The rows of a table against those of the other side: archived files or the source.
+
+living rows ─▶ hashes ─▶ buckets ┐
+other rows  ─▶ hashes ─▶ buckets ┴▶ sums ─▶ equal, or the differing keys, with their values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.verify.columns import TableColumn, in_type
+from lakemirror.verify.finding import Finding
+from lakemirror.verify.row_hashes import Hashes, row_hashes
+from lakemirror.verify.row_store import Difference, RowStore, differences
+
+MOST_KEYS = 20
+"""Differing keys that a report lists."""
+
+_ROW, _KEY, _KEY_TOO = 1, 2, 3  # seeds of independent hashes
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared: these columns, rows told apart by these keys; without keys by the complete row."""
+
+    columns: tuple[TableColumn, ...]
+    keys: tuple[str, ...]
+
+    def of(self, batch: pa.RecordBatch) -> tuple[Hashes, Hashes, Hashes]:
+        """Two numbers of each row's key, and one of the row."""
+        held = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
+        row = [held[column.name] for column in self.columns]
+        key = [held[name] for name in self.keys] if self.keys else row
+        count = batch.num_rows
+        return row_hashes(key, count, _KEY), row_hashes(key, count, _KEY_TOO), row_hashes(row, count, _ROW)
+
+    def take(self, store: RowStore, batch: pa.RecordBatch, *more: Hashes) -> None:
+        """Puts the rows of a batch into a store, with further numbers for each."""
+        store.add(np.column_stack([*self.of(batch), *more]))
+
+    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a source in the table's columns and types; ArrowException or TypeError where a value does not fit."""
+        held = {name.lower(): index for index, name in enumerate(batch.schema.names)}
+        arrays = [in_type(batch.column(held[column.name.lower()]), column.type) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, [column.name for column in self.columns])
+
+
+def choose(
+    columns: Sequence[TableColumn], keys: Sequence[str], left_out: Iterable[str], only: Iterable[str] | None = None
+) -> Compared:
+    """The columns that can be compared. `only`: names that the other side has."""
+    without = set(left_out)
+    names = None if only is None else {name.lower() for name in only}
+    kept = tuple(
+        column
+        for column in columns
+        if column.type is not None and column.name not in without and (names is None or column.name.lower() in names)
+    )
+    spelling = {column.name.lower(): column.name for column in kept}
+    named = tuple(spelling[key.lower()] for key in keys if key.lower() in spelling)
+    return Compared(kept, named if len(named) == len(keys) else ())
+
+
+def compare(
+    table: str,
+    mine: RowStore,
+    theirs: RowStore,
+    compared: Compared,
+    my_rows: Callable[[], Iterator[pa.RecordBatch]],
+    their_rows: Callable[[], Iterator[pa.RecordBatch]],
+    *,
+    changes: bool,
+    any_order: bool = False,
+    other: str,
+) -> list[Finding]:
+    """A finding for each differing key, MOST_KEYS with their values. `other` names the other side.
+
+    `my_rows`, `their_rows` read the sides again, to show values of keys; they are called only if something differs.
+    """
+    counts = {"verify-row-extra": 0, "verify-row-missing": 0, "verify-row-differs": 0}
+    shown: list[tuple[str, Difference]] = []
+    for difference in differences(mine, theirs, changes=changes, any_order=any_order):
+        code = _code(difference)
+        counts[code] += 1
+        if counts[code] <= MOST_KEYS:
+            shown.append((code, difference))
+    if not shown:
+        return []
+    wanted = {difference.key for _, difference in shown}
+    values = _values(my_rows(), compared, wanted)
+    values.update(_values(their_rows(), compared, wanted - values.keys()))
+    findings = []
+    for code, difference in shown:
+        what = values.get(difference.key, "a row")
+        sentence = {
+            "verify-row-extra": f"{what}: the table has {difference.extra} more than {other}",
+            "verify-row-missing": f"{what}: the table has {difference.missing} fewer than {other}",
+            "verify-row-differs": f"{what}: the values in the table are not those of {other}",
+        }[code]
+        findings.append(Finding(code, table, sentence))
+    for code, count in counts.items():
+        if count > MOST_KEYS:
+            findings.append(Finding(code, table, f"{count - MOST_KEYS} more keys are not listed"))
+    return findings
+
+
+def _code(difference: Difference) -> str:
+    if not difference.missing:
+        return "verify-row-extra"
+    return "verify-row-differs" if difference.extra else "verify-row-missing"
+
+
+def _values(
+    batches: Iterator[pa.RecordBatch], compared: Compared, wanted: set[tuple[int, int]]
+) -> dict[tuple[int, int], str]:
+    """The key columns' values of the wanted keys, as text, as far as they are found."""
+    found: dict[tuple[int, int], str] = {}
+    first = np.array([key[0] for key in wanted], np.uint64)
+    names = compared.keys or tuple(column.name for column in compared.columns)
+    if not wanted:
+        return found
+    for batch in batches:
+        one, two, _ = compared.of(batch)
+        for index in np.flatnonzero(np.isin(one, first)):
+            key = int(one[index]), int(two[index])
+            if key in wanted and key not in found:
+                row = batch.slice(int(index), 1).select(list(names)).to_pylist()[0]
+                found[key] = ", ".join(f"{name}={value!r}"[:100] for name, value in row.items())[:400]
+        if len(found) == len(wanted):
+            break
+    return found

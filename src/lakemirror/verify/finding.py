@@ -1,0 +1,149 @@
+"""What a verification finds: stable codes, each with what to do; and the report of all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+ERROR, WARNING = "error", "warning"
+
+_RESTORE = "Restore the file from a backup, or delete the table folder and publish it again."
+_LOG = "Restore the log from a backup, or delete the table folder and publish it again."
+_READERS = (
+    "Readers may skip rows. Rewrite the file: run OPTIMIZE on it, or delete the table folder and publish it again."
+)
+_ROWS = "Compare the listed keys with the source. Publish them again, or delete the table folder and publish it again."
+_RESTORED = "Rows and position no longer belong together: delete the table folder and publish it again."
+_POSITION = "Do not let `run` go on. Restore the log from a backup, or delete the table folder and publish it again."
+
+KINDS: dict[str, tuple[str, str]] = {
+    # the log
+    "verify-log-unreadable": (ERROR, _LOG),
+    "verify-commit-missing": (ERROR, _LOG),
+    "verify-commit-damaged": (ERROR, _LOG),
+    "verify-checkpoint-damaged": (ERROR, "Delete the checkpoint file; the next checkpoint replaces it."),
+    "verify-checkpoint-differs": (ERROR, "Delete the checkpoint file while the commits before it are still there."),
+    "verify-last-checkpoint": (ERROR, "Delete _delta_log/_last_checkpoint: it is only a hint for readers."),
+    "verify-checksum-differs": (ERROR, "Look at the table's history. If that is right, delete the .crc file."),
+    "verify-file-twice": (ERROR, _LOG),
+    # data files
+    "verify-file-missing": (ERROR, _RESTORE),
+    "verify-file-size": (ERROR, _RESTORE),
+    "verify-file-unreadable": (ERROR, _RESTORE),
+    "verify-row-count": (ERROR, _READERS),
+    "verify-footer-untrue": (ERROR, _READERS),
+    "verify-bounds-untrue": (ERROR, _READERS),
+    "verify-bounds-loose": (ERROR, _READERS),
+    "verify-null-count": (ERROR, _READERS),
+    "verify-statistics-unreadable": (ERROR, _READERS),
+    # deletion vectors
+    "verify-vector-unreadable": (ERROR, _RESTORE),
+    "verify-vector-damaged": (ERROR, _RESTORE),
+    "verify-vector-cardinality": (ERROR, _RESTORE),
+    "verify-vector-outside": (ERROR, _RESTORE),
+    "verify-vector-foreign": (ERROR, _LOG),
+    # position and manifests
+    "verify-position-missing": (ERROR, _POSITION),
+    "verify-position-differs": (ERROR, _POSITION),
+    "verify-position-back": (ERROR, _POSITION),
+    "verify-position-ahead": (ERROR, _POSITION),
+    "verify-applied-twice": (ERROR, _POSITION),
+    "verify-applied-gap": (ERROR, _POSITION),
+    "verify-identity-foreign": (ERROR, "Put _mirror.json back, or delete the table folder and publish it again."),
+    "verify-restored": (ERROR, _RESTORED),
+    "verify-changed-by-others": (WARNING, "Ask the writer that is named. The mirror goes on."),
+    # rows
+    "verify-row-extra": (ERROR, _ROWS),
+    "verify-row-missing": (ERROR, _ROWS),
+    "verify-row-differs": (ERROR, _ROWS),
+    "verify-not-compared": (WARNING, "Compare what is named by another way."),
+    # the check itself could not be done
+    "verify-impossible": (WARNING, "Remove the cause that is named, then verify again."),
+}  # fmt: skip
+"""Every kind of finding by its code: its severity, and what to do."""
+
+MOST_FINDINGS = 100
+"""Findings of one code that a table's report lists; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be. `file`: below the table's folder or the database, empty for none."""
+
+    code: str
+    table: str
+    message: str
+    file: str = ""
+
+    @property
+    def severity(self) -> str:
+        return KINDS[self.code][0]
+
+    @property
+    def advice(self) -> str:
+        return KINDS[self.code][1]
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "code": self.code, "severity": self.severity, "table": self.table, "file": self.file,
+            "message": self.message, "advice": self.advice,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What was verified of one table. `rows`: living rows that were decoded. `compared`: rows of the other side."""
+
+    table: str
+    version: int = -1
+    files: int = 0
+    rows: int = 0
+    compared: int | None = None
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome for all tables that were asked for."""
+
+    tables: tuple[TableReport, ...] = field(default=())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for table in self.tables for finding in table.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where something is wrong, 1 where something could not be verified, else 0. Warnings alone are 0."""
+        if any(finding.severity == ERROR for finding in self.findings):
+            return 3
+        return 1 if any(finding.code == "verify-impossible" for finding in self.findings) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sound": self.exit_code == 0,
+            "tables": [
+                {
+                    "table": each.table, "version": each.version, "files": each.files, "rows": each.rows,
+                    "compared": each.compared, "seconds": round(each.seconds, 3),
+                    "findings": [finding.to_json() for finding in each.findings],
+                }
+                for each in self.tables
+            ],
+        }  # fmt: skip
+
+
+def capped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """At most MOST_FINDINGS of each code; the last one of a code says how many more there are."""
+    by_code: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_code.setdefault(finding.code, []).append(finding)
+    kept: list[Finding] = []
+    for code, group in by_code.items():
+        kept += group[:MOST_FINDINGS]
+        if len(group) > MOST_FINDINGS:
+            more = f"{len(group) - MOST_FINDINGS} more findings of this kind are not listed"
+            kept.append(Finding(code, group[0].table, more))
+    return tuple(kept)

@@ -1,0 +1,311 @@
+"""The log of a table, replayed commit by commit and held against its own checkpoints and checksums.
+
+    commits ─▶ state after each ─▶ equal to the checkpoint of that version? ─▶ equal to the checksum? ─▶ Replay
+
+A second replay beside `delta/log.py`, on purpose: readers start at a checkpoint, this one walks through all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, list_log, read_commit, read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.verify.finding import Finding
+
+_READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one commit says beside its files. `changes_data`: an add or remove of it does, by its own word."""
+
+    version: int
+    transactions: Mapping[str, int]
+    info: Mapping[str, Any]
+    changes_data: bool
+
+
+@dataclass
+class Replay:
+    """The state at the newest version, and all commits that are still in the log, oldest first."""
+
+    version: int = -1
+    files: dict[FileKey, Action] = field(default_factory=dict)
+    transactions: dict[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    begins_at: int = 0
+    """The first version that is replayed from commits; a checkpoint before it is believed."""
+    vectors: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    """Vectors that a file had before its present one, by its path."""
+
+
+def replay(folder: Path, table: str) -> Replay | None:
+    """The log of the table in `folder`, with findings; None where there is no Delta table. Never raises for the log."""
+    log = list_log(folder)
+    if log is None or log.version < 0:
+        return None
+    state = Replay()
+    state.version = log.version
+    found = state.findings
+    first = _basis(folder, table, state)
+    missing = [n for n in range(first, log.version + 1) if n not in log.commits]
+    for number in missing:
+        found.append(
+            Finding("verify-commit-missing", table, f"commit {number} is missing", f"_delta_log/{number:020}.json")
+        )
+    with_checkpoint = {checkpoint.version for checkpoint in log.checkpoints}
+    believable = not missing
+    for number in range(first, log.version + 1):
+        if number in log.commits:
+            believable &= _apply(log.commits[number], number, state, table)
+        if number in with_checkpoint and number >= first:
+            _compare_checkpoint(folder, table, number, state)
+        if believable:
+            _compare_checksum(folder, table, number, state)
+    _last_checkpoint(folder, table, log.version, with_checkpoint, found)
+    found += _twice(state.files, table)
+    if not state.metadata or not state.protocol:
+        found.append(Finding("verify-log-unreadable", table, "the log has no metadata or no protocol", "_delta_log"))
+    try:
+        if read_snapshot(folder) is None:
+            found.append(Finding("verify-log-unreadable", table, "no reader finds a version", "_delta_log"))
+    except _READING as error:
+        found.append(Finding("verify-log-unreadable", table, str(error), "_delta_log"))
+    return state
+
+
+def real_path(path: str) -> str:
+    """The path of a file action below the table's folder, decoded and without dots."""
+    return posixpath.normpath(unquote(path))
+
+
+def exact_json(text: str) -> Any:
+    """JSON with every fraction as a Decimal, so that no digit is lost."""
+    return json.loads(text, parse_float=Decimal)
+
+
+def _basis(folder: Path, table: str, state: Replay) -> int:
+    """Loads the oldest checkpoint where commit 0 is gone; the first version to replay."""
+    log = list_log(folder)
+    assert log is not None
+    if 0 in log.commits or not log.checkpoints:
+        return 0
+    for checkpoint in log.checkpoints:
+        try:
+            _load(read_snapshot(folder, checkpoint.version), state)
+        except _READING as error:
+            name = checkpoint.files[0].name
+            state.findings.append(Finding("verify-checkpoint-damaged", table, f"{error}", f"_delta_log/{name}"))
+            continue
+        state.begins_at = checkpoint.version + 1
+        if checkpoint.version in log.commits:  # its manifest counts, its files are in the checkpoint
+            try:
+                state.commits.append(_commit(checkpoint.version, read_commit(log.commits[checkpoint.version])))
+            except _READING as error:
+                name = log.commits[checkpoint.version].name
+                state.findings.append(Finding("verify-commit-damaged", table, str(error), f"_delta_log/{name}"))
+        return checkpoint.version + 1
+    return 0
+
+
+def _load(snapshot: Snapshot | None, state: Replay) -> None:
+    if snapshot is None:
+        raise ValueError("no table at this version")
+    state.files = dict(snapshot.files)
+    state.transactions = {app: txn.version for app, txn in snapshot.transactions.items()}
+    state.metadata = snapshot.metadata.value
+    state.protocol = snapshot.protocol.to_action()["protocol"]
+
+
+def _apply(path: Path, number: int, state: Replay, table: str) -> bool:
+    """Takes a commit into the state; False where it is damaged."""
+    place = f"_delta_log/{path.name}"
+    try:
+        data = path.read_bytes()
+        actions = read_commit(path)
+        commit = _commit(number, actions)
+        added: set[str] = set()
+        for action in actions:
+            if value := action.get("remove"):
+                gone = state.files.pop(file_key(value), None)
+                if gone is not None and gone.get("deletionVector"):
+                    state.vectors.setdefault(real_path(gone["path"]), []).append(gone["deletionVector"])
+        for action in actions:
+            if value := action.get("add"):
+                if value["path"] in added:
+                    message = f"version {number} adds {value['path']} twice"
+                    state.findings.append(Finding("verify-file-twice", table, message, place))
+                added.add(value["path"])
+                state.files[file_key(value)] = value
+            elif value := action.get("metaData"):
+                state.metadata = value
+            elif value := action.get("protocol"):
+                state.protocol = value
+    except _READING as error:
+        state.findings.append(Finding("verify-commit-damaged", table, f"version {number}: {error}", place))
+        return False
+    state.commits.append(commit)
+    state.transactions.update(commit.transactions)
+    if not actions or not commit.info:
+        message = f"version {number} has no commitInfo: it is cut short or empty"
+        state.findings.append(Finding("verify-commit-damaged", table, message, place))
+        return False
+    promised = _promised_files(commit.info)
+    adds = [action["add"] for action in actions if "add" in action]
+    new = sum(not add.get("deletionVector") for add in adds)
+    if promised is not None and promised not in (new, len(adds)):
+        message = f"version {number} says that it adds {promised} files and adds {new}"
+        state.findings.append(Finding("verify-commit-damaged", table, message, place))
+        return False
+    if not data.endswith(b"\n") and commit.info.get("engineInfo") == "lakemirror":
+        state.findings.append(Finding("verify-commit-damaged", table, f"version {number} ends within a line", place))
+        return False
+    return True
+
+
+def _commit(number: int, actions: list[Action]) -> Commit:
+    transactions: dict[str, int] = {}
+    info: Mapping[str, Any] = {}
+    changes = False
+    for action in actions:
+        if value := action.get("txn"):
+            transactions[value["appId"]] = int(value["version"])
+        elif value := action.get("commitInfo"):
+            info = value
+        changes = changes or any(bool((action.get(kind) or {}).get("dataChange")) for kind in ("add", "remove"))
+    return Commit(number, transactions, info, changes)
+
+
+def _promised_files(info: Mapping[str, Any]) -> int | None:
+    """How many files a commit of ours says that it adds; None for another writer's."""
+    if info.get("engineInfo") != "lakemirror":
+        return None
+    metrics = info.get("operationMetrics") or {}
+    count = metrics.get("numFiles", metrics.get("numAddedFiles"))
+    return None if count is None else int(count)
+
+
+def _compare_checkpoint(folder: Path, table: str, version: int, state: Replay) -> None:
+    log = list_log(folder)
+    assert log is not None
+    for checkpoint in log.checkpoints:
+        if checkpoint.version != version:
+            continue
+        place = f"_delta_log/{checkpoint.files[0].name}"
+        try:
+            snapshot = read_snapshot(folder, version)
+            if snapshot is None or snapshot.checkpoint is None or snapshot.checkpoint.version != version:
+                message = f"checkpoint {version} cannot be read"
+                state.findings.append(Finding("verify-checkpoint-damaged", table, message, place))
+                continue
+            other = Replay()
+            _load(snapshot, other)
+        except _READING as error:
+            state.findings.append(Finding("verify-checkpoint-damaged", table, f"checkpoint {version}: {error}", place))
+            continue
+        for what in _differences(state, other):
+            message = f"checkpoint {version} differs from the commits: {what}"
+            state.findings.append(Finding("verify-checkpoint-differs", table, message, place))
+
+
+def _differences(state: Replay, checkpoint: Replay) -> Iterator[str]:
+    for key in sorted(state.files.keys() - checkpoint.files.keys())[:3]:
+        yield f"it lacks {key[0]}"
+    for key in sorted(checkpoint.files.keys() - state.files.keys())[:3]:
+        yield f"it holds {key[0]}, which no commit has left there"
+    for key in sorted(state.files.keys() & checkpoint.files.keys()):
+        name = _unequal(state.files[key], checkpoint.files[key])
+        if name:
+            yield f"{name} of {key[0]}"
+            break
+    if state.transactions != checkpoint.transactions:
+        yield f"transactions {checkpoint.transactions} instead of {state.transactions}"
+    if _schema(state.metadata) != _schema(checkpoint.metadata):
+        yield "the metadata"
+    if _features(state.protocol) != _features(checkpoint.protocol):
+        yield "the protocol"
+
+
+def _unequal(one: Action, other: Action) -> str:
+    for name in ("path", "size", "partitionValues", "deletionVector", "modificationTime"):
+        if (one.get(name) or None) != (other.get(name) or None):
+            return name
+    mine, theirs = one.get("stats"), other.get("stats")
+    if mine and theirs and _essence(mine) != _essence(theirs):
+        return "stats"
+    return ""
+
+
+def _essence(text: str) -> Any:
+    """Statistics as a checkpoint's columns can hold them too: empty parts and the tightness away."""
+    found = exact_json(text)
+    return {k: v for k, v in found.items() if k != "tightBounds" and v not in ({}, None)}
+
+
+def _schema(metadata: Mapping[str, Any]) -> Any:
+    names = ("id", "schemaString", "partitionColumns", "configuration")
+    return [metadata.get(name) or None for name in names]
+
+
+def _features(protocol: Mapping[str, Any]) -> Any:
+    return (
+        protocol.get("minReaderVersion"), protocol.get("minWriterVersion"),
+        sorted(protocol.get("readerFeatures") or ()), sorted(protocol.get("writerFeatures") or ()),
+    )  # fmt: skip
+
+
+def _compare_checksum(folder: Path, table: str, version: int, state: Replay) -> None:
+    path = folder / "_delta_log" / f"{version:020}.crc"
+    place = f"_delta_log/{path.name}"
+    try:
+        content = exact_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        state.findings.append(Finding("verify-checksum-differs", table, f"{path.name} cannot be read: {error}", place))
+        return
+    counted = {"numFiles": len(state.files), "tableSizeBytes": sum(int(add["size"]) for add in state.files.values())}
+    for name, value in counted.items():
+        if isinstance(content, dict) and name in content and content[name] != value:
+            message = f"version {version}: its checksum says {name} {content[name]}, the commits {value}"
+            state.findings.append(Finding("verify-checksum-differs", table, message, place))
+
+
+def _last_checkpoint(folder: Path, table: str, version: int, checkpoints: set[int], found: list[Finding]) -> None:
+    path = folder / "_delta_log/_last_checkpoint"
+    try:
+        pointed = int(json.loads(path.read_bytes())["version"])
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found.append(
+            Finding("verify-last-checkpoint", table, f"_last_checkpoint cannot be read: {error}", str(path.name))
+        )
+        return
+    if pointed not in checkpoints:
+        beyond = f", beyond version {version}" if pointed > version else ""
+        message = f"_last_checkpoint names checkpoint {pointed}, which is not there{beyond}"
+        found.append(Finding("verify-last-checkpoint", table, message, "_delta_log/_last_checkpoint"))
+
+
+def _twice(files: Mapping[FileKey, Action], table: str) -> Iterator[Finding]:
+    """Files that the table names twice: by two vectors, or by two spellings of one path."""
+    seen: dict[str, str] = {}
+    for add in files.values():
+        real = real_path(add["path"])
+        if real in seen:
+            yield Finding("verify-file-twice", table, f"{real} is in the table twice: its rows count twice", real)
+        seen[real] = add["path"]

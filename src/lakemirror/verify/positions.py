@@ -1,0 +1,154 @@
+"""Position and manifests of a mirrored table: is every applied file covered by exactly one commit (contract section 9)?
+
+commits ─▶ manifests, in order ─▶ first follows last? ─▶ position equals the last? ─▶ identity equals the marker's?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from lakemirror.replication.position import Manifest, Position, current_position, parse_app_id, parse_manifest
+from lakemirror.verify.finding import Finding
+from lakemirror.verify.log_replay import Commit, Replay
+
+_IDENTITY_PROPERTY = "lakemirror.identity"
+_RESTORES = ("RESTORE",)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What the landing zone says of the table's folder. `identity`: of its marker, None where it has none.
+
+    `files`: path below the folder, size and modified time of the files that are in it.
+    `quarantined`: numbers of one plain sequence that were set aside and never applied.
+    """
+
+    identity: str | None = None
+    files: Collection[tuple[str, int, int]] = ()
+    quarantined: Collection[int] = ()
+
+
+def check_positions(state: Replay, table: str, folder: Folder | None) -> list[Finding]:
+    """Findings about the position; `folder` None: the landing zone has no folder of this table."""
+    return list(_findings(state, table, folder))
+
+
+def position_of(state: Replay) -> Position | None:
+    """The table's position at its newest version."""
+    return current_position(state.transactions)
+
+
+def _findings(state: Replay, table: str, folder: Folder | None) -> Iterator[Finding]:
+    position = position_of(state)
+    if position is None:
+        yield Finding(
+            "verify-position-missing", table, "the table has no position: lakemirror did not make it, or it is lost"
+        )
+        return
+    applied = [(commit, manifest) for commit in state.commits if (manifest := _manifest(commit)) is not None]
+    ours = [(commit, manifest) for commit, manifest in applied if manifest.identity == position.identity]
+    yield from _each_commit(applied, table)
+    yield from _order(ours, table, folder)
+    if ours:
+        yield from _last(ours[-1][1], position, table)
+    yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
+    yield from _by_others(state.commits, ours[-1][0].version if ours else -1, table)
+
+
+def _manifest(commit: Commit) -> Manifest | None:
+    return parse_manifest(commit.info.get("userMetadata"))
+
+
+def _each_commit(applied: Sequence[tuple[Commit, Manifest]], table: str) -> Iterator[Finding]:
+    """Position and manifest of one commit say the same."""
+    for commit, manifest in applied:
+        place = f"_delta_log/{commit.version:020}.json"
+        position = current_position(commit.transactions)
+        if position is None:
+            message = (
+                f"version {commit.version} has a manifest (files {manifest.first} to {manifest.last}) and no position"
+            )
+            yield Finding("verify-position-differs", table, message, place)
+        elif (position.identity, position.number) != (manifest.identity, manifest.last):
+            message = (
+                f"version {commit.version} sets position {position.number} of {position.identity}, its manifest ends "
+                f"at {manifest.last} of {manifest.identity}"
+            )
+            yield Finding("verify-position-differs", table, message, place)
+        elif manifest.first > manifest.last:
+            message = f"version {commit.version}: its manifest goes from {manifest.first} to {manifest.last}"
+            yield Finding("verify-position-differs", table, message, place)
+
+
+def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, folder: Folder | None) -> Iterator[Finding]:
+    """Every number is covered once: the first of a manifest follows the last of the one before."""
+    skipped = set(folder.quarantined) if folder else set()
+    before = 0
+    begun = False
+    for commit, manifest in applied:
+        place = f"_delta_log/{commit.version:020}.json"
+        is_first_of_all = not begun and commit.version > 0 and manifest.first > 1
+        if begun and manifest.first <= before:
+            message = f"version {commit.version} applies files {manifest.first} to {manifest.last} after file {before}"
+            yield Finding("verify-applied-twice", table, message, place)
+        elif not (is_first_of_all and applied[0][0].version != 0):
+            missing = [number for number in range(before + 1, manifest.first) if number not in skipped][:5]
+            if missing:
+                named = ", ".join(map(str, missing))
+                message = f"version {commit.version} begins at file {manifest.first}; no commit applies {named}"
+                yield Finding("verify-applied-gap", table, message, place)
+        before, begun = max(before, manifest.last), True
+    numbers: dict[str, int] = {}
+    for commit, _ in applied:
+        for app, number in commit.transactions.items():
+            position = parse_app_id(app, number)
+            if position is not None and number < numbers.get(app, number):
+                message = f"version {commit.version} moves the position back from {numbers[app]} to {number}"
+                yield Finding("verify-position-back", table, message, f"_delta_log/{commit.version:020}.json")
+            numbers[app] = number
+
+
+def _last(manifest: Manifest, position: Position, table: str) -> Iterator[Finding]:
+    if position.number < manifest.last:
+        message = (
+            f"the position is {position.number}, the last manifest ends at {manifest.last}: files are applied twice"
+        )
+        yield Finding("verify-position-back", table, message)
+    elif position.number > manifest.last:
+        message = f"the position is {position.number}, the last manifest ends at {manifest.last}: files are skipped"
+        yield Finding("verify-position-ahead", table, message)
+    name = manifest.file.rpartition("/")[2][:20]
+    plain = not manifest.detection and "/" not in manifest.file
+    if plain and name.isdigit() and len(name) == 20 and int(name) != manifest.last:
+        code = "verify-position-ahead" if manifest.last > int(name) else "verify-position-back"
+        yield Finding(code, table, f"the last manifest ends at {manifest.last} and names file {manifest.file}")
+
+
+def _identity(
+    state: Replay, position: Position, table: str, folder: Folder | None, last: Manifest | None
+) -> Iterator[Finding]:
+    """A folder that was made again has another identity until its first apply; its last applied file is gone then."""
+    named = (state.metadata.get("configuration") or {}).get(_IDENTITY_PROPERTY)
+    if named and named != position.identity:
+        message = f"the position is of folder {position.identity}, the table's property names {named}"
+        yield Finding("verify-identity-foreign", table, message)
+    if folder is None or folder.identity is None or folder.identity == position.identity:
+        return
+    if last is None or (last.file, last.size, last.modified) in folder.files:
+        message = f"the table was filled from folder {position.identity}, the folder's marker says {folder.identity}"
+        yield Finding("verify-identity-foreign", table, message, "_mirror.json")
+
+
+def _by_others(commits: Sequence[Commit], last_ours: int, table: str) -> Iterator[Finding]:
+    for commit in commits:
+        operation = str(commit.info.get("operation", "unknown operation"))
+        place = f"_delta_log/{commit.version:020}.json"
+        if operation in _RESTORES and commit.version > last_ours:
+            message = f"version {commit.version} restores an older version: rows and position no longer belong together"
+            yield Finding("verify-restored", table, message, place)
+        elif commit.changes_data and _manifest(commit) is None:
+            who = commit.info.get("engineInfo") or "an unknown writer"
+            yield Finding(
+                "verify-changed-by-others", table, f"version {commit.version}: {operation} by {who} changes data", place
+            )

@@ -1,0 +1,376 @@
+"""A mirror verified from the outside, table by table; nothing is changed.
+
+landing zone ─▶ table ─▶ log ─▶ data files, in threads ─▶ position ─▶ rows against the other side ─▶ TableReport
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakemirror.delta.log import Action
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.identity import parse_marker
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
+from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
+from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
+from lakemirror.replication.position import Position, sequences
+from lakemirror.storage import Storage
+from lakemirror.verify import archived_files
+from lakemirror.verify.columns import TableColumn, table_columns
+from lakemirror.verify.comparison import Compared, choose, compare
+from lakemirror.verify.data_files import FileReport, check_file, living_rows
+from lakemirror.verify.finding import Finding, Report, TableReport, capped
+from lakemirror.verify.log_replay import Replay, real_path, replay
+from lakemirror.verify.positions import Folder, check_positions, position_of
+from lakemirror.verify.row_store import RowStore, buckets_for
+from lakemirror.verify.source_rows import Source
+from lakemirror.verify.vectors import shared
+
+Progress = Callable[[str, int, int], None]
+"""Table, rows done, rows in all."""
+
+_KEYS_PROPERTY = "lakemirror.keyColumns"
+_READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError)
+_ATTEMPTS = 3  # an engine that runs may move a file while it is read
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is verified. `rows`: data files are decoded; without it only presence, size, footer and vector are read.
+
+    `against_files`: rows are compared with the archived files. `source`: rows are compared with these. `threads`: 0 for
+    one each core. `cancelled`: the rest is left out once it says True; then the report means nothing.
+    """
+
+    rows: bool = True
+    against_files: bool = False
+    source: Source | None = None
+    threads: int = 0
+    cancelled: Callable[[], bool] = lambda: False
+
+
+def verify_database(
+    storage: Storage,
+    tables: Sequence[str] = (),
+    options: Options | None = None,
+    *,
+    default_schema: str = "",
+    progress: Progress | None = None,
+) -> Report:
+    """The report of every table of the landing zone, or of those named. LakemirrorError `database-missing`,
+    `input-invalid` for a name that is not there."""
+    try:
+        zone = scan(storage)
+    except FileNotFoundError as error:
+        raise LakemirrorError("database-missing", f"{storage.uri()} has no landing zone") from error
+    chosen = {str(name): name for name in sorted(zone.tables) if not tables or str(name) in tables}
+    if missing := [name for name in tables if name not in chosen]:
+        raise LakemirrorError(
+            "input-invalid", f"no table {missing[0]} in {storage.uri()}", hint="Run `lakemirror status`."
+        )
+    reports = []
+    for name in chosen.values():
+        reports.append(verify_table(storage, name, options, default_schema=default_schema, progress=progress))
+    return Report(tuple(reports))
+
+
+def verify_table(
+    storage: Storage,
+    name: TableName,
+    options: Options | None = None,
+    *,
+    default_schema: str = "",
+    progress: Progress | None = None,
+) -> TableReport:
+    """The report of one table. Whatever cannot be read is a finding; nothing is raised for the table."""
+    options = options or Options()
+    begun = time.monotonic()
+    place = Path(storage.uri(name.target(default_schema)))
+    table = str(name)
+    folder = _folder(storage, name)
+    try:
+        state = replay(place, table)
+    except _READING as error:
+        finding = Finding("verify-log-unreadable", table, str(error), "_delta_log")
+        return TableReport(table, findings=(finding,), seconds=time.monotonic() - begun)
+    if state is None:
+        gone = folder is not None and bool(folder.processed)
+        message = "files were applied, and the Delta table is gone"
+        findings = (Finding("verify-log-unreadable", table, message, "_delta_log"),) if gone else ()
+        return TableReport(table, findings=findings, seconds=time.monotonic() - begun)
+    proof = _TableProof(storage, name, place, state, folder, options, progress)
+    proof.run()
+    return TableReport(
+        table, state.version, len(state.files), proof.rows, proof.compared_rows, capped(proof.findings),
+        time.monotonic() - begun,
+    )  # fmt: skip
+
+
+class _TableProof:
+    """The verification of one table at one version."""
+
+    def __init__(
+        self, storage: Storage, name: TableName, place: Path, state: Replay, folder: TableFolder | None,
+        options: Options, progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self.findings: list[Finding] = list(state.findings)
+        self.rows = 0
+        self.compared_rows: int | None = None
+        self._storage, self._name, self._place, self._state = storage, name, place, state
+        self._folder, self._options, self._progress = folder, options, progress
+        self._table = str(name)
+        self._columns: tuple[TableColumn, ...] = ()
+        self._threads = options.threads or os.cpu_count() or 1
+
+    def run(self) -> None:
+        known = _known(self._storage, self._folder)
+        self.findings += check_positions(self._state, self._table, known)
+        self.findings += shared(self._state.files, self._table)
+        try:
+            self._columns = table_columns(self._state.metadata)
+        except (ValueError, KeyError, TypeError) as error:
+            self._found("verify-log-unreadable", f"the schema makes no sense: {error}")
+            return
+        sides = [side for side in (self._archived(), self._source()) if side is not None]
+        with contextlib.ExitStack() as stack:
+            stores = [(side, stack.enter_context(RowStore(3, side.buckets))) for side in sides]
+            self._check_files(stores)
+            for side, store in stores:
+                self._compare(side, store)
+
+    def _check_files(self, stores: Sequence[tuple[_Side, RowStore]]) -> None:
+        adds = list(self._state.files.values())
+        total = sum(_records(add) for add in adds)
+        done = 0
+        lock = threading.Lock()
+        restored = any(str(commit.info.get("operation")) == "RESTORE" for commit in self._state.commits)
+
+        def check(add: Action) -> FileReport:
+            if self._options.cancelled():
+                return FileReport()
+
+            def sink(batch: pa.RecordBatch) -> None:
+                for side, store in stores:
+                    side.compared.take(store, batch)
+
+            before = () if restored else self._state.vectors.get(real_path(add["path"]), ())
+            return check_file(
+                self._place, self._table, add, self._columns,
+                sink=sink if stores else None, before=before, rows=self._options.rows,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            for report, add in zip(pool.map(check, adds), adds, strict=True):
+                with lock:
+                    done += _records(add)
+                    self.rows += report.rows
+                    self.findings += report.findings
+                if self._progress is not None:
+                    self._progress(self._table, done, total)
+
+    def _compare(self, side: _Side, mine: RowStore) -> None:
+        unreadable = {"verify-file-missing", "verify-file-unreadable"} & {finding.code for finding in self.findings}
+        if unreadable:
+            self._found("verify-impossible", f"rows are not compared with {side.name}: data files cannot be read")
+            return
+        for attempt in range(_ATTEMPTS):
+            try:
+                with RowStore(5 if side.changes else 3, side.buckets) as theirs:
+                    side.fill(theirs, self._threads)
+                    self.compared_rows = theirs.rows
+                    self.findings += compare(
+                        self._table, mine, theirs, side.compared, lambda: self._living(), side.read,
+                        changes=side.changes, any_order=side.any_order, other=side.name,
+                    )  # fmt: skip
+                return
+            except FileNotFoundError as error:  # an engine has moved it aside: list again
+                again = side.again() if attempt < _ATTEMPTS - 1 else None
+                if again is None:
+                    self._found("verify-impossible", f"rows are not compared with {side.name}: {error}")
+                    return
+                side = again
+            except _READING as error:
+                self._found("verify-impossible", f"rows are not compared with {side.name}: {error}")
+                return
+
+    def _living(self) -> Iterator[pa.RecordBatch]:
+        for add in self._state.files.values():
+            yield from living_rows(self._place, add, self._columns)
+
+    def _archived(self) -> _Side | None:
+        """The archived files as the other side; None where that is not asked for, or not possible."""
+        if not self._options.against_files:
+            return None
+        try:
+            return self._archive_side()
+        except archived_files.FilesGone as gone:
+            self._found("verify-impossible", f"rows are not compared with the archived files: {gone}")
+        except _READING as error:
+            self._found("verify-impossible", f"rows are not compared with the archived files: {error}")
+        return None
+
+    def _archive_side(self) -> _Side:
+        position = position_of(self._state)
+        folder = _folder(self._storage, self._name)
+        if position is None or folder is None:
+            raise archived_files.FilesGone("the table has no position or no folder")
+        known = _known(self._storage, folder)
+        if known is not None and known.identity not in (None, position.identity):
+            raise archived_files.FilesGone("the folder was made again, and nothing of it is applied yet")
+        metadata = _metadata(self._storage, folder)
+        applied = _applied(self._state, position, self._place)
+        quarantined = _quarantined(folder)
+        files = archived_files.applied_in_order(folder, metadata, applied, position.number, quarantined)
+        left_out = archived_files.not_compared(self._storage, files, metadata, self._columns)
+        for column, why in left_out.items():
+            self._note(f"column {column!r} is not compared with the archived files: {why}")
+        compared = choose(self._columns, metadata.key_columns or self._keys(), left_out)
+        chosen = compared.columns
+        changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
+
+        def changes_of(index: int) -> Iterator[archived_files.Changes]:
+            return archived_files.read_changes(self._storage, index, files[index], metadata, chosen)
+
+        def fill(store: RowStore, threads: int) -> None:
+            def take(index: int) -> None:
+                for part in changes_of(index):
+                    compared.take(store, part.rows, part.places, part.markers)
+
+            with ThreadPoolExecutor(threads) as pool:
+                for _ in pool.map(take, range(len(files))):
+                    pass
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for index in range(len(files)):
+                for part in changes_of(index):
+                    yield part.rows
+
+        any_order = archived_files.is_any_order(metadata)
+        return _Side("the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived)
+
+    def _source(self) -> _Side | None:
+        source = self._options.source
+        if source is None:
+            return None
+        try:
+            types = {column.name: column.type for column in self._columns if column.type is not None}
+            with source.rows(types) as (names, _):
+                pass
+        except _READING as error:
+            self._found("verify-impossible", f"rows are not compared with the source: {error}")
+            return None
+        compared = choose(self._columns, self._keys(), (), names)
+        mine, theirs = {c.name.lower() for c in self._columns}, {name.lower() for name in names}
+        for column in sorted(mine ^ theirs):
+            side = "the source" if column in mine else "the table"
+            self._note(f"column {column!r} is not compared: {side} does not have it")
+        if not compared.columns:
+            self._found("verify-impossible", "the source has no column of the table")
+            return None
+
+        def read() -> Iterator[pa.RecordBatch]:
+            with source.rows(types) as (_, batches):
+                for batch in batches:
+                    yield compared.cast(batch)
+
+        def fill(store: RowStore, threads: int) -> None:
+            for batch in read():
+                compared.take(store, batch)
+
+        rows = sum(_records(add) for add in self._state.files.values())
+        return _Side("the source", compared, buckets_for(rows), fill, read, False, False, lambda: None)
+
+    def _keys(self) -> tuple[str, ...]:
+        text = (self._state.metadata.get("configuration") or {}).get(_KEYS_PROPERTY, "[]")
+        with contextlib.suppress(ValueError):
+            return tuple(json.loads(text))
+        return ()
+
+    def _manifest_rows(self) -> int:
+        for commit in reversed(self._state.commits):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(commit.info["userMetadata"])["lakemirror"]["rows"])
+        return 0
+
+    def _found(self, code: str, message: str) -> None:
+        self.findings.append(Finding(code, self._table, message))
+
+    def _note(self, message: str) -> None:
+        self._found("verify-not-compared", message)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The other side of a comparison: what `fill` puts into a store, and `read` shows again for the values of keys."""
+
+    name: str
+    compared: Compared
+    buckets: int
+    fill: Callable[[RowStore, int], None]
+    read: Callable[[], Iterator[pa.RecordBatch]]
+    changes: bool
+    any_order: bool
+    again: Callable[[], _Side | None]
+
+
+def _records(add: Action) -> int:
+    try:
+        return int(json.loads(add["stats"])["numRecords"])
+    except (KeyError, ValueError, TypeError):
+        return 0
+
+
+def _folder(storage: Storage, name: TableName) -> TableFolder | None:
+    try:
+        return scan_table(storage, name)
+    except (OSError, LakemirrorError):
+        return None
+
+
+def _known(storage: Storage, folder: TableFolder | None) -> Folder | None:
+    if folder is None:
+        return None
+    identity = None
+    if folder.marker is not None:
+        with contextlib.suppress(OSError, LakemirrorError):
+            marker = parse_marker(storage.read(folder.marker.path))
+            identity = marker.id if marker else None
+    home = len(folder.name.folder) + 1
+    files = frozenset((entry.path[home:], entry.size, entry.modified) for entry in folder.files)
+    return Folder(identity, files, _quarantined(folder))
+
+
+def _quarantined(folder: TableFolder) -> tuple[int, ...]:
+    names = (entry.name for entry in folder.quarantined if not entry.name.endswith(".error.json"))
+    return tuple(int(match[1]) for match in map(_NUMBER.match, names) if match)
+
+
+_NUMBER = re.compile(r"(\d{20})\.")
+
+
+def _metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
+    if folder.metadata is None:
+        return TableMetadata()
+    return parse_metadata(storage.read(folder.metadata.path), folder.metadata.path)
+
+
+def _applied(state: Replay, position: Position, place: Path) -> AppliedFiles:
+    configuration = state.metadata.get("configuration") or {}
+    detection = parse_detection(configuration.get(DETECTION_PROPERTY, ""), str(place))
+    paths = AppliedPaths(place, detection.segments) if detection.strategy == LAST_UPDATE else None
+    by_partition = None
+    if detection.partitioned and detection.strategy != LAST_UPDATE:
+        by_partition = sequences(state.transactions, position)
+    return AppliedFiles(position.number, by_partition, paths, detection.numbered)

@@ -1,0 +1,166 @@
+"""Hashed rows in buckets on disk, so that two sides of any size are compared in little memory.
+
+rows ─▶ (key, key, row) ─▶ bucket by key ─▶ sums of both sides ─▶ equal, or the differing keys of the bucket
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lakemirror.landing_zone.row_markers import DELETE, INSERT
+from lakemirror.verify.row_hashes import Hashes, mixed
+
+Records = np.ndarray[Any, np.dtype[np.uint64]]
+"""Two-dimensional: a row for each row, a column for each number."""
+
+_HELD = 32 << 20  # bytes in memory before they go to disk
+ROWS_A_BUCKET = 1_000_000
+MOST_BUCKETS = 1024
+
+
+class RowStore:
+    """Records of one side, `width` numbers each, the first of which chooses the bucket. Threads may add at once."""
+
+    def __init__(self, width: int, buckets: int) -> None:
+        self.buckets = buckets
+        self.rows = 0
+        self._width = width
+        self._folder = tempfile.TemporaryDirectory(prefix="lakemirror-verify-")
+        self._parts: list[list[Records]] = [[] for _ in range(buckets)]
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> RowStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def add(self, records: Records) -> None:
+        """Takes records; writes all that is held to disk once it is much. OSError where the disk is full."""
+        bucket = (records[:, 0] >> np.uint64(32)) % np.uint64(self.buckets)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.searchsorted(bucket[order], np.arange(self.buckets + 1, dtype=np.uint64))
+        records = records[order]
+        with self._lock:
+            self.rows += len(records)
+            for number in np.flatnonzero(np.diff(ends)):
+                self._parts[number].append(records[ends[number] : ends[number + 1]])
+            self._held += records.nbytes
+            if self._held > _HELD:
+                self._spill()
+
+    def read(self, bucket: int) -> Records:
+        """All records of a bucket, in no order."""
+        path = self._path(bucket)
+        parts = list(self._parts[bucket])
+        if path.exists():
+            parts.append(np.fromfile(path, np.uint64).reshape(-1, self._width))
+        return np.concatenate(parts) if parts else np.empty((0, self._width), np.uint64)
+
+    def _spill(self) -> None:
+        for bucket, parts in enumerate(self._parts):
+            if parts:
+                with self._path(bucket).open("ab") as file:
+                    for part in parts:
+                        np.ascontiguousarray(part).tofile(file)
+        self._parts = [[] for _ in range(self.buckets)]
+        self._held = 0
+
+    def _path(self, bucket: int) -> Path:
+        return Path(self._folder.name) / str(bucket)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose rows differ: how many rows the table has too many (`extra`) and too few (`missing`)."""
+
+    key: tuple[int, int]
+    extra: int
+    missing: int
+
+
+def buckets_for(rows: int) -> int:
+    """How many buckets so many rows take, so that each fits into memory."""
+    return max(1, min(MOST_BUCKETS, -(-rows // ROWS_A_BUCKET)))
+
+
+def differences(table: RowStore, other: RowStore, *, changes: bool, any_order: bool = False) -> Iterator[Difference]:
+    """The keys whose rows differ, bucket by bucket; none where the sums of a bucket are equal.
+
+    `table` holds (key, key, row). So does `other`, or with `changes` (key, key, row, place, marker), which is folded
+    by the contract's net effect. `any_order`: files have no known order; keys that more than one file changes are
+    left out on both sides.
+    """
+    for bucket in range(table.buckets):
+        mine, theirs = table.read(bucket), other.read(bucket)
+        if changes:
+            theirs, undecided = folded(theirs, any_order=any_order)
+            if len(undecided):
+                mine = mine[~np.isin(mine[:, 0], undecided[:, 0])]
+                theirs = theirs[~np.isin(theirs[:, 0], undecided[:, 0])]
+        if not np.array_equal(_sums(mine), _sums(theirs)):
+            yield from _differing(mine, theirs)
+
+
+def folded(changes: Records, *, any_order: bool = False) -> tuple[Records, Records]:
+    """The rows that changes leave (contract section 3), and the keys whose rows depend on an order that is not known.
+
+    For each key, only the last marker other than 0 counts, and what follows it.
+    """
+    if not len(changes):
+        return changes[:, :3], changes[:0, :2]
+    order = np.lexsort((changes[:, 3], changes[:, 1], changes[:, 0]))
+    changes = changes[order]
+    begins = _begins(changes)
+    group = np.cumsum(begins) - 1
+    place = np.arange(len(changes))
+    replaces = changes[:, 4] != np.uint64(INSERT)
+    last = np.maximum.reduceat(np.where(replaces, place, -1), np.flatnonzero(begins))
+    kept = (place >= last[group]) & (changes[:, 4] != np.uint64(DELETE))
+    undecided = changes[:0, :2]
+    if any_order:
+        file = changes[:, 3] >> np.uint64(40)
+        starts = np.flatnonzero(begins)
+        several = np.minimum.reduceat(file, starts) != np.maximum.reduceat(file, starts)
+        undecided = changes[starts[several & (last >= 0)], :2]
+    return changes[kept, :3], undecided
+
+
+def _begins(records: Records) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """True at the first record of each key; the records are sorted by key."""
+    found = np.ones(len(records), bool)
+    found[1:] = (records[1:, 0] != records[:-1, 0]) | (records[1:, 1] != records[:-1, 1])
+    return found
+
+
+def _sums(records: Records) -> Hashes:
+    """Number of rows, sum and exclusive or of their numbers: independent of order."""
+    one = mixed(records[:, 0] + mixed(records[:, 1] + mixed(records[:, 2])))
+    return np.array([len(one), one.sum(dtype=np.uint64), np.bitwise_xor.reduce(one) if len(one) else 0], np.uint64)
+
+
+def _differing(mine: Records, theirs: Records) -> Iterator[Difference]:
+    both = np.concatenate([mine[:, :3], theirs[:, :3]])
+    weight = np.concatenate([np.ones(len(mine), np.int64), -np.ones(len(theirs), np.int64)])
+    order = np.lexsort((both[:, 2], both[:, 1], both[:, 0]))
+    both, weight = both[order], weight[order]
+    begins = _begins(both)
+    begins[1:] |= both[1:, 2] != both[:-1, 2]
+    starts = np.flatnonzero(begins)
+    surplus = np.add.reduceat(weight, starts)
+    rows, surplus = both[starts][surplus != 0], surplus[surplus != 0]
+    firsts = np.flatnonzero(_begins(rows)) if len(rows) else np.empty(0, np.int64)
+    if not len(firsts):
+        return
+    extra = np.add.reduceat(np.maximum(surplus, 0), firsts)
+    missing = np.add.reduceat(np.maximum(-surplus, 0), firsts)
+    for first, more, less in zip(firsts, extra, missing, strict=True):
+        yield Difference((int(rows[first, 0]), int(rows[first, 1])), int(more), int(less))

@@ -1,0 +1,82 @@
+"""Rows of the source that a mirror is compared with: a query, Parquet files or a Delta table.
+
+--against sqlite:///shop.db --query "select …"   ·   --against orders.parquet   ·   --against /lake/orders
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.verify.columns import table_columns
+from lakemirror.verify.data_files import living_rows
+
+_ROWS_AT_ONCE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows come from. `place`: a URL of a database, a Parquet file, a folder of them, or a Delta table.
+
+    `query`: for a database.
+    """
+
+    place: str
+    query: str = ""
+
+    @contextmanager
+    def rows(self, types: Mapping[str, pa.DataType]) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+        """Column names, and the rows as they come. `types`: what a database is asked for, by column.
+
+        LakemirrorError `input-invalid`, `sql-failed`, `sql-driver-missing`, `table-unreadable`.
+        """
+        if "://" in self.place and not self.place.startswith("file:"):
+            if not self.query:
+                raise LakemirrorError("input-invalid", f"{self.place}: give the query as well", hint="--query SQL")
+            from lakemirror.publisher.sql_databases import connected  # drivers: only for a query
+
+            query = self.query.strip().rstrip(";")
+            with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:
+                yield list(reader.schema.names), iter(reader)
+            return
+        path = Path(self.place.removeprefix("file://"))
+        if (path / "_delta_log").is_dir():
+            yield _delta(path)
+            return
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+        if not files:
+            hint = "Give a database's URL with --query, a Parquet file, a folder of them, or a Delta table."
+            raise LakemirrorError(
+                "input-invalid", f"{self.place}: no such file or folder with Parquet files", hint=hint
+            )
+        try:
+            names = pq.read_schema(files[0]).names
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise LakemirrorError("input-invalid", f"{files[0]} is not readable: {error}") from error
+        yield list(names), _parquet(files)
+
+
+def _parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            yield from file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
+
+
+def _delta(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    snapshot = read_snapshot(path)
+    if snapshot is None:
+        raise LakemirrorError("input-invalid", f"{path} is no Delta table")
+    columns = table_columns(snapshot.metadata.value)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for add in snapshot.files.values():
+            yield from living_rows(path, add, columns)
+
+    return [column.name for column in columns if column.type is not None], rows()

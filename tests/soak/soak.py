@@ -1,0 +1,243 @@
+"""A soak: random publishers, faults and other writers for some minutes; then the tables must be what the model says.
+
+    seed ─▶ steps, one line each in steps.jsonl ─▶ all faults end ─▶ last passes ─▶ verify ─▶ model ─▶ findings
+
+Same seed, same steps. What the machine does in between is not repeated: kill a soak's luck by running the seed again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.soak import foreign
+from tests.soak.disks import Disk, disk
+from tests.soak.engines import Engines
+from tests.soak.kinds import kinds
+from tests.soak.world import World
+
+from lakemirror import failpoints
+from lakemirror.storage import LocalStorage
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
+from lakemirror.verify.source_rows import Source
+
+_DAY = 86_400.0
+_BY_DELTA_RS = ".zstd."  # in the name of a data file
+_NOT_IN_A_SOAK = {"move.before-move", "drop.before-move", "drop.after-move", "quarantine.after-move"}
+
+
+@dataclass
+class Outcome:
+    """What a soak did, and what it found: nothing, if all is well."""
+
+    seed: int
+    steps: Counter[str] = field(default_factory=Counter)
+    changes: int = 0
+    rows: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        counted = ", ".join(f"{name} {count}" for name, count in sorted(self.steps.items()))
+        head = (
+            f"seed {self.seed}: {sum(self.steps.values())} steps ({counted}), {self.changes} changes, {self.rows} rows"
+        )
+        return "\n".join([head, *(f"FINDING {finding}" for finding in self.findings)])
+
+
+def soak(
+    place: Path, seed: int, seconds: float, *, spark: bool = False, everything: bool = False, most_steps: int = 0
+) -> Outcome:
+    """Runs one soak in a new folder, and says what it found.
+
+    `spark`: engines may start Spark. `everything`: without Spark, too, all kinds of tables and steps take part.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    with disk(place / "disk") as own, (place / "steps.jsonl").open("w") as log:
+        run = _Soak(place, own, seed, log, spark=spark, everything=everything)
+        try:
+            run.go(seconds, most_steps)
+            run.settle()
+            run.judge()
+        finally:
+            run.engines.kill_all()
+        return run.outcome
+
+
+class _Soak:
+    def __init__(self, place: Path, own: Disk, seed: int, log: Any, *, spark: bool, everything: bool) -> None:
+        self.outcome = Outcome(seed)
+        self._place, self._disk, self._log = place, own, log
+        self._chance = random.Random(seed)
+        self._database = own.place / "db"
+        self._world = World(self._database, kinds(spark=spark or everything), self._chance)
+        self._names = list(self._world.tables)
+        self._recreates = spark or everything
+        self.engines = Engines(self._database, place, spark=spark)
+        self._full_until = 0
+        self._number = 0
+
+    def go(self, seconds: float, most_steps: int) -> None:
+        """Random steps until the time is over."""
+        until = time.monotonic() + seconds
+        steps: list[tuple[str, int, Callable[[], str]]] = [
+            ("publish", 60, self._publish), ("publish slowly", 3, self._publish_slowly),
+            ("wrong file time", 3, self._publish_shifted), ("bad file", 2, self._bad), ("repair", 5, self._repair),
+            ("grow", 1, self._grow), ("recreate", 1, self._recreate), ("start", 10, self._start),
+            ("kill", 4, self._kill), ("stop", 1, self._stop), ("failpoint", 4, self._failpoint),
+            ("failing disk", 3, self._failing), ("limited files", 1, self._limited), ("wrong clock", 1, self._clock),
+            ("full disk", 1, self._full), ("other writer", 6, self._foreign),
+        ]  # fmt: skip
+        weights = [weight for _, weight, _ in steps]
+        while time.monotonic() < until and not (most_steps and self._number >= most_steps):
+            name, _, act = self._chance.choices(steps, weights)[0]
+            pause = self._chance.uniform(0.0, 0.15)
+            self._number += 1
+            try:
+                said = act()
+            except OSError as error:  # of a publisher: the disk is full, or the engine has just moved something
+                said = f"not possible: {error}"
+            self._note(name, said)
+            if self._full_until and self._number >= self._full_until:
+                self._full_until = 0
+                self._note("space again", str(self._disk.free()))
+            time.sleep(pause)
+
+    def settle(self) -> None:
+        """All faults end; passes without faults until nothing is left to do."""
+        self._disk.free()
+        self.engines.stop_all()
+        for name in self._names:
+            while self._world.repair(name):
+                pass
+        time.sleep(1.2)  # a file that was half written has settled
+        code = 3
+        for _ in range(5):
+            code = self.engines.sync()
+            if code == 0 and not self._pending():
+                break
+        if code != 0:
+            self._find(f"the last pass ended with {code}: {self._said()}")
+        for name, waits in self._pending().items():
+            self._find(f"{name} still has {waits} pending files")
+
+    def judge(self) -> None:
+        """`verify`, then every table against the model."""
+        self.outcome.findings += self.engines.findings
+        storage = LocalStorage(self._database)
+        report = verify_database(storage, (), Options(against_files=True))
+        kinds_found = Counter((finding.table, finding.code) for finding in report.findings)
+        for finding in report.findings:
+            if finding.code == "verify-bounds-untrue" and _BY_DELTA_RS in finding.file and "NaN" in finding.message:
+                continue  # delta-rs leaves NaN out of its bounds
+            count = kinds_found.pop((finding.table, finding.code), 0)
+            if count and finding.code != "verify-not-compared":
+                self._find(f"{finding.table}: {finding.code}, {count} times: {finding.message} {finding.file}")
+        self.outcome.rows = sum(table.rows for table in report.tables)
+        for name in self._names:
+            if not self._world.tables[name].files:
+                continue
+            path = self._place / f"model-{name}.parquet"
+            self._world.write_model(name, path)
+            against = verify_database(storage, (name,), Options(source=Source(str(path))))
+            differing = [f for f in against.findings if f.code.startswith(("verify-row-", "verify-impossible"))]
+            if differing:
+                first = differing[0]
+                self._find(f"{name} differs from the model, {len(differing)} times: {first.code}: {first.message}")
+
+    def _publish(self) -> str:
+        name = self._chance.choice(self._names)
+        changes = self._world.publish(name)
+        self.outcome.changes += changes
+        return f"{name}: {changes}"
+
+    def _publish_slowly(self) -> str:
+        name = self._chance.choice(self._names)
+        return f"{name}: {self._world.publish(name, slow=True)}"
+
+    def _publish_shifted(self) -> str:
+        name, shifted = self._chance.choice(self._names), self._chance.choice([-400, -1, 1, 400]) * _DAY
+        return f"{name}: {self._world.publish(name, shifted=shifted)} at {shifted / _DAY:+.0f} days"
+
+    def _bad(self) -> str:
+        name = self._chance.choice([n for n in self._names if n != "events"])
+        return f"{name}: {self._world.publish(name, bad=True)}"
+
+    def _repair(self) -> str:
+        name = self._chance.choice(self._names)
+        return f"{name}: {self._world.repair(name)}"
+
+    def _grow(self) -> str:
+        name = self._chance.choice(self._names)
+        self._world.grow(name)
+        return name
+
+    def _recreate(self) -> str:
+        name = self._chance.choice(self._names)
+        if not self._recreates:
+            return "left out: it needs Spark"
+        self._world.recreate(name)
+        return name
+
+    def _start(self) -> str:
+        return str(self.engines.start())
+
+    def _kill(self) -> str:
+        return str(self.engines.kill(self._chance.randrange(2)))
+
+    def _stop(self) -> str:
+        return str(self.engines.stop(self._chance.randrange(2)))
+
+    def _failpoint(self) -> str:
+        failpoint = f"{self._named()}:{self._chance.randrange(1, 4)}"
+        return f"{failpoint} {self.engines.start(failpoint=failpoint)}"
+
+    def _failing(self) -> str:
+        failpoint = f"{self._named()}:{self._chance.randrange(1, 4)}:error"
+        return f"{failpoint} {self.engines.start(failpoint=failpoint)}"
+
+    def _limited(self) -> str:
+        limit = self._chance.choice([500, 3000, 8000])
+        return f"{limit} {self.engines.start(limit=limit)}"
+
+    def _clock(self) -> str:
+        clock = self._chance.choice(["+1d", "-1d", "+3d", "-300d"])
+        return f"{clock} {self.engines.start(clock=clock)}"
+
+    def _full(self) -> str:
+        self._full_until = self._number + self._chance.randrange(3, 25)
+        return str(self._disk.fill(self._chance.choice([0, 4096, 20_000, 200_000])))
+
+    def _foreign(self) -> str:
+        name = self._chance.choice(self._names)
+        return f"{name}: {foreign.act(self._database / 'Tables' / name.replace('.', '/'), self._chance)}"
+
+    def _named(self) -> str:
+        return self._chance.choice([name for name in failpoints.NAMES if name not in _NOT_IN_A_SOAK])
+
+    def _pending(self) -> dict[str, int]:
+        from lakemirror import MirroredDatabase
+
+        tables = MirroredDatabase(self._database).status().tables
+        return {table.name: table.pending_files for table in tables if table.pending_files}
+
+    def _said(self) -> str:
+        logs = sorted(self._place.glob("engine-*-sync.log"), key=lambda path: path.stat().st_mtime)
+        return logs[-1].read_text(errors="replace").strip()[-600:] if logs else ""
+
+    def _note(self, name: str, said: str) -> None:
+        self.outcome.steps[name] += 1
+        line = {"step": self._number, "at": round(time.time(), 3), "what": name, "outcome": said}
+        self._log.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._log.flush()
+
+    def _find(self, text: str) -> None:
+        self.outcome.findings.append(text)
+        print(f"FINDING {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,170 @@
+"""The Spark engine does what the local one does, on every supported PySpark, classic and Connect.
+
+The other versions get virtual environments of their own below the cache folder, which are made once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, put
+from tests.spark.engine_scenario import differences
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
+from lakemirror.spark_session import jars, java, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = Path(__file__).with_name("engine_scenario.py")
+VERSIONS = {"3.5": "3.5.7", "4.0": "4.0.5", "4.1": "4.1.4"}  # of 3.5.8 and 3.5.9 no Connect jar is published
+BESIDE = ("pyarrow", "numpy>=2", "pandas<3", "pyroaring", "setuptools", "typer<0.26", "click<9", "rich")
+CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+PATIENCE = 180.0
+
+
+def test_classic(spark: SparkSession, tmp_path: Path) -> None:
+    assert differences(spark, tmp_path) == []
+
+
+def test_a_job_that_fails_has_a_code(spark: SparkSession, tmp_path: Path) -> None:
+    from lakemirror.engines.spark.jobs import Jobs, Stage
+
+    with pytest.raises(LakemirrorError, match=r"orders: fail: .*KeyError: 'no_such_task'") as caught:
+        Jobs(spark).run("orders: fail", Stage("no_such_task", None, [1]))
+    assert caught.value.code == "spark-job-failed" and caught.value.retry
+
+
+def test_jobs_name_table_and_step(spark: SparkSession, tmp_path: Path) -> None:
+    from lakemirror.engines.spark.jobs import Jobs
+
+    with Jobs(spark).described("lakemirror: sales/orders: read keys"):
+        assert spark.sparkContext.getLocalProperty("spark.job.description") == "lakemirror: sales/orders: read keys"
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
+def test_connect(tmp_path: Path) -> None:
+    with connect_server(Path(sys.executable), jvm.spark_home(), tmp_path) as address:
+        assert outcome(Path(sys.executable), tmp_path / "t", address) == []
+        synced(Path(sys.executable), tmp_path, "--spark-remote", address)
+
+
+def test_sync_by_spark_fetches_no_jar(tmp_path: Path) -> None:
+    synced(Path(sys.executable), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["classic", "connect"])
+@pytest.mark.parametrize("version", list(VERSIONS))
+def test_other_versions(version: str, way: str, tmp_path: Path) -> None:
+    python = environment(version)
+    if way == "classic":
+        assert outcome(python, tmp_path / "t") == []
+        synced(python, tmp_path)
+        return
+    home = python.parents[1] / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "pyspark"
+    packages = f"org.apache.spark:spark-connect_2.12:{VERSIONS[version]}" if version == "3.5" else ""
+    with connect_server(python, home, tmp_path, packages) as address:
+        assert outcome(python, tmp_path / "t", address) == []
+        synced(python, tmp_path, "--spark-remote", address)
+
+
+def synced(python: Path, folder: Path, *words: str) -> None:
+    """Runs `lakemirror sync --engine spark` with an empty cache, and reads what it made."""
+    database, cache = folder / "shop", folder / "cache"
+    declare(database, "orders", ["id"])
+    put(database, "orders", 1, {"id": [1, 2, 3], "name": ["a", "b", "c"], MARKER: pa.array([0, 0, 0], pa.int32())})
+    put(database, "orders", 2, {"id": [1, 2], "name": ["x", None], MARKER: pa.array([4, 2], pa.int32())})
+    command = [str(python), "-m", "lakemirror.cli", "sync", str(database), "--engine", "spark", *words]
+    environment = {**clean(), "PYTHONPATH": str(ROOT / "src"), "LAKEMIRROR_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=folder
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    rows = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(database / "Tables" / "orders")))
+    found = pa.table(rows.execute("select id, name from t order by id").read_all())
+    assert found.to_pylist() == [{"id": 1, "name": "x"}, {"id": 3, "name": "c"}]
+    assert not list(cache.rglob("*.jar"))
+
+
+def outcome(python: Path, folder: Path, *remote: str) -> Any:
+    """What the scenario prints in a process of its own."""
+    folder.mkdir()
+    done = subprocess.run(
+        [str(python), str(SCENARIO), str(folder), *remote], env={**clean(), "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True, text=True, timeout=600, check=False, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextmanager
+def connect_server(python: Path, home: Path, folder: Path, packages: str = "") -> Iterator[str]:
+    """The address of a Connect server of this Spark. Its Python does not have lakemirror on its path."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }  # fmt: skip
+    words = [word for key, value in options.items() for word in ("--conf", f"{key}={value}")]
+    words += ["--packages", packages] if packages else []
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", *words, "--class", SERVER, "spark-internal"]
+    places = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "JAVA_HOME": str(java.find().home)}
+    log = folder / "server.log"
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, env={**clean(), **places}, stdout=file, stderr=subprocess.STDOUT, cwd=folder)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "Spark Connect server started" not in log.read_text(errors="replace"):
+            told = log.read_text(errors="replace")
+            if packages and "unresolved dependency" in told:
+                pytest.skip(f"{packages} cannot be fetched here")
+            assert server.poll() is None and time.monotonic() < deadline, told[-3000:]
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def environment(version: str) -> Path:
+    """The Python of a virtual environment with this PySpark, made where there is none yet."""
+    place = jars.cache_folder(Settings().with_environment()) / "environments" / f"pyspark-{VERSIONS[version]}"
+    python = place / "bin" / "python"
+    if (place / ".complete").exists():
+        return python
+    venv.create(place, with_pip=True, clear=True)
+    wanted = [f"pyspark=={VERSIONS[version]}", *BESIDE, *CONNECT]
+    done = subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"PySpark {VERSIONS[version]} cannot be installed here: {done.stderr.strip()[-300:]}")
+    (place / ".complete").touch()
+    return python
+
+
+def clean() -> dict[str, str]:
+    """The environment without what would change Spark or the path of modules."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHONPATH", "SPARK_", "PYSPARK_"))}

@@ -1,0 +1,37 @@
+"""Row numbers of deletion vectors by numpy, held against the library that writes them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from lakemirror.delta.roaring import row_numbers
+
+RANGES = st.tuples(
+    st.sampled_from([0, 65_530, 1 << 20, (1 << 32) - 3, 5 << 33]), st.integers(0, 9000), st.integers(1, 20)
+)
+
+
+@given(st.lists(RANGES, max_size=5), st.booleans())
+@example([(0, 9000, 1)], True)
+@example([(0, 9000, 2), (1 << 20, 9000, 3), (1 << 32, 5, 1), (5 << 33, 9000, 1)], True)
+def test_every_container(ranges: list[tuple[int, int, int]], runs: bool) -> None:
+    made = BitMap64()
+    for begin, count, step in ranges:
+        made |= BitMap64(range(begin, begin + count * step, step))
+    if runs:
+        made.run_optimize()
+    found = row_numbers(made.serialize())
+    assert found.dtype == "int64"
+    assert found.tolist() == list(made)
+
+
+@pytest.mark.parametrize("size", [0, 7, 9, 13, 20, 100])
+def test_what_is_cut_or_none_at_all_is_refused(size: int) -> None:
+    data = BitMap64(range(0, 9000, 2)).serialize()[:size]
+    with pytest.raises(ValueError):
+        row_numbers(data)
+    with pytest.raises(ValueError, match="begins with"):
+        row_numbers(b"\x01" + bytes(7) + bytes(40))

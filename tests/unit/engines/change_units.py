@@ -1,0 +1,61 @@
+"""Change files and their units for tests of kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.engines.kernels.read import Changes, read_changes
+from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
+from lakemirror.landing_zone.column_types import file_columns
+
+MARKER = "__rowMarker__"
+
+
+def unit_of(path: Path, **more: Any) -> ChangeUnit:
+    """The unit of a whole file, as its footer describes it."""
+    footer = pq.read_metadata(path)
+    described = {"columns": tuple(file_columns(footer)), "rows": footer.num_rows, "bytes": path.stat().st_size}
+    return ChangeUnit(str(path), path.name, 1, **{**described, **more})
+
+
+def written(path: Path, rows: pa.Table | dict[str, Any], **options: Any) -> ChangeUnit:
+    """Writes a change file; its unit."""
+    file = path / "00000000000000000001.parquet"
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.table(rows), file, **options)
+    return unit_of(file)
+
+
+def target(keys: tuple[str, ...] = ("id",), **types: str) -> Target:
+    """A table with these columns."""
+    return Target("table", tuple(TargetColumn(name, name, type_) for name, type_ in types.items()), key_columns=keys)
+
+
+def like(unit: ChangeUnit, keys: tuple[str, ...] = ()) -> Target:
+    """The table that a unit's file makes."""
+    named = {c.name: c.table_type for c in unit.columns if c.table_type and c.name != MARKER}
+    return target(keys, **named)
+
+
+def items(unit: ChangeUnit, table: Target, **options: Any) -> list[Changes | BadRow]:
+    return list(read_changes(unit, table, **options))
+
+
+def rows_of(unit: ChangeUnit, table: Target, **options: Any) -> pa.Table:
+    """All rows of a unit that has no bad one."""
+    found = items(unit, table, **options)
+    batches = [each.rows for each in found if isinstance(each, Changes)]
+    assert len(batches) == len(found), found
+    return pa.Table.from_batches(batches)
+
+
+def bad_row(unit: ChangeUnit, table: Target, **options: Any) -> BadRow:
+    """The first bad row of a unit, which is its last item."""
+    found = items(unit, table, **options)
+    last = found[-1]
+    assert isinstance(last, BadRow), found
+    assert not any(isinstance(each, BadRow) for each in found[:-1])
+    return last

@@ -1,0 +1,147 @@
+"""The local engine against the model: at once, in passes, with keys on the disk; with and without vectors; the feed."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.mirror import Mirror, target_of, unit
+from tests.model import ModelTable
+
+from lakemirror.engines import fold_passes, local
+from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.row_work import ChangeUnit, RewriteWork, Target, TargetColumn
+from lakemirror.landing_zone.row_markers import ROW_MARKER
+
+NAN = float("nan")
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [-5, 1, 2, 2**62, None]),
+    "text": (pa.string(), ["a", "A", "ä", "", " a", None]),
+    "day": (pa.date32(), [datetime.date(2026, 1, 1), datetime.date(1, 1, 1), None]),
+    "money": (pa.decimal128(10, 2), [decimal.Decimal("1.10"), decimal.Decimal("-1.10"), None]),
+    "double": (pa.float64(), [0.0, -0.0, NAN, 1.5, None]),
+    "bytes": (pa.binary(), [b"", b"\0", None]),
+}
+WAYS = ("at once", "passes", "spilled")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_net_effect_is_the_model_s(data: Any) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2))
+    keys, upsert = tuple(f"k{i}" for i in range(len(kinds))), data.draw(st.booleans())
+    columns = {key: KEYS[kind][0] for key, kind in zip(keys, kinds, strict=True)} | {"v": pa.int32()}
+    vectors, feed, way = data.draw(st.booleans()), data.draw(st.booleans()), data.draw(st.sampled_from(WAYS))
+    model = ModelTable(keys, upsert)
+    with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+        worker = tuned(patch, way)
+        mirror = Mirror(Path(scratch) / "t", target_of(Path(scratch) / "t", columns, keys, vectors=vectors, feed=feed))
+        waiting: list[ChangeUnit] = []
+        for number in range(1, data.draw(st.integers(2, 6))):
+            changes = [
+                (
+                    data.draw(st.sampled_from([0, 0, 1, 2, 4, None])),
+                    {key: data.draw(st.sampled_from(KEYS[kind][1])) for key, kind in zip(keys, kinds, strict=True)}
+                    | {"v": data.draw(st.integers(0, 9))},
+                )
+                for _ in range(data.draw(st.integers(1, 9)))
+            ]
+            rows = pa.table({name: pa.array([row[name] for _, row in changes], kind) for name, kind in columns.items()})
+            rows = rows.append_column(ROW_MARKER, pa.array([marker for marker, _ in changes], pa.int8()))
+            size = data.draw(st.integers(1, 9))
+            waiting.append(unit(Path(scratch), number, rows, row_group_size=size))
+            model.apply(columns, changes)
+            if data.draw(st.booleans()):
+                assert mirror.apply(worker, waiting, 4 if upsert else 0).error is None
+                waiting = []
+        if waiting:
+            assert mirror.apply(worker, waiting, 4 if upsert else 0).error is None
+        assert mirror.bag() == model.bag()
+        assert not list(mirror.folder.glob(".lakemirror*")), "scratch files are gone"
+
+
+def tuned(patch: pytest.MonkeyPatch, way: str) -> LocalEngine:
+    """An engine that takes this way, whatever the size."""
+    worker = LocalEngine(threads=2)
+    if way != "at once":
+        patch.setattr(LocalEngine, "_at_once", too_much)
+    if way == "spilled":
+        true = fold_passes.fold_in_passes
+        patch.setattr(local, "fold_in_passes", lambda work, narrow, scratch, _: true(work, narrow, scratch, 64))
+    return worker
+
+
+def too_much(*_: Any) -> None:
+    raise local.TooMuch
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("keys", [("id",), ()])
+def test_a_bad_row_is_a_value_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, keys: tuple[str, ...]
+) -> None:
+    worker = tuned(monkeypatch, way)
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {"id": pa.int64()}, keys))
+    good = unit(tmp_path, 1, pa.table({"id": [1, 2]}))
+    bad = unit(tmp_path, 2, pa.table({"id": [3, 4], ROW_MARKER: [0, 7]}))
+    result = mirror.apply(worker, [good, bad, replace(bad, number=3)], 0)
+    assert result.error is not None and (result.error.code, result.error.row) == ("row-marker-invalid", 2)
+    assert result.error.file == bad.name and not list(mirror.folder.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_null_in_a_column_that_must_not_be_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    worker = tuned(monkeypatch, way)
+    columns = (TargetColumn("id", "id", "bigint"), TargetColumn("v", "v", "string", nullable=False))
+    mirror = Mirror(tmp_path / "t", Target(str(tmp_path / "t"), columns, key_columns=("id",)))
+    first = unit(tmp_path, 1, pa.table({"id": [1, 2], "v": ["a", None], ROW_MARKER: [4, 4]}))
+    second = unit(tmp_path, 2, pa.table({"id": [2, 5, 6], "v": ["b", None, None], ROW_MARKER: [4, 2, 4]}))
+    result = mirror.apply(worker, [first, second], 0)
+    assert result.error is not None
+    assert (result.error.code, result.error.file, result.error.row, result.error.column) == (
+        "constraint-violated", second.name, 3, "v",
+    )  # fmt: skip
+
+
+def test_many_inserts_stream_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = tuned(monkeypatch, "passes")
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {"id": pa.int64()}, ("id",)))
+    units = [unit(tmp_path, n, pa.table({"id": list(range(n * 10, n * 10 + 10))})) for n in range(1, 8)]
+    result = mirror.apply(worker, units, 0, append_only=True)
+    assert len(result.adds) == 2 and mirror.bag() == Counter({(i,): 1 for i in range(10, 80)})
+
+
+def test_row_groups_as_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for way in WAYS:
+        with monkeypatch.context() as patch:
+            worker = tuned(patch, way)
+            place = tmp_path / way
+            mirror = Mirror(place, target_of(place, {"id": pa.int64(), "v": pa.int64()}, ("id",)))
+            rows = pa.table({"id": [i % 30 for i in range(100)], "v": list(range(100)), ROW_MARKER: [4] * 100})
+            whole = unit(tmp_path, 1, rows, row_group_size=20)
+            parts = [replace(whole, row_groups=(g,), first_row=20 * g, rows=20) for g in range(5)]
+            mirror.apply(worker, parts, 0)
+            assert mirror.bag() == Counter({(i % 30, i): 1 for i in range(70, 100)})
+
+
+@pytest.mark.parametrize("into", [1, 2])
+def test_files_become_fewer(tmp_path: Path, into: int) -> None:
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {"id": pa.int64()}, ("id",)))
+    for n in range(4):
+        mirror.apply(LocalEngine(), [unit(tmp_path, n + 1, pa.table({"id": [2 * n, 2 * n + 1]}))], 0)
+    gone = pa.table({"id": [0, 5], ROW_MARKER: [2, 2]})
+    mirror.apply(LocalEngine(), [unit(tmp_path, 9, gone)], 0)
+    before = mirror.bag()
+    adds = LocalEngine().rewrite(RewriteWork(mirror.target, tuple(mirror.files.values()), into))
+    assert len(adds) == into and not any(add["dataChange"] for add in adds)
+    mirror.files = {add["path"]: add for add in adds}
+    assert mirror.bag() == before and sum(before.values()) == 6

@@ -1,0 +1,103 @@
+"""What tasks carry: every module they import is among it, and it works where lakemirror is not installed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
+from lakemirror.engines.spark.row_numbers import packed, unpacked
+from lakemirror.engines.spark.task_code import task
+from lakemirror.engines.spark.tasks import Failed, Units
+from lakemirror.engines.spark.units import groups_of
+
+ALONE = """
+import pickle, sys
+import pyarrow as pa
+assert not any(name.startswith("lakemirror") for name in sys.modules)
+run = pickle.load(sys.stdin.buffer)
+batches = run(iter([pa.record_batch({"id": [0]})]))
+sys.stdout.buffer.write(pickle.dumps([batch.to_pylist() for batch in batches]))
+"""
+
+
+def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
+    absent = ChangeUnit(str(tmp_path / "absent.parquet"), "absent.parquet", 1, (), 1, 1)
+    work = RowWork(Target("t", ()), (), False, 0)
+    units = [pickle.dumps(Units(0, (absent,)))]
+    run = task("results", "read_rows", pickle.dumps((work, 1 << 20)), units)
+    elsewhere = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    guard = "import sys; sys.path[:] = [p for p in sys.path if not p.endswith('/src')]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", guard + ALONE], input=cloudpickle.dumps(run), env=elsewhere, capture_output=True,
+        check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    (rows,) = pickle.loads(done.stdout)
+    assert pickle.loads(rows[0]["result"]) == Failed("concurrent-commit", "absent.parquet is gone", "absent.parquet")
+
+
+def test_another_version_of_the_code_replaces_the_one_before(tmp_path: Path) -> None:
+    import importlib.util
+    import marshal
+    import zlib
+
+    from lakemirror.engines.spark import carrier
+
+    script = """
+import sys, pickle
+exec(pickle.load(sys.stdin.buffer))
+for number in (1, 2, 2):
+    print(next(carried(codes[number], str(number), "lakemirror.told:told")(iter(()))))
+"""
+
+    def code(number: int) -> bytes:
+        modules = {
+            "lakemirror": (True, marshal.dumps(compile("", "a", "exec"))),
+            "lakemirror.told": (False, marshal.dumps(compile(f"def told(_): yield {number}", "b", "exec"))),
+        }
+        return zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, modules)))
+
+    source = Path(carrier.__file__).read_text() + f"\ncodes = { ({n: code(n) for n in (1, 2)})!r}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(source), capture_output=True, check=False, cwd=tmp_path
+    )
+    assert done.stdout.split() == [b"1", b"2", b"2"], done.stderr.decode()
+
+
+@given(st.sets(st.integers(0, 1 << 20)) | st.sets(st.integers(0, 300)))
+def test_row_numbers_come_back(numbers: set[int]) -> None:
+    found = unpacked(packed(np.array(sorted(numbers), np.int64)))
+    assert found.dtype == np.int64 and found.tolist() == sorted(numbers)
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 9), st.integers(1, 60))
+def test_groups_hold_all_in_order(weights: list[int], parallelism: int, most: int) -> None:
+    groups = groups_of(weights, parallelism, weight=lambda each: each, most=most)
+    assert [each for group in groups for each in group] == weights
+    assert all(groups) and len(groups) <= max(1, -(-sum(weights) // most), parallelism)
+
+
+@pytest.mark.parametrize("numbers", [range(0), range(1_000_000), range(0, 1 << 33, 1 << 30)])
+def test_row_numbers_take_few_bytes(numbers: range) -> None:
+    data = packed(np.array(numbers, np.int64))
+    assert len(data) < 1500
+    assert unpacked(data).tolist() == list(numbers)
+
+
+def test_arrow_is_all_that_a_record_needs() -> None:
+    from lakemirror.engines.spark.tasks import stream, unstream
+
+    table = pa.table({"k": ["a", None], "n": [1, 2]})
+    assert unstream(stream(table)).equals(table)

@@ -1,0 +1,160 @@
+"""A footer that cannot be true is an error as soon as it is seen; one that can be is left alone (section 4)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import parquet_footer as change
+
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.change_file import ChangeFile, complete
+from lakemirror.landing_zone.footer import FooterContradiction, read_footer
+from lakemirror.landing_zone.pages import pages
+from lakemirror.storage import Entry
+
+ROWS = pa.table({"id": [1, 2, 3], "l": [[1, 2], None, []], "s": ["a", None, "c"]})
+
+
+def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, **options)
+    return buffer.getvalue()
+
+
+def seen(data: bytes, age: float = 0) -> Any:
+    """What becomes of a file of these bytes."""
+    entry = Entry("t/00000000000000000001.parquet", len(data), 10**12)
+    return complete(entry, 1, now=1000.0 + age, settle=30, read_footer=lambda _: read_footer(io.BytesIO(data)))
+
+
+LIES: dict[str, tuple[Callable[[change.Node], None], str]] = {
+    "no rows in all": (lambda f: change.put(f, change.FILE_ROWS, 0), "0 rows, and its row groups say 3"),
+    "negative rows": (lambda f: change.put(f, change.FILE_ROWS, -3), "says -3 rows"),
+    "more rows": (lambda f: change.put(f, change.FILE_ROWS, 4), "4 rows, and its row groups say 3"),
+    "negative group": (lambda f: change.put(change.group(f), change.GROUP_ROWS, -3), "row group 0 says -3 rows"),
+    "smaller group": (lambda f: change.put(change.group(f), change.GROUP_ROWS, 2), "says 2 rows, and 3 values of"),
+    "fewer values": (lambda f: change.put(change.meta(f), change.VALUES, 2), "3 rows, and 2 values of column 'id'"),
+    "fewer values than rows in lists": (lambda f: change.put(change.meta(f, 1), change.VALUES, 2), "and 2 values of"),
+    "no rows anywhere": (lambda f: change.with_rows(f, 0), "says 0 rows, and its pages hold 3 values"),
+    "no row group": (lambda f: (change.put(f, change.FILE_ROWS, 0), change.put(f, change.GROUPS, (12, []))),
+                     "names no row group"),
+    "a column less": (lambda f: change.group(f)[change.GROUP_COLUMNS][1][1].pop(), "has 2 columns where the schema"),
+    "outside": (lambda f: change.put(change.meta(f), change.DATA_PAGE, 10**9), "is in bytes"),
+    "too long": (lambda f: change.put(change.meta(f), change.COMPRESSED, 10**9), "is in bytes"),
+    "negative size": (lambda f: change.put(change.meta(f), change.COMPRESSED, -1), "has -1 bytes"),
+    "negative place": (lambda f: change.put(change.meta(f), change.DATA_PAGE, -5), "is in bytes"),
+    "codec LZO": (lambda f: change.put(change.meta(f), change.CODEC, 3), "codec LZO, which cannot be read"),
+    "codec 99": (lambda f: change.put(change.meta(f), change.CODEC, 99), "codec 99, which cannot be read"),
+    "encoding 77": (lambda f: change.put(change.meta(f), change.ENCODINGS, (5, [77])), "encoded by 77"),
+    "another file": (lambda f: change.chunk(f).update({1: (8, b"../../secret")}), "is in another file"),
+    "encrypted column": (lambda f: change.chunk(f).update({8: (12, {1: (12, {})})}), "has column 'id' encrypted"),
+    "encrypted": (lambda f: f.update({8: (12, {1: (12, {})})}), "it is encrypted"),
+    "other type": (lambda f: change.put(change.meta(f), 1, 1), "in another type than the schema's"),
+    "NULLs": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], change.NULLS, -1), "says -1 NULLs"),
+    "short bound": (lambda f: change.put(change.meta(f)[change.STATISTICS][1], 6, b"\1"), "bounds of column 'id'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_footer_that_cannot_be_true(name: str) -> None:
+    lie, reason = LIES[name]
+    found = seen(change.with_footer(written(write_statistics=name != "no rows anywhere"), lie))
+    assert isinstance(found, TableError), found
+    assert (found.code, found.file) == ("file-unreadable", "t/00000000000000000001.parquet")
+    assert reason in found.message
+
+
+def test_an_encrypted_footer() -> None:
+    with pytest.raises(FooterContradiction, match="it is encrypted"):
+        read_footer(io.BytesIO(written()[:-4] + b"PARE"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,
+        ROWS.slice(0, 0),
+        pa.table({"a": pa.nulls(3)}),
+        pa.table({"a": [{"b": [{"c": 1}], "d": None}, None]}),
+        pa.table({"m": pa.array([[("k", [1])], None], pa.map_(pa.string(), pa.list_(pa.int8())))}),
+        pa.table({str(i): [i] for i in range(300)}),
+        pa.table({"f": pa.array([b"abc"], pa.binary(3)), "b": [True], "x": [np.nan]}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"compression": "none"}, {"compression": "gzip"}, {"compression": "brotli"}, {"compression": "lz4"},
+        {"compression": "zstd", "data_page_version": "2.0"}, {"write_statistics": False}, {"row_group_size": 1},
+        {"use_dictionary": False, "write_page_index": True}, {"write_page_checksum": True},
+    ],
+)  # fmt: skip
+def test_a_true_footer_is_left_alone(rows: pa.Table, options: dict[str, Any]) -> None:
+    data = written(rows, **options)
+    found = seen(data)
+    assert isinstance(found, ChangeFile)
+    assert found.footer.equals(pq.read_metadata(io.BytesIO(data)))
+
+
+def test_what_is_no_footer_may_still_be_written() -> None:
+    for data in (b"PAR1", b"PAR1 half", written()[:-1], written()[:100], b"x" * 50 + b"\xff\xff\xff\x7fPAR1"):
+        assert not isinstance(seen(data), TableError)
+        late = seen(data, age=1000)
+        assert isinstance(late, TableError)
+        assert late.code == "file-unreadable"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**6), st.binary(min_size=1, max_size=4))
+def test_a_damaged_footer_ends_nothing(at: int, damage: bytes) -> None:
+    """Whatever a footer holds: an error, or metadata whose every field can be asked for without ending the process."""
+    data = bytearray(written())
+    length = int.from_bytes(data[-8:-4], "little")
+    place = len(data) - 8 - length + at % length
+    data[place : place + len(damage)] = damage
+    try:
+        footer = read_footer(io.BytesIO(bytes(data)))
+    except (ValueError, OSError, pa.ArrowException):
+        return
+    for index in range(footer.num_row_groups):
+        for column in range(footer.row_group(index).num_columns):
+            told = footer.row_group(index).column(column)
+            assert told.num_values >= footer.row_group(index).num_rows
+            _ = told.statistics and (told.statistics.min_raw, told.statistics.max_raw)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_page_headers(version: str, dictionary: bool) -> None:
+    rows = pa.table({"a": np.arange(50_000), "t": [f"{i}" * 20 for i in range(50_000)]})
+    data = written(rows, data_page_version=version, use_dictionary=dictionary, data_page_size=4096, compression="none")
+    footer = read_footer(io.BytesIO(data))
+    for column in range(2):
+        found = pages(lambda at, size: data[at : at + size], footer.row_group(0).column(column))
+        assert sum(page.values for page in found if page.is_data) == 50_000
+        assert len([page for page in found if page.is_data]) > 10
+        assert any(not page.is_data for page in found) is dictionary
+        if version == "2.0":
+            assert sum(page.rows or 0 for page in found) == 50_000
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(4, 500), st.binary(min_size=1, max_size=8))
+def test_damaged_page_headers_are_an_error_or_pages(at: int, damage: bytes) -> None:
+    data = bytearray(written(compression="none"))
+    footer = read_footer(io.BytesIO(bytes(data)))
+    data[at : at + len(damage)] = damage
+    for column in range(footer.num_columns):
+        try:
+            found = pages(lambda at, size: bytes(data[at : at + size]), footer.row_group(0).column(column))
+        except ValueError:
+            continue
+        assert all(page.values >= 0 and page.size >= 0 for page in found)

@@ -1,0 +1,102 @@
+"""What other writers did since our last apply: what is passed over, what is reported, what stops the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from tests.landing import MARKER, declare, folder, put
+
+from lakemirror import MirroredDatabase
+from lakemirror.replication.foreign_commits import judge
+from lakemirror.replication.position import Position
+
+Commit = tuple[int, list[dict[str, Any]]]
+
+
+def commit(number: int, operation: str, *, data: bool = True, writer: str = "Other/1", **given: Any) -> Commit:
+    info = {"operation": operation, "engineInfo": writer, "timestamp": 86_400_000, "operationParameters": given}
+    return number, [{"commitInfo": info}, {"add": {"path": "a", "dataChange": data}}]
+
+
+OPTIMIZE = commit(6, "OPTIMIZE", data=False)
+
+
+@pytest.mark.parametrize(
+    ("newer", "restored", "changed"),
+    [
+        ([], None, []),
+        ([OPTIMIZE, commit(5, "WRITE", writer="lakemirror")], None, []),
+        ([commit(7, "DELETE"), OPTIMIZE], None, [7]),
+        ([commit(6, "RESTORE", version="3")], 6, []),
+        ([commit(6, "RESTORE", version="4"), commit(5, "DELETE")], None, []),
+        ([commit(7, "RESTORE", version=5), commit(6, "DELETE"), commit(5, "WRITE")], None, [5]),
+        ([commit(7, "RESTORE", version="5"), commit(6, "DELETE"), commit(5, "RESTORE", version="2")], 5, []),
+        ([commit(7, "RESTORE", version="4"), commit(6, "RESTORE", version="2")], None, []),
+        ([commit(6, "RESTORE", version="", timestamp="2020-01-01")], 6, []),
+        ([commit(6, "CREATE OR REPLACE TABLE AS SELECT")], 6, []),
+        ([(6, [{"txn": {"appId": "lakemirror:1:id", "version": 1}}])], 6, []),
+    ],
+)
+def test_the_verdict(newer: list[Commit], restored: int | None, changed: list[int]) -> None:
+    found = judge(newer, 4, Position("id", 1, 5))
+    assert (found.restored.version if found.restored else None) == restored
+    assert [change.version for change in found.changes] == changed
+    for warning in found.warnings:
+        assert warning.code == "changed-by-others"
+        assert "by Other/1 at 1970-01-02T00:00:00+00:00" in warning.message
+
+
+def test_a_restore_without_our_commit_in_the_log() -> None:
+    assert judge([commit(60, "RESTORE", version="59")], None, None).restored is not None
+    assert not judge([commit(60, "WRITE")], None, None).restored
+
+
+def sync(database: Path) -> Any:
+    return MirroredDatabase(database, maintenance=False).sync()
+
+
+def codes(database: Path) -> tuple[str, list[str]]:
+    (table,) = MirroredDatabase(database, maintenance=False).status().tables
+    return table.error_code, [warning.code for warning in table.warnings]
+
+
+def test_nothing_is_applied_on_top_of_a_restore(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1, 2]})
+    assert not sync(tmp_path).failed
+    put(tmp_path, "t", 2, {"id": [3], MARKER: pa.array([4], pa.int32())})
+    assert not sync(tmp_path).failed
+    table = tmp_path / "Tables/t"
+    deltalake.write_deltalake(table, pa.table({"id": [9]}), mode="append")
+    put(tmp_path, "t", 3, {"id": [4]})
+    assert not sync(tmp_path).failed
+    deltalake.write_deltalake(table, pa.table({"id": [10]}), mode="append")
+    assert codes(tmp_path) == ("", ["changed-by-others"])
+    deltalake.DeltaTable(table).restore(0)
+    put(tmp_path, "t", 4, {"id": [5]})
+    version = deltalake.DeltaTable(table).version()
+    assert sync(tmp_path).failed and codes(tmp_path)[0] == "table-restored"
+    assert deltalake.DeltaTable(table).version() == version
+    for path in sorted(folder(tmp_path, "t").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    folder(tmp_path, "t").rmdir()
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1]})
+    assert codes(tmp_path)[0] == "", "a new folder takes the table's place"
+    assert json.loads((table / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0])
+
+
+def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1, 2]})
+    assert not sync(tmp_path).failed
+    table = deltalake.DeltaTable(tmp_path / "Tables/t")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    put(tmp_path, "t", 2, {"id": [2], MARKER: pa.array([2], pa.int32())})
+    failed = sync(tmp_path)
+    assert failed.failed["t"].code == "table-append-only", failed

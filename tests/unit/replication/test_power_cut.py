@@ -1,0 +1,190 @@
+"""A power cut at any moment: the disk keeps what was synced and any part of the rest. The tables equal the model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.landing import declare, folder, put
+from tests.power import KINDS, Recorder
+from tests.unit.replication.test_applies import changes, no_spark, rows, sync
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.publisher import Landing
+from lakemirror.table_features.drop import drop
+from lakemirror.table_features.plan import Wish
+
+__all__ = ["no_spark"]
+
+
+def expected(files: int) -> Counter[tuple[Any, ...]]:
+    """The rows after that many files: each inserts 100 + n, upserts n and deletes n - 1."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for number in range(1, files + 1):
+        found.pop((number - 1,), None)
+        found[(100 + number,)] += 1
+        found[(number,)] = 1
+    return found
+
+
+def publish(database: Path, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        put(database, "t", number, changes([100 + number, number, number - 1], [0, 4, 2]))
+
+
+def applied(database: Path) -> None:
+    sync(database, batch_files=2, maintenance=False)
+
+
+def compacted(database: Path) -> None:
+    merge_at_rest(str(database / "Tables/t"), all_vectors=True)
+
+
+def dropped(database: Path) -> None:
+    compacted(database)
+    drop(database / "Tables/t", Wish(("deletionVectors",)), confirmed=True)
+
+
+@pytest.fixture(autouse=True)
+def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The syncs themselves take time and prove nothing here: that they are asked for is recorded."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    place = tmp_path / "database"
+    declare(place, "t", ["id"])
+    publish(place, 1, 3)
+    return place
+
+
+def after_a_cut(recorder: Recorder, tmp_path: Path, every: int, check: Callable[[Path, int], None]) -> int:
+    """Builds disks for every so many moments, each kind in turn; how many."""
+    built = 0
+    for moment in range(len(recorder.moments)):
+        for place, kind in enumerate(KINDS):
+            if every > 1 and (moment + place) % every:
+                continue
+            disk = tmp_path / "disk"
+            recorder.build(moment, kind, disk)
+            try:
+                check(disk, moment)
+            except BaseException as error:
+                at = f"after {recorder.moments[moment].event} ({moment} of {len(recorder.moments)}), {kind}"
+                raise AssertionError(f"{at}: {type(error).__name__}: {error}") from error
+            shutil.rmtree(disk)
+            built += 1
+    return built
+
+
+EVERY = [4, pytest.param(1, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_applies_and_archive(database: Path, tmp_path: Path, every: int) -> None:
+    """The first apply, which makes the table, and later ones with vectors; files are set aside after each."""
+    with Recorder(database) as recorder:
+        applied(database)
+        publish(database, 4, 6)
+        for path in folder(database, "t").glob("*.parquet"):
+            recorder._contents[path.stat().st_ino] = path.read_bytes()
+        recorder._names["Files/LandingZone/t"] = recorder._listed()["Files/LandingZone/t"]
+        first = len(recorder.moments)
+        applied(database)
+
+    def check(disk: Path, moment: int) -> None:
+        applied(disk)
+        assert rows(disk / "Tables/t") == expected(3 if moment < first else 6)
+
+    assert after_a_cut(recorder, tmp_path, every, check) > 30
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_checkpoint_and_log_clean_up(database: Path, tmp_path: Path, every: int) -> None:
+    publish(database, 4, 10)
+    sync(database, batch_files=1, maintenance=False)
+    publish(database, 11, 11)
+    with Recorder(database) as recorder:
+        sync(database, batch_files=1, maintenance=False)
+    assert (database / f"Tables/t/_delta_log/{10:020}.checkpoint.parquet").exists()
+
+    def check(disk: Path, moment: int) -> None:
+        sync(disk, maintenance=False)
+        assert rows(disk / "Tables/t") == expected(11)
+
+    assert after_a_cut(recorder, tmp_path, every, check) > 10
+
+
+@pytest.mark.parametrize("every", EVERY)
+@pytest.mark.parametrize("work", [compacted, dropped])
+def test_work_on_the_table_itself(database: Path, tmp_path: Path, work: Callable[[Path], None], every: int) -> None:
+    publish(database, 4, 6)
+    sync(database, batch_files=1, maintenance=False)
+    with Recorder(database) as recorder:
+        work(database)
+
+    def check(disk: Path, moment: int) -> None:
+        assert rows(disk / "Tables/t") == expected(6)
+        work(disk)
+        assert rows(disk / "Tables/t") == expected(6)
+
+    assert after_a_cut(recorder, tmp_path, every, check) >= 10
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_what_was_published_is_there_and_whole(tmp_path: Path, every: int) -> None:
+    """Once `insert` has returned, the file survives; before that it is there whole or not at all."""
+    database = tmp_path / "database"
+    (database / "Files/LandingZone").mkdir(parents=True)
+    returned: list[int] = []
+    with Recorder(database) as recorder:
+        table = Landing(database).table("t", keys=["id"])
+        for number in (1, 2):
+            table.upsert([{"id": number}])
+            table.flush()
+            returned.append(len(recorder.moments))
+
+    def check(disk: Path, moment: int) -> None:
+        count = sum(moment >= each - 1 for each in returned)
+        try:
+            sync(disk, settle=0)
+        except (LakemirrorError, AssertionError):
+            assert count == 0
+            raise
+        found = rows(disk / "Tables/t") if read_snapshot(disk / "Tables/t") else Counter()
+        assert found in ([Counter({(n,): 1 for n in range(1, many + 1)}) for many in range(count, 3)])
+
+    assert after_a_cut(recorder, tmp_path, every, check) > 10
+
+
+def test_nothing_is_synced_where_a_process_may_die_but_no_machine(database: Path) -> None:
+    with Recorder(database) as recorder:
+        sync(database, batch_files=1, durability="process", maintenance=False)
+    synced = [each.event for each in recorder.moments if each.event.startswith("fsync")]
+    assert not [each for each in synced if "part-" in each or "json" in each or "deletion_vector" in each], synced
+
+
+def test_the_disks_of_this_test_forget(database: Path, tmp_path: Path) -> None:
+    """Without syncs the same check fails: rows are lost."""
+    with Recorder(database) as recorder:
+        sync(database, batch_files=1, durability="process", maintenance=False)
+    lost = 0
+    for moment in range(len(recorder.moments)):
+        for kind in KINDS:
+            disk = tmp_path / "disk"
+            recorder.build(moment, kind, disk)
+            try:
+                sync(disk, maintenance=False)
+                lost += rows(disk / "Tables/t") != expected(3)
+            except (AssertionError, LakemirrorError, OSError):
+                lost += 1
+            shutil.rmtree(disk)
+    assert lost

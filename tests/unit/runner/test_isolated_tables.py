@@ -1,0 +1,265 @@
+"""Whatever goes wrong with one table is the error of that table (contract section 5)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.landing import folder, put
+
+from lakemirror import MirroredDatabase
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone import archive
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.replication import scheduler as scheduling
+from lakemirror.replication.dropped_tables import NOTE, DroppedTables
+from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.scheduler import Scheduler
+from lakemirror.settings import Settings
+from lakemirror.storage import LocalStorage
+
+BAD, GOOD = TableName("", "bad"), TableName("", "good")
+
+
+@pytest.fixture(autouse=True)
+def log_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAKEMIRROR_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache/logs"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    for table in ("bad", "good"):
+        put(tmp_path / "shop", table, 1, {"id": [1, 2]})
+    return tmp_path / "shop"
+
+
+@pytest.fixture
+def scheduler(database: Path) -> Iterator[Scheduler]:
+    made = Scheduler(LocalStorage(database), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    yield made
+    made.stop(5)
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, method: str, failure: BaseException) -> None:
+    """The method of the table `bad` fails so."""
+    true = getattr(Replicator, method)
+
+    def fails(self: Replicator, *rest: Any, **more: Any) -> Any:
+        if self.name == BAD:
+            raise failure
+        return true(self, *rest, **more)
+
+    monkeypatch.setattr(Replicator, method, fails)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (PermissionError(13, "Permission denied", "/x"), "storage-unavailable"),
+        (MemoryError(), "memory-exhausted"),
+        (ZeroDivisionError("nobody expected this"), "internal"),
+        (pa.ArrowInvalid("not expected"), "internal"),
+        (RecursionError("too deep"), "internal"),
+        (UnicodeEncodeError("utf-8", "\udce9", 0, 1, "surrogates not allowed"), "internal"),
+    ],
+)
+@pytest.mark.parametrize("method", ["_inspect", "inspect", "apply", "quarantine", "tidy_up"])
+def test_a_failure_in_any_step_is_the_error_of_its_table(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, method: str, failure: BaseException, code: str
+) -> None:
+    breaks(monkeypatch, method, failure)
+    scheduler.tick()
+    assert scheduler.wait(30)
+    assert scheduler.states[GOOD].error is None
+    assert scheduler.states[GOOD].position == 1
+    error = scheduler.states[BAD].error
+    assert error is not None
+    assert error.code == code
+
+
+def test_an_internal_failure_names_the_log_which_holds_it_once(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, log_folder: Path
+) -> None:
+    breaks(monkeypatch, "_inspect", ZeroDivisionError("nobody expected this"))
+    for _ in range(5):
+        scheduler.tick()
+        scheduler.wait(30)
+    error = scheduler.states[BAD].error
+    assert error is not None
+    assert error.message == f"ZeroDivisionError: nobody expected this; the log is {log_folder / 'failures.log'}"
+    assert (log_folder / "failures.log").read_text().count("ZeroDivisionError: nobody expected this") == 1
+
+
+def test_tidying_that_fails_stops_nothing(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    def fails(*_: object) -> int:
+        raise RuntimeError("nobody expected this")
+
+    scheduler.tick()
+    assert scheduler.wait(30)
+    (folder(database, "bad") / "_ProcessedFiles").mkdir()
+    (folder(database, "bad") / "_ProcessedFiles" / f"{1:020}.parquet").write_bytes(b"x")
+    monkeypatch.setattr(archive, "purge", fails)
+    put(database, "good", 2, {"id": [3]})
+    scheduler.tick()
+    assert scheduler.wait(30)
+    assert scheduler.states[GOOD].position == 2
+
+
+def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    true = Replicator._inspect
+
+    def slow(self: Replicator, *rest: Any) -> None:
+        if self.name == BAD:
+            release.wait(60)
+        true(self, *rest)
+
+    monkeypatch.setattr(Replicator, "_inspect", slow)
+    try:
+        assert scheduler.tick() == 1
+        assert not scheduler.wait(3), "the look at the other one goes on"
+        assert scheduler.states[GOOD].position == 1
+        assert BAD not in scheduler.states
+        assert scheduler.tick() == 0
+        with scheduler.held_back(BAD) as is_free:
+            assert not is_free
+    finally:
+        release.set()
+    assert scheduler.wait(30)
+    assert scheduler.states[BAD].position == 1
+
+
+def test_a_look_without_end_is_an_error_of_its_table(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    true = Replicator._inspect
+    monkeypatch.setattr(scheduling, "LONGEST_LOOK", 0.5)
+    monkeypatch.setattr(
+        Replicator, "_inspect", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
+    )
+    try:
+        scheduler.tick()
+        assert scheduler.wait()
+        error = scheduler.states[BAD].error
+        assert error is not None
+        assert error.code == "storage-unavailable"
+        assert scheduler.states[GOOD].position == 1
+    finally:
+        release.set()
+
+
+def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def stuck(*_: object) -> None:
+        begun.set()
+        release.wait(60)
+
+    monkeypatch.setattr(Replicator, "apply", stuck)
+    try:
+        scheduler.tick()
+        assert begun.wait(10)
+        assert not scheduler.stop(0.2)
+    finally:
+        release.set()
+
+
+def test_no_commit_begins_after_a_stop(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of many batches: the table ends behind the commit it is at."""
+    for number in range(2, 40):
+        put(database, "bad", number, {"id": [number]})
+    made = Scheduler(LocalStorage(database), Settings(batch_files=1), lambda _: None)  # type: ignore[arg-type, return-value]
+    true = Replicator.apply
+    applied = []
+
+    def apply(self: Replicator, *rest: Any) -> Any:
+        if self.name == BAD:
+            applied.append(1)
+            if len(applied) == 3:
+                made.request_stop()
+        return true(self, *rest)
+
+    monkeypatch.setattr(Replicator, "apply", apply)
+    made.tick()
+    assert made.wait(30)
+    assert made.stop(30)
+    assert len(applied) == 3
+
+
+def test_an_observer_that_fails_stops_nothing(database: Path) -> None:
+    class Gone:
+        def applied(self, *_: object) -> None:
+            raise BrokenPipeError(32, "Broken pipe")
+
+        failed = dropped = applied
+
+    result = MirroredDatabase(database, maintenance=False).sync(Gone())  # type: ignore[arg-type]
+    assert result.failed == {}
+    assert result.tables["good"].commits == result.tables["bad"].commits == 1
+
+
+def test_drops_are_put_off_not_the_tables(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> list[str]:
+        raise LakemirrorError("storage-unavailable", "Tables: Permission denied")
+
+    monkeypatch.setattr(DroppedTables, "look", fails)
+    assert scheduler.tick() == 2
+    assert scheduler.wait(30)
+    assert scheduler.warnings["drop-postponed"].message.endswith("storage-unavailable: Tables: Permission denied")
+    monkeypatch.undo()
+    scheduler.tick()
+    assert scheduler.warnings == {}
+
+
+def test_a_dropped_table_leaves_though_its_note_cannot_be_written(database: Path) -> None:
+    class ReadOnly(LocalStorage):
+        def write(self, path: str, data: bytes) -> None:
+            raise LakemirrorError("storage-unavailable", f"{path}: Permission denied")
+
+    MirroredDatabase(database, maintenance=False).sync()
+    dropped = DroppedTables(ReadOnly(database))
+    assert dropped.look({"Tables/good"}, lambda _: False) == []
+    assert not (database / NOTE).exists()
+    assert dropped.look({"Tables/good"}, lambda _: False) == ["Tables/bad"]
+
+
+def test_status_shows_the_others_where_one_table_cannot_be_looked_at(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MirroredDatabase(database, maintenance=False).sync()
+    breaks(monkeypatch, "_inspect", ZeroDivisionError("nobody expected this"))
+    found = {table.name: table for table in MirroredDatabase(database).status().tables}
+    assert found["good"].position == 1
+    assert found["bad"].error_code == "internal"
+
+
+def test_equal_warnings_are_few(database: Path) -> None:
+    for number in range(50):
+        (folder(database, "good") / f"link-{number}").symlink_to("nowhere")
+    MirroredDatabase(database, maintenance=False).sync()
+    found = {table.name: table for table in MirroredDatabase(database).status().tables}
+    assert len(found["good"].warnings) == 20
+    assert found["good"].warnings[-1].message.endswith("(and 30 more)")
+
+
+def test_a_waiting_table_keeps_the_first_time_and_says_how_far_it_is_behind(database: Path) -> None:
+    put(database, "good", 3, {"id": [5]})
+    mirror = MirroredDatabase(database, maintenance=False)
+    mirror.sync()
+    first = {table.name: table for table in mirror.status().tables}["good"]
+    assert first.waiting_for is not None
+    time.sleep(0.05)
+    mirror.sync()
+    again = {table.name: table for table in mirror.status().tables}["good"]
+    assert again.waiting_for is not None
+    assert again.waiting_for.since == pytest.approx(first.waiting_for.since, abs=0.001)
+    assert again.lag(time.time() + 60) > 59
+    assert json.loads((database / "Files/Monitoring/tables.json").read_text())["tables"][1]["oldestPendingTimeUtc"]
