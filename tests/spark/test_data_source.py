@@ -136,3 +136,17 @@ def test_a_spark_frame_is_rows(session: SparkSession, tmp_path: Path) -> None:
     assert sorted(row["id"] for row in published(tmp_path / "shop")) == [0, 1, 2]
     with pytest.raises(LakemirrorError, match="streaming frame"):
         table.upsert(session.readStream.format("rate").load())
+
+
+def test_rows_of_pyspark_4_0_become_batches(tmp_path: Path) -> None:
+    """PySpark 4.0 gives rows to a writer, later versions give Arrow batches."""
+    from pyspark.sql import Row
+    from pyspark.sql import types as T
+
+    schema = T.StructType([T.StructField("id", T.LongType()), T.StructField("price", T.DecimalType(10, 2))])
+    rows = [Row(id=1, price=None), Row(id=2, price=None)]
+    target = source.Target.of({"path": str(tmp_path / "shop/orders"), "keys": "id"})
+    target.open().opened()
+    message = source._Files(target, schema).write(iter(rows))
+    assert message.prepared.rows == 2
+    assert source._Files(target, schema).write(iter([])).prepared is None
