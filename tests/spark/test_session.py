@@ -125,6 +125,7 @@ def test_options_that_java_does_not_take_are_said(tmp_path: Path) -> None:
         PRELUDE
         + """
 import dataclasses
+from lakemirror.errors import SetupError
 try:
     spark.start(dataclasses.replace(settings, driver_memory="1k"))
 except SetupError as error:
