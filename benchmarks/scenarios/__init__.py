@@ -25,6 +25,7 @@ _ORDER = (
     "S3t",
     "S3z",
     "S7",
+    "S3L",
     "S10",
     "S1c",
     *(s.name for s in VENDOR),
