@@ -50,6 +50,20 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     assert pickle.loads(rows[0]["result"]) == Failed("concurrent-commit", "absent.parquet is gone", "absent.parquet")
 
 
+def test_what_is_installed_is_found_behind_what_is_carried() -> None:
+    """A worker that ran a task of the engine may be asked for the data source, which is not carried."""
+    from pyspark import cloudpickle
+
+    absent = ChangeUnit("absent.parquet", "absent.parquet", 1, (), 1, 1)
+    units = [pickle.dumps(Units(0, (absent,)))]
+    run = task("results", "read_rows", pickle.dumps((RowWork(Target("t", ()), (), False, 0), 1 << 20)), units)
+    script = ALONE + "from lakemirror.publisher import Landing\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=cloudpickle.dumps(run), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_another_version_of_the_code_replaces_the_one_before(tmp_path: Path) -> None:
     import importlib.util
     import marshal

@@ -33,7 +33,11 @@ def carried(code: bytes, digest: str, function: str, *arguments: Any) -> Callabl
 
 
 class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports modules from memory. `modules`: by full name, whether it is a package, and its marshalled code."""
+    """Imports modules from memory. `modules`: by full name, whether it is a package, and its marshalled code.
+
+    Modules of lakemirror that are not carried are those that the worker has installed, if any: a Spark worker process
+    may run a task of the engine first and the data source later.
+    """
 
     def __init__(self, modules: dict[str, tuple[bool, bytes]], digest: str) -> None:
         self.modules = modules
@@ -44,7 +48,12 @@ class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname not in self.modules:
             return None
-        return importlib.util.spec_from_loader(fullname, self, is_package=self.modules[fullname][0])
+        is_package = self.modules[fullname][0]
+        spec = importlib.util.spec_from_loader(fullname, self, is_package=is_package)
+        installed = importlib.machinery.PathFinder.find_spec(fullname, path) if is_package else None
+        if spec is not None and installed is not None and installed.submodule_search_locations is not None:
+            spec.submodule_search_locations = list(installed.submodule_search_locations)
+        return spec
 
     def exec_module(self, module: types.ModuleType) -> None:
         exec(marshal.loads(self.modules[module.__name__][1]), module.__dict__)
