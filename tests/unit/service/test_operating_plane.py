@@ -34,9 +34,10 @@ def shop(running: Running, token: str) -> str:
     for table, metadata in (("orders", '{"keyColumns": ["id"]}'), ("bad", "{"), ("<b>&x", '{"keyColumns": ["id"]}')):
         (zone / table).mkdir()
         (zone / table / "_metadata.json").write_text(metadata)
+        if table == "orders":
+            pq.write_table(pa.table({"id": [4]}), zone / table / f"{3:020}.parquet")  # waits for file 2
         pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
         (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
-    pq.write_table(pa.table({"id": [4]}), zone / "orders" / f"{3:020}.parquet")  # waits for file 2
     path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
 
     def settled() -> bool:
