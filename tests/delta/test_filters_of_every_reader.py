@@ -106,9 +106,7 @@ def table(spark: Any, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "by_spark_too", [("=",), pytest.param(("=", ">", "<", ">=", "<="), marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("by_spark_too", [("=",), pytest.param(("=", ">", "<", ">=", "<="), marks=pytest.mark.full)])
 def test_no_reader_loses_a_row(spark: Any, table: Path, by_spark_too: tuple[str, ...]) -> None:
     """`by_spark_too`: operators that Spark is asked for, too; each of its filters takes its time."""
     (old,) = [add for add in snapshot(table).files.values() if parse_statistics(add)["numRecords"] == 6]
