@@ -1,7 +1,7 @@
 """Which error codes and findings the package itself raised while the tests ran: all of them, in a complete run.
 
-`make test` names the codes that no test raised; `make test-full` fails where there are any. A run of chosen tests checks
-nothing.
+`make test` names the codes that no test raised; `make test-full` fails where there are any. A run of chosen tests
+checks nothing.
 `RAISED_CODES=FILE` writes the codes of any run to a file.
 """
 
