@@ -57,9 +57,10 @@ class Written:
 
 
 def changes_of(
-    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None
-) -> Iterator[Changes]:
-    """The changes of a unit. Bad for a row that cannot be applied."""
+    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None, *,
+    encoded: bool = False,
+) -> Iterator[Changes]:  # fmt: skip
+    """The changes of a unit, as `read_changes` gives them. Bad for a row that cannot be applied."""
     for changes in read_changes(
         unit,
         work.target,
@@ -67,6 +68,7 @@ def changes_of(
         append_only=work.append_only,
         default_marker=work.default_marker,
         budget=budget,
+        encoded=encoded,
     ):
         if isinstance(changes, BadRow):
             raise Bad(changes)
@@ -82,7 +84,7 @@ def kept_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some units that come into the table, in batches."""
     for begin, unit in group:
-        for changes in changes_of(unit, work, budget):
+        for changes in changes_of(unit, work, budget, encoded=feed is None):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - unit.first_row
             places = np.arange(rows.num_rows)

@@ -37,7 +37,7 @@ from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
-from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
+from lakemirror.engines.kernels.write import ROWS_A_FILE, ROWS_A_GROUP, write_change_feed, write_rows
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
@@ -89,7 +89,8 @@ class LocalEngine:
         try:
             with named_errors(work.target.path):
                 size = sum(unit.bytes for unit in work.changes)
-                if size <= self.memory // 8:
+                long = (work.append_only or not work.target.key_columns) and work.rows > ROWS_A_GROUP
+                if size <= self.memory // 8 and not long:
                     with contextlib.suppress(TooMuch):
                         return self._at_once(work, written, self.memory // 8)
                 with self._one_large:

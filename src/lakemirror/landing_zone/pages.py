@@ -64,11 +64,19 @@ def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int,
     return found
 
 
-def check_all_pages(file: Any, footer: Any) -> None:
-    """Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ."""
+def check_all_pages(file: Any, footer: Any) -> set[str]:
+    """The columns all of whose pages point into dictionaries, by their paths.
+
+    Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ.
+    """
+    others: set[str] = set()
+    columns = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
     for group in range(footer.num_row_groups):
-        for leaf in range(footer.num_columns):
-            checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+        for leaf, column in enumerate(columns):
+            found = checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+            if any(page.is_data and page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found):
+                others.add(column)
+    return set(columns) - others
 
 
 def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:

@@ -119,14 +119,14 @@ def add_file(
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy_file(unit.path, copy)
         with pa.OSFile(str(copy)) as source:
-            check_all_pages(source, read_footer(source))
+            dictionaries = check_all_pages(source, read_footer(source))
         if trust_footer:
             found = pq.read_metadata(copy)
             if not found.equals(footer):
                 raise ValueError("it was written again while it was copied")
             stats = statistics_told(found, columns)
         else:
-            stats = statistics(copy, columns, footer.num_rows)
+            stats = statistics(copy, columns, footer.num_rows, dictionaries)
         status = copy.stat()
     except BaseException as error:
         with contextlib.suppress(OSError):
