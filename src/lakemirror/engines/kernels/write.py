@@ -89,7 +89,7 @@ def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
 
     ValueError for a column whose type cannot be written here.
     """
-    fields = [_field(column) for column in target.columns if column.name not in target.partition_columns]
+    fields = [_field(column) for column in _in_files(target)]
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
 
 
@@ -135,7 +135,7 @@ class _Files:
         self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
-        self._data = [column for column in target.columns if column.name not in target.partition_columns]
+        self._data = _in_files(target)
         indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
         self._indexed = [] if feed else indexed
         floating = {column.physical_name for column in self._data if column.type in _FLOATING}
@@ -260,6 +260,11 @@ class _Files:
             action |= {"modificationTime": int(found.st_mtime * 1000), "dataChange": True}
             action["stats"] = statistics_text(file.tally.stats())
         self._done.append(action)
+
+
+def _in_files(target: Target) -> list[TargetColumn]:
+    """The columns that data files have."""
+    return [column for column in target.columns if column.stored and column.name not in target.partition_columns]
 
 
 def _field(column: TargetColumn) -> pa.Field:
