@@ -27,6 +27,7 @@ from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
+from lakemirror.storage.inside import make_folders
 
 SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
 _FEW = 4
@@ -117,7 +118,8 @@ def add_file(
     held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
     columns = [Column(each.name, each.type) for each in held]
     try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
+        if "/" in below:
+            make_folders(copy.parent, Path(folder or target.path))
         copy_file(unit.path, copy)
         with pa.OSFile(str(copy)) as source:
             check_all_pages(source, read_footer(source))

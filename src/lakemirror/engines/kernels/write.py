@@ -23,6 +23,7 @@ from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.storage.inside import make_folders
 
 CHANGE_TYPE = "_change_type"
 """The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
@@ -225,7 +226,7 @@ class _Files:
             below = new_name(values, feed=self._feed)
             path = self._folder / below
             if "/" in below:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folders(path.parent, self._folder)
             self._made.append(path)
             writer = pq.ParquetWriter(
                 path, self._schema, compression="snappy", store_schema=False,
