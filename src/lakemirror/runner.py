@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
+_DELETED = 10.0  # seconds after which a status folder that is gone is made again
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
 _QUIET = 10.0  # seconds without work after which looks become rare
 
@@ -241,6 +242,8 @@ class StatusWriter:
         self._when = 0.0
         self._said = ""
         self._logged: list[Warned] = []
+        self._has_folder = False
+        self._missed_since: float | None = None
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -280,10 +283,25 @@ class StatusWriter:
         )
         if now == self._written and time.monotonic() - self._when < HEARTBEAT:
             return
+        if not self._may_write():
+            return
         failpoints.reach("status.before-write")
         self._written, self._when = now, time.monotonic()
         alive = replace(self._process, heartbeat=time.time())
         monitoring.write_status(self._storage, replace(now, process=alive))
+        self._has_folder, self._missed_since = True, None
+
+    def _may_write(self) -> bool:
+        """False where the folder of the status is gone and may be so because somebody deletes the database: a status
+        must not bring it back. After a while, with the landing zone still there, the folder is made again."""
+        if self._storage.exists(monitoring.MONITORING):
+            return True
+        if not self._storage.exists(LANDING_ZONE):
+            return False
+        now = time.monotonic()
+        if self._missed_since is None:
+            self._missed_since = now
+        return not self._has_folder or now - self._missed_since > _DELETED
 
 
 def tick(scheduler: Scheduler, storage: Storage) -> int:

@@ -101,9 +101,13 @@ def test_applies_and_archive(database: Path, tmp_path: Path, every: int) -> None
         applied(database)
 
     def check(disk: Path, moment: int) -> None:
+        names = {path.name for path in folder(disk, "t").rglob("*.parquet")}
+        published = {f"{number:020}.parquet" for number in range(1, 4 if moment < first else 7)}
+        assert names >= published, f"a change file is gone: {sorted(published - names)}"
         applied(disk)
         assert rows(disk / "Tables/t") == expected(3 if moment < first else 6)
 
+    assert f"replace {1:020}.parquet" in [each.event for each in recorder.moments], "files are set aside"
     assert after_a_cut(recorder, tmp_path, every, check) > 30
 
 

@@ -23,6 +23,7 @@ from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.storage.inside import make_folders
 
 CHANGE_TYPE = "_change_type"
 """The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
@@ -89,7 +90,7 @@ def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
 
     ValueError for a column whose type cannot be written here.
     """
-    fields = [_field(column) for column in target.columns if column.name not in target.partition_columns]
+    fields = [_field(column) for column in _in_files(target)]
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
 
 
@@ -135,7 +136,7 @@ class _Files:
         self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
-        self._data = [column for column in target.columns if column.name not in target.partition_columns]
+        self._data = _in_files(target)
         indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
         self._indexed = [] if feed else indexed
         floating = {column.physical_name for column in self._data if column.type in _FLOATING}
@@ -229,7 +230,7 @@ class _Files:
             below = new_name(values, feed=self._feed)
             path = self._folder / below
             if "/" in below:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folders(path.parent, self._folder)
             self._made.append(path)
             self._open[key] = _File(path, below, values, Tally(self._indexed))
         return self._open[key]
@@ -270,6 +271,11 @@ class _Files:
             action |= {"modificationTime": int(found.st_mtime * 1000), "dataChange": True}
             action["stats"] = statistics_text(file.tally.stats())
         self._done.append(action)
+
+
+def _in_files(target: Target) -> list[TargetColumn]:
+    """The columns that data files have."""
+    return [column for column in target.columns if column.stored and column.name not in target.partition_columns]
 
 
 def _field(column: TargetColumn) -> pa.Field:
