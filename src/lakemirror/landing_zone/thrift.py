@@ -51,7 +51,8 @@ def struct(
         if shape is not None:
             wire = shape.get(number)
             if wire is None or wire[0] != kind:
-                at = _behind(data, at, kind, depth) if kind > 2 else at
+                if kind > 2:
+                    at = _behind(data, at, kind, depth)
                 continue
         if 3 < kind < 7:
             raw = data[at]
@@ -87,7 +88,7 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             if head == 0:
                 return at
             if not head >> 4:
-                at = _varint(data, at)[1]
+                _, at = _varint(data, at)
             kind = head & 15
             if 3 < kind < 7 and data[at] < 128:
                 at += 1
@@ -110,7 +111,8 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
         for _ in range(size):
             at = _behind(data, at, kind, depth + 1)
         return at
-    return _value(data, at, kind, depth)[1]
+    _, end = _value(data, at, kind, depth)
+    return end
 
 
 def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None) -> tuple[Any, int]:
@@ -139,6 +141,7 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     if size == 15:
         size, at = _varint(data, at)
     items: list[Any] = []
+    item: Any
     kind = wire.items if wire is not None else kind
     shape = wire.fields if wire is not None else None
     for _ in range(size):
