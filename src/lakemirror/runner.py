@@ -27,7 +27,6 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.landing_zone.zone_warnings import zone_warnings
-from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.scheduler import Scheduler
@@ -36,7 +35,6 @@ from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
 from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.storage import Storage
-from lakemirror.verify.idle import IdleVerification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +66,9 @@ class Runner:
         raised. `start_spark(settings, pending_bytes)` gives a session when the first batch needs one. `spark`: one
         that runs already. `turns`: shared with the other Runners of the process.
         """
+        from lakemirror.maintenance.idle_work import Maintenance
+        from lakemirror.verify.idle import IdleVerification  # here, since a single pass needs neither
+
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
         self._storage = storage

@@ -145,6 +145,26 @@ def longest(values: pa.Array) -> int:
     return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 0)
 
 
+def longest_stored(dictionary: bytes, values: int) -> int | None:
+    """Bytes of the longest value of a dictionary page after decompression, where that is quickly proved: all are
+    shorter than 256 bytes and none holds three zero bytes. Else None.
+
+    A value is stored as its length in four bytes and its own bytes. Every place that could be a length is taken as
+    one, and then each must end where the next begins.
+    """
+    data = np.frombuffer(dictionary, np.uint8)
+    if not values or len(data) < 4:
+        return None
+    zero = data == 0
+    places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    if len(places) != values or places[0] != 0:
+        return None
+    lengths = data[places].astype(np.int64)
+    if not np.array_equal(places + 4 + lengths, np.append(places[1:], len(data))):
+        return None
+    return int(lengths.max())
+
+
 def share_of(budget: int) -> int:
     """Bytes that are decoded at once."""
     return max(budget // _SHARE, 1)

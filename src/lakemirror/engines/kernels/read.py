@@ -25,6 +25,7 @@ from lakemirror.engines.kernels.decode import (
     TooLarge,
     has_few_values,
     longest,
+    longest_stored,
     portion,
     share_of,
     slices,
@@ -36,11 +37,13 @@ from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import checked_pages
+from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 
 _BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
 _PIECE = 1 << 20
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # of dictionaries that are looked into here
+_IN_MEMORY = 1 << 20  # bytes: a file that is read at once
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def read_changes(
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with pa.OSFile(unit.path) as source:
+        with _opened(unit.path) as source:
             yield from _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded).changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
@@ -92,6 +95,14 @@ def read_changes(
         yield _unreadable(unit, error)
     except (pa.ArrowException, ValueError, LookupError) as error:
         yield _unreadable(unit, error)
+
+
+def _opened(path: str) -> pa.NativeFile:
+    """The file, open for reading; a small one in memory, where each look into it costs no call of the system."""
+    with pa.OSFile(path) as file:
+        if file.size() <= _IN_MEMORY:
+            return pa.BufferReader(file.read())
+    return pa.OSFile(path)
 
 
 @dataclass(frozen=True)
@@ -269,10 +280,23 @@ class _Reading:
             if column.path in held and not column.nested:
                 if column.dictionary > self._budget.size:
                     raise TooLarge("the dictionary", column.dictionary)
-                (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
-                column = replace(column, longest=longest(values))
+                column = replace(column, longest=self._longest(group, leaf, column))
             result.append(column)
         return result
+
+    def _longest(self, group: int, leaf: int, column: ColumnPages) -> int:
+        """Bytes of the longest value in a column's dictionary."""
+        page = next((page for page in column.pages if page.kind == DICTIONARY), None)
+        codec = self._footer.row_group(group).column(leaf).compression
+        if page is not None and page.encoding in (PLAIN, PLAIN_DICTIONARY) and codec in _CODECS:
+            stored = self._source.read_at(page.stored, page.begin)
+            if codec != "UNCOMPRESSED":
+                stored = pa.decompress(stored, page.size, codec.lower(), asbytes=True)
+            found = longest_stored(stored, page.values)
+            if found is not None:
+                return found
+        (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
+        return longest(values)
 
     def _leaves(self) -> list[int]:
         return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
