@@ -16,6 +16,7 @@ from published_contents import change_files, others, retire
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
+from lakemirror.publisher.local_folder import LocalFolder
 from lakemirror.publisher.sequence import Sequence
 
 FORK = multiprocessing.get_context("fork")
@@ -225,7 +226,7 @@ def test_a_folder_dropped_while_a_writer_waits(tmp_path: Path, folder: Path) -> 
         except LakemirrorError as error:
             outcome.append(error.code)
 
-    with Sequence(folder).locked():
+    with Sequence(LocalFolder(folder)).locked():
         writer = threading.Thread(target=write)
         writer.start()
         deadline = time.monotonic() + 10
@@ -245,16 +246,16 @@ def test_a_lock_of_a_folder_that_was_replaced_is_none(tmp_path: Path, folder: Pa
     inside = threading.Event()
 
     def enter() -> None:
-        with Sequence(folder).locked():
+        with Sequence(LocalFolder(folder)).locked():
             inside.set()
 
     waiter = threading.Thread(target=enter, daemon=True)
-    with Sequence(folder).locked():
+    with Sequence(LocalFolder(folder)).locked():
         waiter.start()
         time.sleep(0.2)  # it waits
         shutil.rmtree(folder)
         folder.mkdir()
-        new = Sequence(folder).locked()
+        new = Sequence(LocalFolder(folder)).locked()
         new.__enter__()
     assert not inside.wait(0.3)
     new.__exit__(None, None, None)
@@ -263,5 +264,5 @@ def test_a_lock_of_a_folder_that_was_replaced_is_none(tmp_path: Path, folder: Pa
 
 
 def test_a_folder_dropped_before_the_lock(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(LakemirrorError, match="publish-conflict"), Sequence(folder).locked():
+    with pytest.raises(LakemirrorError, match="publish-conflict"), Sequence(LocalFolder(folder)).locked():
         pass
