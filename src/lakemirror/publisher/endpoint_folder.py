@@ -30,9 +30,9 @@ import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
+from lakemirror.landing_zone.zone import PROCESSED
 from lakemirror.publisher.change_writer import token_of
 from lakemirror.publisher.endpoint import Answer, Endpoint
-from lakemirror.publisher.sequence import RESTING
 from lakemirror.publisher.table_folder import ABANDONED_SECONDS, DROPPED_PREFIX, TEMPORARY_PREFIX, write_whole
 
 KEPT = "Files/_publishing"  # of the database: uploads that have no number yet
@@ -49,6 +49,7 @@ class EndpointFolder:
     def __init__(self, endpoint: Endpoint, path: str) -> None:
         self._endpoint = endpoint
         self._folder = path
+        self._remembered = 0
 
     @property
     def path(self) -> Path:
@@ -115,33 +116,35 @@ class EndpointFolder:
     def number(self, kept: str, name: str) -> None:
         self._rename(f"{KEPT}/{kept}", f"{self._folder}/{name}")
         reach("publish.after-link")
-        for resting in RESTING:
-            if self.has(f"{resting}/{name}") and token_of(self, f"{resting}/{name}") != kept:
-                self._rename(f"{self._folder}/{name}", f"{KEPT}/{kept}")
-                raise FileExistsError(name)
+        applied = f"{PROCESSED}/{name}"
+        if self.has(applied) and token_of(self, applied) != kept:
+            self._take_back(kept, name)
+            raise FileExistsError(name)
 
     def delete(self, name: str) -> None:
         self._delete(f"{self._folder}/{name}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps the other threads of this process out; publishers elsewhere are met by `number`."""
+        """Keeps the other threads of this process out; publishers elsewhere, and a folder that is gone, are met by
+        `number`."""
         with _LOCKS.setdefault(f"{self._endpoint.url}/{self._folder}", threading.Lock()):
-            if not self.is_there():
-                raise FileNotFoundError(self._folder)
             yield
 
     def remember(self, number: int) -> None:
+        self._remembered = number
         write_whole(self, SEQUENCE, b"%020d\n" % number)
 
     def remembered(self) -> int:
-        with contextlib.suppress(FileNotFoundError, ValueError), self.open(SEQUENCE) as file:
-            return int(file.read())
-        return 0
+        if not self._remembered:
+            with contextlib.suppress(FileNotFoundError, ValueError), self.open(SEQUENCE) as file:
+                self._remembered = int(file.read())
+        return self._remembered
 
     def drop(self) -> None:
         parent = self._folder.rpartition("/")[0]
         leaving = f"{parent}/{DROPPED_PREFIX}{uuid.uuid4().hex}"
+        self._remembered = 0
         self._rename(self._folder, leaving)
         reach("publish.dropped")
         self._delete(leaving)
@@ -154,6 +157,15 @@ class EndpointFolder:
         for name, modified in self._listed(KEPT):
             if name.startswith(TEMPORARY_PREFIX) and time.time() - modified > ABANDONED_SECONDS:
                 self._delete(f"{KEPT}/{name}")
+
+    def _take_back(self, kept: str, name: str) -> None:
+        """Makes a file kept again whose number was applied before: the engine leaves it alone, or has set it aside."""
+        repeated = (each for each in self.names(PROCESSED, name) if each.startswith(f"{name}."))
+        for place in (name, *(f"{PROCESSED}/{each}" for each in repeated)):
+            if token_of(self, place) == kept:
+                self._rename(f"{self._folder}/{place}", f"{KEPT}/{kept}")
+                return
+        raise FileNotFoundError(name)
 
     def _head(self, path: str) -> bool:
         answer = self._endpoint.ask("HEAD", path, {"action": "getStatus"})

@@ -72,7 +72,7 @@ class TableFolder(Protocol):
         """Deletes a file; nothing where there is none."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps other publishers out as far as this kind of folder can; FileNotFoundError where the folder is gone."""
+        """Keeps other publishers out as far as this kind of folder can; FileNotFoundError where it finds none."""
 
     def remember(self, number: int) -> None:
         """Notes the highest number ever taken, for when every numbered file is gone. Called under the lock."""

@@ -10,6 +10,8 @@ from published_contents import change_files, changes
 from lakemirror.publisher import Landing, LandingTable, batches, local_folder
 from lakemirror.publisher.batches import Prepared, publish_batch
 
+pytestmark = pytest.mark.usefixtures("door")
+
 POINTS = ["batch.planned", "publish.after-link", "batch.file-published"]
 
 
