@@ -47,7 +47,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         content = _with_keys_spelled(given, keys)
         newest = numbers.newest()
         state, touched = _known(numbers, newest, content, keys)
-        content = in_types_of(state.whole.schema, content, numbers.folder.name)
+        content = in_types_of(state.whole.schema, content, numbers.folder.path.name)
         difference = _all_new(content, keys) if newest == 0 else compare(state, content, touched, keys)
         if difference.repeated:
             raise LakemirrorError(
@@ -56,7 +56,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         try:
             published = _publish(table, difference, newest)
         except LakemirrorError as error:
-            if error.code == "publish-conflict" and numbers.folder.is_dir():
+            if error.code == "publish-conflict" and numbers.folder.is_there():
                 continue  # another writer took the number: its file counts too
             raise
         number = newest if published is None else published.number
@@ -137,7 +137,7 @@ def _known(
     """The state that holds, and the keys of all files that it does not know."""
     state = snapshot_state.read_state(numbers.folder)
     if state is not None:
-        found = snapshot_state.fingerprint(numbers.find(state.number))
+        found = snapshot_state.fingerprint(numbers.folder, numbers.find(state.number))
         if state.number > newest or (found and found != state.fingerprint):
             state = None  # files that it counts on were deleted, or the folder was filled again
     if state is None:
@@ -151,12 +151,14 @@ def _known(
 
 def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> pa.Table:
     """The keys that one change file touches."""
-    path = numbers.find(number)
+    found = numbers.find(number)
     reason = "is gone"
-    if path is not None:
+    if found is not None:
         try:
-            names = {name.lower(): name for name in pq.read_schema(path).names}
-            table = pq.read_table(path, columns=[names[key.lower()] for key in key_fields.names], partitioning=None)
+            with numbers.folder.open(found) as file:
+                content = pq.ParquetFile(file)
+                names = {name.lower(): name for name in content.schema_arrow.names}
+                table = content.read([names[key.lower()] for key in key_fields.names])
             return table.rename_columns(key_fields.names).cast(key_fields)
         except FileNotFoundError:
             return _keys_of(numbers, number, key_fields)  # moved by the engine between the two looks
@@ -166,8 +168,8 @@ def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> 
             reason = f"cannot be read: {error}"
     raise LakemirrorError(
         "snapshot-state-lost",
-        f"{numbers.folder.name}: what was published is not known any more: {numbers.name(number)} {reason}",
-        table=numbers.folder.name,
+        f"{numbers.folder.path.name}: what was published is not known any more: {numbers.name(number)} {reason}",
+        table=numbers.folder.path.name,
         file=numbers.name(number),
     )
 
@@ -175,7 +177,7 @@ def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> 
 def _write_state(
     numbers: sequence.Sequence, state: State, content: pa.Table, difference: Difference, number: int
 ) -> None:
-    fingerprint = snapshot_state.fingerprint(numbers.find(number))
+    fingerprint = snapshot_state.fingerprint(numbers.folder, numbers.find(number))
     added, gone = difference.added, difference.gone
     if snapshot_state.is_small(state, content.schema, added.num_rows, len(gone)):
         snapshot_state.write_patch(numbers.folder, state.name, added, gone, number, fingerprint)

@@ -23,6 +23,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, row_keys
 from lakemirror.publisher.row_keys import distinct, positions
 
+pytestmark = pytest.mark.usefixtures("door")
+
 
 @pytest.fixture
 def stock(tmp_path: Path) -> LandingTable:
