@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
@@ -23,6 +24,7 @@ from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableM
 
 _THREADS = 2
 _NUMBERS = ("smallint", "int", "bigint", "float", "double")
+_SAMPLE = 5_000  # rows
 _GROUP_BYTES = 64 * 1024 * 1024
 
 
@@ -44,14 +46,15 @@ def convert(
     doubts = TextDoubts(metadata)
     try:
         for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared):
-            writer = writer or pq.ParquetWriter(target, batch.schema)
             doubts.look_at(batch)
             gathered.append(batch)
             size += batch.nbytes
             if size >= _GROUP_BYTES:
+                writer = writer or _writer(target, gathered)
                 writer.write_table(pa.Table.from_batches(gathered))
                 gathered, size = [], 0
-        if writer is not None and gathered:
+        if writer is None or gathered:
+            writer = writer or _writer(target, gathered)
             writer.write_table(pa.Table.from_batches(gathered))
     finally:
         if writer is not None:
@@ -158,6 +161,22 @@ def _fast(
                 return piece
             at_work.popleft()
             yield found
+
+
+def _writer(target: IO[bytes] | str, rows: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+    """Writes rows such as these. A dictionary of a column that hardly repeats takes most of the time of a write.
+
+    Rows with a marker are read once, soon and here; others may become a data file of the table as they are.
+    """
+    schema = rows[0].schema
+    first = max(rows[:8], key=lambda batch: batch.num_rows).slice(0, _SAMPLE)
+    repeating = [
+        name
+        for name, column in zip(schema.names, first.columns, strict=True)
+        if pc.count_distinct(column).as_py() * 4 <= len(column)
+    ]
+    codec = "none" if ROW_MARKER in schema.names else "snappy"
+    return pq.ParquetWriter(target, schema, use_dictionary=repeating, compression=codec)
 
 
 def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str) -> dict[str, str]:
