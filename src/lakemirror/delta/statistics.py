@@ -82,11 +82,12 @@ def statistics(path: Path, columns: Sequence[Column], rows: int, dictionaries: I
     dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
+    names = [column.name for column in columns]
     texts = {column.name for column in columns if column.type == "string"}
     with pq.ParquetFile(path, read_dictionary=list(texts.intersection(dictionaries))) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], use_threads=False):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
                 group.add(batch)
             group.check(file.metadata.row_group(index), index)
             whole.join(group)
@@ -120,6 +121,21 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
                     else:
                         whole.widen(column.name, *bounds)
     return whole.stats()
+
+
+def statistics_of_own(path: Path, columns: Sequence[Column]) -> dict[str, Any]:
+    """The same of a Parquet file that this process has just written: by its footer, which is right.
+
+    Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
+    """
+    footer = pq.read_metadata(path)
+    told = statistics_told(footer, columns)
+    floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
+    if floating:
+        read = statistics(path, floating, footer.num_rows)
+        for bounds in ("minValues", "maxValues"):
+            told[bounds].update(read[bounds])
+    return told
 
 
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:

@@ -136,7 +136,8 @@ def _as_they_are(
     plan: ApplyPlan, target: Target, path_of: Callable[[str], str], trust_footers: bool
 ) -> RowResult | BadRow | NotAdded:
     def add(item: Any) -> Action | NotAdded | BadRow:
-        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers)
+        own = bool(item.file.read_from)
+        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]

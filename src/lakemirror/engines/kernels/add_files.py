@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_text, statistics_told
+from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -101,13 +101,20 @@ def unsupported_reason(
 
 
 def add_file(
-    unit: ChangeUnit, target: Target, footer: pq.FileMetaData, *, folder: str | None = None, trust_footer: bool = False
+    unit: ChangeUnit,
+    target: Target,
+    footer: pq.FileMetaData,
+    *,
+    folder: str | None = None,
+    trust_footer: bool = False,
+    is_own: bool = False,
 ) -> Action | NotAdded | BadRow:
     """Copies the file of a unit into the table's folder; the content of the copy's `add` action.
 
     The copy is read once as a whole: a file that does not decode, or is not what its footer says, is BadRow
     `file-unreadable`; one whose bounds make a reader lose rows is NotAdded. With `trust_footer` the footer is
-    believed. Where there is no action there is no copy either. A killed process leaves its copy to VACUUM.
+    believed. `is_own`: this process has just written the file, so its footer is right. Where there is no action there
+    is no copy either. A killed process leaves its copy to VACUUM.
 
     `footer`: as it was read when the file was looked at. To be called after `unsupported_reason`. LakemirrorError
     `concurrent-commit` where the file is gone.
@@ -121,9 +128,13 @@ def add_file(
         if "/" in below:
             make_folders(copy.parent, Path(folder or target.path))
         copy_file(unit.path, copy)
-        with pa.OSFile(str(copy)) as source:
-            dictionaries = check_all_pages(source, read_footer(source))
-        if trust_footer:
+        dictionaries: set[str] = set()
+        if not is_own:
+            with pa.OSFile(str(copy)) as source:
+                dictionaries = check_all_pages(source, read_footer(source))
+        if is_own:
+            stats = statistics_of_own(copy, columns)
+        elif trust_footer:
             found = pq.read_metadata(copy)
             if not found.equals(footer):
                 raise ValueError("it was written again while it was copied")
