@@ -7,7 +7,7 @@ Narrow rows ─▶ fit ─────────────▶ fold ─▶ fl
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,12 @@ from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
-from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
 
 _MOST_BUCKETS = 256  # files that are open at once; a process may often have 1024, and Arrow, tables and logs need some
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def look_up_keys(
     adds = [add for add in work.candidates if may_hold(add, target, sought)]
     result: dict[str, list[np.ndarray]] = {}
     if index is not None:
-        indexed = list(each(lambda add: index.find(add, target, sought), adds))
+        indexed = index.find_in(adds, target, sought, each)
         result = {
             add["path"]: [rows] for add, rows in zip(adds, indexed, strict=True) if rows is not None and len(rows)
         }
