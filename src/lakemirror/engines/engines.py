@@ -40,5 +40,5 @@ class Engines:
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine
 
-        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory)
+        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory, index=self.index)
         return engine

@@ -97,7 +97,7 @@ def look_up_keys(
     Files without one are left out. `each` maps over items in order, several at once. `index` is asked first.
     """
     if isinstance(deletes, Spill):
-        return _joined(work, deletes, memory, each)
+        return _joined(work, deletes, memory, each, index)
     if not deletes.num_rows or not work.candidates:
         return {}
     target, sought = work.target, Sought(deletes)
@@ -164,11 +164,18 @@ def _folded(
     return FoldedBatch(flags, kept_deletes, pa.concat_tables(replaced))
 
 
-def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
-    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once."""
+def _joined(work: RowWork, deletes: Spill, memory: int, each: Each, index: KeyIndex | None) -> dict[str, np.ndarray]:
+    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once.
+
+    Data files with far more rows than there are keys, and with an index, are not read: buckets are looked up in them.
+    """
     target = work.target
     columns = key_columns(target)
     deletes.close()
+    result: dict[str, list[np.ndarray]] = {}
+    numbers_left = list(range(len(work.candidates)))
+    if index is not None:
+        numbers_left = _without_indexed(work, deletes, index, result)
 
     def keys_of(item: tuple[int, Any]) -> list[pa.Table]:
         number, group = item
@@ -183,10 +190,9 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
 
     items = [
         (number, group)
-        for number, add in enumerate(work.candidates)
+        for number, add in ((number, work.candidates[number]) for number in numbers_left)
         for group in row_groups(add, target, None, read_footer(add, target))
     ]
-    result: dict[str, list[np.ndarray]] = {}
     with Spill(deletes.folder.parent, deletes.buckets, list(target.key_columns)) as table_keys:
         for parts in each(keys_of, items):
             for part in parts:
@@ -203,6 +209,28 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
             for number in np.unique(numbers):
                 result.setdefault(work.candidates[number]["path"], []).append(places[numbers == number])
     return {path: np.sort(np.concatenate(rows)) for path, rows in result.items()}
+
+
+def _without_indexed(work: RowWork, deletes: Spill, index: KeyIndex, result: dict[str, list[np.ndarray]]) -> list[int]:
+    """Numbers of the candidates that must be read; the rows of all others are put into `result`."""
+    left = set(range(len(work.candidates)))
+    large = [number for number in left if index.is_asked(work.candidates[number], deletes.rows)]
+    for bucket in range(deletes.buckets):
+        sought = deletes.read(bucket) if large else None
+        if sought is None:
+            continue
+        found = index.find_in([work.candidates[number] for number in large], work.target, Sought(sought))
+        for number, rows in zip(large, found, strict=True):
+            path = work.candidates[number]["path"]
+            if rows is None:
+                result.pop(path, None)
+            elif len(rows):
+                result.setdefault(path, []).append(rows)
+        large = [number for number, rows in zip(large, found, strict=True) if rows is not None]
+    for number in left - set(large):
+        result.pop(work.candidates[number]["path"], None)
+        index.want(work.candidates[number], work.target)
+    return sorted(left - set(large))
 
 
 def _buckets(size: int, memory: int) -> int:

@@ -108,7 +108,7 @@ class KeyIndex:
         absent = []
         for place, add in enumerate(adds):
             rows = record_count(add)
-            if rows is None or not _is_large(rows) or sought.keys.num_rows * _READ_ALL > rows:
+            if rows is None or not self.is_asked(add, sought.keys.num_rows):
                 continue
             identity = _identity(add, target, columns)
             one = _Searched(folder / _file_name(identity), identity, rows, add)
@@ -120,6 +120,11 @@ class KeyIndex:
         for (place, _), rows_of_one in zip(absent, found, strict=True):
             result[place] = rows_of_one
         return result
+
+    def is_asked(self, add: Action, keys: int) -> bool:
+        """True where an index of the data file finds so many keys faster than its keys are read."""
+        rows = record_count(add)
+        return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
 
     def _rows_in(self, one: _Searched, target: Target, sought: look_up.Sought) -> np.ndarray | None:
         try:

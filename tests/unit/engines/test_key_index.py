@@ -31,10 +31,11 @@ from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.kernels import key_file, look_up
 from lakemirror.engines.kernels.key_cache import Cache
 from lakemirror.engines.kernels.key_file import KeyFile, write_key_file
-from lakemirror.engines.kernels.key_layout import encode, layout_of
+from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import RowWork, Target
+from lakemirror.engines.spill import Spill
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
 UUIDS = [str(uuid.UUID(int=n * 7**45 % 2**128)) for n in range(6)]
@@ -222,6 +223,90 @@ def test_equal_keys_of_random_tables_have_equal_words() -> None:
         for a in range(len(values)):
             for b in range(len(values)):
                 assert (words[a].tolist() == words[b].tolist()) == (same[a] == same[b]), (name, a, b)
+
+
+@pytest.mark.parametrize("form", ["uuid", "UUID"])
+def test_only_text_of_its_form_is_packed_as_a_uuid(form: str) -> None:
+    """Every byte in every place: text that is held as a UUID gives the same text again."""
+    text = bytearray(str(uuid.UUID("01234567-89ab-cdef-fedc-ba9876543210")).encode())
+    digits = b"0123456789abcdef"
+    if form == "UUID":
+        text, digits = bytearray(bytes(text).upper()), digits.upper()
+    values, fit = [], []
+    for place in range(36):
+        for byte in range(256):
+            values.append(bytes(text[:place]) + bytes([byte]) + bytes(text[place + 1 :]))
+            fit.append(byte in digits if text[place] != ord("-") else byte == ord("-"))
+    keys = pa.table({"k": pa.array(values, pa.binary())})
+    words, fits = encode(keys, KeyLayout((ColumnLayout(form, 16, False),)))
+    assert fits.tolist() == fit
+    for place in np.flatnonzero(fits).tolist():
+        assert words[place].tobytes() == uuid.UUID(values[place].decode()).bytes
+
+
+def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 2999)
+    monkeypatch.setattr(key_file, "_AT_ONCE", 100)
+    target, add = with_table(tmp_path, TABLES["equal"])
+    assert not KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    assert not list((tmp_path / "keys").glob("*/*"))
+    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 3000)
+    assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+
+
+def test_keys_that_were_spilled_are_looked_up_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    work = RowWork(target, (), False, 4, (add,))
+    with Spill(tmp_path, 3, ["k"]) as deletes:
+        deletes.add(TABLES["uuid"].slice(40, 7))
+        each = lambda act, items: [act(item) for item in items]  # noqa: E731
+        rows = look_up_keys(work, deletes, 1 << 28, each, index)
+        assert rows["a.parquet"].tolist() == list(range(40, 47))
+        index.wait()
+        monkeypatch.setattr("lakemirror.engines.fold_passes.read_footer", lambda *_: pytest.fail("a file is read"))
+        rows = look_up_keys(work, deletes, 1 << 28, each, index)
+        assert rows["a.parquet"].tolist() == list(range(40, 47))
+
+
+def test_engines_of_one_process_share_an_index_and_another_engine_may_replace_its_files(tmp_path: Path) -> None:
+    first = KeyIndex.shared(tmp_path / "keys", 1 << 30)
+    assert KeyIndex.shared(tmp_path / "keys", 1 << 29) is first
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    assert first.build(add, target)
+    assert found(first, add, target, TABLES["uuid"].slice(3, 1)) == [3]
+    assert in_a_process(tmp_path).stdout == "[5]\n", "built again, at the same place"
+    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) == [4, 5]
+    (path,) = (tmp_path / "keys").glob("*/*")
+    path.unlink()
+    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) is None, "another engine has dropped it"
+
+
+def test_a_file_that_is_cut_or_fails_while_it_is_read_is_an_error_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    read = os.pread
+    for what in ("cut", "fail"):
+        index.build(add, target)
+        assert found(index, add, target, TABLES["uuid"].slice(3, 1)) == [3]
+        (path,) = (tmp_path / "keys").glob("*/*")
+
+        def pread(number: int, size: int, place: int, path: Path = path, what: str = what) -> bytes:
+            if what == "fail":
+                raise OSError(5, "Input/output error")
+            os.truncate(path, 5000)
+            return read(number, size, place)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.pread", pread)
+            assert found(index, add, target, TABLES["uuid"].slice(4, 1)) is None
+        assert found(restarted(tmp_path / "keys"), add, target, TABLES["uuid"].slice(4, 1)) == (
+            [4] if what == "fail" else None
+        )
 
 
 def test_the_index_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
