@@ -67,6 +67,7 @@ class Runner:
         that runs already. `turns`: shared with the other Runners of the process.
         """
         from lakemirror.maintenance.idle_work import Maintenance
+        from lakemirror.maintenance.key_scan import KeyScan
         from lakemirror.verify.idle import IdleVerification  # here, since a single pass needs neither
 
         self.settings = resolve()
@@ -85,6 +86,7 @@ class Runner:
             durability=self.settings.durability,
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
+        self._key_scan = KeyScan(storage.uri)
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         self._verification = IdleVerification(storage)
@@ -153,6 +155,7 @@ class Runner:
     def _use_idle_time(self) -> None:
         if self.settings.maintenance:
             self._maintain()
+        self._key_scan.step(self._scheduler.last_commits(), self._scheduler.key_index)
         if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
             self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
         self._writer.verification_warnings = self._verification.warnings
@@ -224,6 +227,7 @@ class Runner:
         try:
             self._maintenance.stop()
             self._verification.stop()
+            self._key_scan.stop()
             self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
         except Exception as failure:
             log.error("%s", coded(failure))

@@ -26,6 +26,8 @@ from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.add_files import NotAdded
+from lakemirror.engines.kernels.compact import compact
+from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
@@ -218,12 +220,21 @@ class Replicator:
             as_they_are=attempt.as_they_are,
         )
 
-    def tidy_up(self, version: int) -> None:
-        """Merges the table's small files every so many commits; `version` is that of the last one."""
+    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
+        """Merges the table's small files every so many commits; `version` is that of the last one.
+
+        `on_written` gets the files that it has written.
+        """
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._table, durability=self._settings.durability)
+
+        def rewrite(work: RewriteWork) -> list[Action]:
+            adds = compact(work)
+            on_written(work.target, adds)
+            return adds
+
+        merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engines import Engines
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
@@ -96,6 +97,11 @@ class Scheduler:
         self._stopping = threading.Event()
         staging.sweep(storage)
 
+    @property
+    def key_index(self) -> KeyIndex | None:
+        """The index of the tables' keys; None where the setting `key_index` says no."""
+        return self._engines.index
+
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""
         index = self._engines.index
@@ -159,6 +165,11 @@ class Scheduler:
     def targets(self) -> dict[TableName, str]:
         """The Delta tables of the table folders, relative to the database; those that exist."""
         return {name: name.target(self._settings.default_schema) for name, s in list(self.states.items()) if s.position}
+
+    def last_commits(self) -> dict[str, float]:
+        """When each table was committed to last, by its target."""
+        schema = self._settings.default_schema
+        return {name.target(schema): state.last_commit for name, state in list(self.states.items()) if state.position}
 
     @contextmanager
     def held_back(self, name: TableName) -> Iterator[bool]:
@@ -343,7 +354,7 @@ class Scheduler:
             if look.pending.files and error is None:
                 return look
             if not look.pending.behind:
-                replicator.tidy_up(applied.version)
+                replicator.tidy_up(applied.version, self.index_keys)
         if replicator.quarantine(look, error):
             return self._look_again(name)
         if error is not None:
