@@ -82,7 +82,7 @@ class Recorder:
     def _kept(self, at: Moment, inode: int, kind: str) -> bytes:
         synced = at.synced_contents.get(inode)
         now = at.contents.get(inode, b"")
-        if synced is not None and (synced == now or kind == "least"):
+        if synced is not None and (synced == now or kind == "least" or inode not in at.contents):
             return synced
         return now[: len(now) // 2] if kind == "torn" else b""
 
