@@ -128,7 +128,7 @@ class Endpoint:
             if time.monotonic() + wait > until:
                 raise LakemirrorError("storage-unavailable", f"{self.url}: {reason}")
             time.sleep(wait)
-            pause = min(5.0, 2 * pause)
+            pause = min(1.0, 2 * pause)
 
     def _sent(
         self,

@@ -55,6 +55,7 @@ def apply(
     is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit was faster, and what
     engines raise.
     """
+    begun = time.monotonic()
     failpoints.reach("apply.before-write")
     if plan.snapshot is None:
         _make_table_folder(path, path_of(""))
@@ -74,7 +75,8 @@ def apply(
         raise
     version = commit(path, plan.snapshot, [{"commitInfo": info}, *actions], durability=durability)
     failpoints.reach("apply.after-commit")
-    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason)
+    seconds = time.monotonic() - begun
+    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason, seconds)
 
 
 def _make_table_folder(path: str, database: str) -> None:
