@@ -29,7 +29,6 @@ from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.kernels import key_file, look_up
-from lakemirror.engines.kernels.key_cache import Cache
 from lakemirror.engines.kernels.key_file import KeyFile, write_key_file
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.key_index import KeyIndex
@@ -86,7 +85,7 @@ def test_tables_equal_the_model_whatever_happens_to_index_files(data: Any) -> No
 
 def restarted(folder: Path) -> KeyIndex:
     """The index as a new process sees it: nothing is in memory."""
-    look_up.LATELY_READ = Cache(128 << 20)
+    look_up.LATELY_READ.clear()
     return KeyIndex(folder, 1 << 30)
 
 

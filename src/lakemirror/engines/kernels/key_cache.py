@@ -89,6 +89,12 @@ class Cache:
             while self._left < 0:
                 self._left += size_of(self._held.popitem(last=False)[1])
 
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._held.clear()
+            self._left = self.most_bytes
+
     def drop(self, name: Hashable) -> None:
         """Forgets what is held under this name, if anything is."""
         with self._lock:

@@ -3,6 +3,7 @@
     header │ summary: begins of buckets, their checksums, filter │ buckets of about 64 entries: key, row number
 
 The first word of a key is mixed by a permutation: its top bits choose the bucket, so entries hold the keys themselves.
+In an entry the row number is in the place of those bits, and in one more byte.
 An open file holds its summary in memory, about 1.4 bytes a row. The filter says of most keys that they are not there;
 the buckets of all others are read and held against their checksums. Nothing is mapped into memory: a file that is cut
 short or a disk that fails gives an error.
@@ -31,7 +32,7 @@ MOST_ROWS = 1 << 32
 MOST_IN_BUCKET = 1 << 16
 """Rows of one bucket: a data file with more rows of one key has no index."""
 
-_MAGIC = b"LMKEYS02"
+_MAGIC = b"LMKEYS03"
 _HEADER = 4096
 _KEYS_A_BUCKET = 64
 _FILTER_BITS = 10  # of a row
@@ -73,7 +74,7 @@ class _Places:
     @property
     def entry(self) -> int:
         """Bytes of a key and its row number."""
-        return 8 * self.words + 4
+        return 8 * self.words + 1
 
     @property
     def summary(self) -> int:
@@ -181,7 +182,7 @@ class KeyFile:
         with self._path.open("rb", buffering=0) as file:
             if state_of(os.fstat(file.fileno())) != self.state:
                 return None
-            found = [_matches(entries, keys) for entries in self._read(file.fileno(), buckets)]
+            found = [_matches(*entries, keys) for entries in self._read(file.fileno(), buckets)]
         result: np.ndarray = np.unique(np.concatenate(found)).astype(np.int64)
         if len(result) and result[-1] >= self.rows:
             raise Damaged("a row number is out of bounds")
@@ -193,24 +194,28 @@ class KeyFile:
         self.state = state_of(self._path.stat())
         self.touched = time.time()
 
-    def _read(self, number: int, buckets: np.ndarray) -> Iterator[np.ndarray]:
-        """The entries of these buckets (uint32, a row for each), some at a time, held against their checksums."""
+    def _read(self, number: int, buckets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Keys (uint64, a row for each) and row numbers (uint64) of these buckets, some at a time. Damaged where they
+        do not fit their checksums.
+        """
         entry, size = self._places.entry, 0
         begins = entry * self._begins[buckets].astype(np.int64)
         sizes = entry * self._begins[buckets + 1].astype(np.int64) - begins
         salts = _salts(buckets.astype(np.uint64), self.seed)
         columns = (begins + self._places.entries, sizes, salts, self._sums[buckets])
         parts: list[bytes] = []
-        for begin, length, salt, checksum in zip(*(column.tolist() for column in columns), strict=True):
+        first = 0
+        for place, (begin, length, salt, checksum) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
             part = os.pread(number, length, begin)
             if len(part) != length or zlib.crc32(part, salt) != checksum:
                 raise Damaged(f"the bucket at byte {begin} is damaged")
             parts.append(part)
             size += length
-            if size >= _READ_AT_ONCE:
-                yield _entries(parts, entry)
-                parts, size = [], 0
-        yield _entries(parts, entry)
+            if size >= _READ_AT_ONCE or place + 1 == len(buckets):
+                some = slice(first, place + 1)
+                owners = np.repeat(buckets[some].astype(np.uint64), sizes[some] // entry)
+                yield _unpacked(b"".join(parts), owners, self._places)
+                first, parts, size = place + 1, [], 0
 
 
 class KeysOfLayout:
@@ -235,18 +240,33 @@ def state_of(stat: os.stat_result) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _entries(parts: list[bytes], entry: int) -> np.ndarray:
-    return np.frombuffer(b"".join(parts), np.uint32).reshape(-1, entry // 4)
+def _packed(words: np.ndarray, numbers: np.ndarray, places: _Places) -> bytes:
+    """Entries: the row number's lowest byte is behind the key, its others take the place of the bucket's bits."""
+    shift = np.uint64(64 - places.bits)
+    packed = np.empty((len(words), places.entry), np.uint8)
+    packed[:, :-1] = np.ascontiguousarray(words).view(np.uint8)
+    first = (words[:, 0] & ((np.uint64(1) << shift) - np.uint64(1))) | ((numbers >> np.uint64(8)) << shift)
+    packed[:, :8] = first.view(np.uint8).reshape(-1, 8)
+    packed[:, -1] = numbers & np.uint64(255)
+    return packed.tobytes()
 
 
-def _matches(entries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Row numbers (uint32) of the entries whose key is among `keys`, which are in the order of their first word."""
-    width = keys.shape[1]
-    word = np.ascontiguousarray(entries[:, :2]).view(np.uint64)[:, 0]
-    low = np.searchsorted(keys[:, 0], word)
-    near = np.flatnonzero(keys[np.minimum(low, len(keys) - 1), 0] == word)
-    low, some = low[near], np.ascontiguousarray(entries[near])
-    held = np.ascontiguousarray(some[:, : 2 * width]).view(np.uint64)
+def _unpacked(entries: bytes, buckets: np.ndarray, places: _Places) -> tuple[np.ndarray, np.ndarray]:
+    """Words and row numbers (uint64) of entries of these buckets."""
+    shift = np.uint64(64 - places.bits)
+    packed = np.frombuffer(entries, np.uint8).reshape(-1, places.entry)
+    words = packed[:, :-1].copy().view(np.uint64)
+    numbers = ((words[:, 0] >> shift) << np.uint64(8)) | packed[:, -1]
+    words[:, 0] &= (np.uint64(1) << shift) - np.uint64(1)
+    words[:, 0] |= buckets << shift
+    return words, numbers
+
+
+def _matches(entries: np.ndarray, numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Row numbers of the entries whose key is among `keys`, which are in the order of their first word."""
+    low = np.searchsorted(keys[:, 0], entries[:, 0])
+    near = np.flatnonzero(keys[np.minimum(low, len(keys) - 1), 0] == entries[:, 0])
+    low, held = low[near], entries[near]
     fits = np.zeros(len(near), bool)
     left = np.arange(len(near))
     while len(left):  # once, but for keys whose first words are equal
@@ -254,7 +274,7 @@ def _matches(entries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         low[left] += 1
         left = left[low[left] < len(keys)]
         left = left[keys[low[left], 0] == held[left, 0]]
-    result: np.ndarray = some[fits, 2 * width]
+    result: np.ndarray = numbers[near[fits]]
     return result
 
 
@@ -345,10 +365,7 @@ class _Summary:
                     some = entries.take(order[begin:end], axis=0)
                     bucket = (some[:, 0] >> shift).astype(np.int64)
             some, bucket = some[: end - begin], bucket[: end - begin]
-            packed = np.empty((len(some), 2 * width + 1), np.uint32)
-            packed[:, : 2 * width] = np.ascontiguousarray(some[:, :width]).view(np.uint32)
-            packed[:, 2 * width] = some[:, width]
-            data = packed.tobytes()
+            data = _packed(some[:, :width], some[:, width], self._places)
             file.write(data)
             self._add(bucket, memoryview(data))
             self._add_to_filter(some[:, 0])
