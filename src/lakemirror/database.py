@@ -146,7 +146,12 @@ class MirroredDatabase:
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
         """Applies what arrives until `stop` is set; then lets the commits at work end, and returns (`Runner.run`)."""
         self._runner = Runner(
-            self.storage, self._resolve, partial(_start_spark, long_lived=True), observer=observer, spark=self._given
+            self.storage,
+            self._resolve,
+            partial(_start_spark, long_lived=True),
+            observer=observer,
+            spark=self._given,
+            watch=True,
         )
         self._runner.run(stop or threading.Event())
 

@@ -81,8 +81,9 @@ def read_changes(
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with _opened(unit.path) as source:
-            yield from _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded).changes()
+        with pa.OSFile(unit.path) as source:
+            reading = _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
+            yield from reading.changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
     except TooLarge as error:
@@ -95,14 +96,6 @@ def read_changes(
         yield _unreadable(unit, error)
     except (pa.ArrowException, ValueError, LookupError) as error:
         yield _unreadable(unit, error)
-
-
-def _opened(path: str) -> pa.NativeFile:
-    """The file, open for reading; a small one in memory, where each look into it costs no call of the system."""
-    with pa.OSFile(path) as file:
-        if file.size() <= _IN_MEMORY:
-            return pa.BufferReader(file.read())
-    return pa.OSFile(path)
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,9 @@ class _Reading:
         self._append_only = append_only
         self._default = default_marker
         self._budget = budget
-        self._source = source
+        data = source.read() if source.size() <= _IN_MEMORY else None
+        self._source = source if data is None else pa.BufferReader(data)
+        self._data: bytes | None = data
         self._keeps_dictionaries = encoded
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._schema = pa.schema([(each.name, arrow_type(each.type)) for each in self._asked])
@@ -267,10 +262,15 @@ class _Reading:
         found = []
         for leaf in self._leaves():
             schema = self._footer.schema.column(leaf)
-            its = checked_pages(lambda at, size: self._source.read_at(size, at), self._footer, group, leaf)
+            its = checked_pages(self._read_at, self._footer, group, leaf)
             nested = schema.max_repetition_level > 0
             found.append(ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its)))
         return found
+
+    def _read_at(self, at: int, size: int) -> bytes:
+        if self._data is not None:
+            return self._data[at : at + size]
+        return bytes(self._source.read_at(size, at))
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
         """The columns, with the length of the longest value where a dictionary could give too many bytes."""
@@ -289,7 +289,7 @@ class _Reading:
         page = next((page for page in column.pages if page.kind == DICTIONARY), None)
         codec = self._footer.row_group(group).column(leaf).compression
         if page is not None and page.encoding in (PLAIN, PLAIN_DICTIONARY) and codec in _CODECS:
-            stored = self._source.read_at(page.stored, page.begin)
+            stored = self._read_at(page.begin, page.stored)
             if codec != "UNCOMPRESSED":
                 stored = pa.decompress(stored, page.size, codec.lower(), asbytes=True)
             found = longest_stored(stored, page.values)
