@@ -63,7 +63,7 @@ def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     replaced = metadata(after, batch(Column("c", "int")), replaces=True)
     (column,) = target_of("/t", replaced, ()).columns
     assert column.field_id == 3, "no id is given twice"
-    assert target_of("/t", after, ("ID", "gone")).key_columns == ("id",)
+    assert target_of("/t", after, ("ID", "gone")).key_columns == ("id", "gone")
 
 
 def test_a_mapped_table_is_read_by_another_reader(tmp_path: Path) -> None:
