@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from pathlib import Path
 
 import pyarrow as pa
-
-from lakemirror.publisher.sequence import TEMPORARY_PREFIX
 
 IN_MEMORY_BYTES = 64 << 20
 
 
 class DiskRows:
-    """Gathers rows of one schema. The file is in `folder`, which must exist, and has no name once it is read."""
+    """Gathers rows of one schema. The file is `path`, whose folder must exist, and has no name once it is read."""
 
-    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+    def __init__(self, schema: pa.Schema, path: Path) -> None:
         self._schema = schema
-        self._path = folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.arrow"
+        self._path = path
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = 0
         self._writer: pa.RecordBatchFileWriter | None = None

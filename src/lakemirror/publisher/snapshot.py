@@ -17,7 +17,6 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,6 +34,7 @@ from lakemirror.publisher.snapshot_state import State
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable, Published
+    from lakemirror.publisher.table_folder import TableFolder
 
 ATTEMPTS = 100
 ROWS_AT_ONCE = 500_000  # that are compared in memory
@@ -54,7 +54,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         content = _with_keys_spelled(given, keys)
         newest = numbers.newest()
         state, touched = _known(numbers, newest, content, keys)
-        content = in_types_of(state.whole.schema, content, numbers.folder.name)
+        content = in_types_of(state.whole.schema, content, numbers.folder.path.name)
         difference = _difference(state, content, touched, keys, numbers) if newest else _all_new(content, keys)
         if difference.repeated:
             raise LakemirrorError(
@@ -63,7 +63,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         try:
             published = _publish(table, difference, newest)
         except LakemirrorError as error:
-            if error.code == "publish-conflict" and numbers.folder.is_dir():
+            if error.code == "publish-conflict" and numbers.folder.is_there():
                 continue  # another writer took the number: its file counts too
             raise
         number = newest if published is None else published.number
@@ -125,9 +125,9 @@ def compare(state: State, content: pa.Table, touched: pa.Table | None, keys: Seq
 
 
 def compare_in_parts(
-    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], count: int, folder: Path
+    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], count: int, folder: TableFolder
 ) -> Difference:
-    """The same as `compare`, in so many parts by their keys, one after another; what is large goes to `folder`."""
+    """The same as `compare`, in so many parts by their keys, one after another; what is large goes to the disk."""
     known = snapshot_state.current_rows(state)
     holds = pa.repeat(pa.scalar(True), state.whole.num_rows) if known is None else known
     tables = [content, state.whole, state.added, *([] if touched is None else [touched])]
@@ -135,7 +135,7 @@ def compare_in_parts(
     gone, repeated = [pa.array([], pa.int32())], 0
     with contextlib.ExitStack() as stack:
         changes: DiskRows | None = None
-        added = stack.enter_context(DiskRows(content.schema, folder))
+        added = stack.enter_context(DiskRows(content.schema, folder.staged("arrow")))
         for part in range(count):
             here = pa.array(of_whole == part)
             one = replace(
@@ -146,7 +146,7 @@ def compare_in_parts(
             )
             of_part = None if touched is None else touched.filter(pa.array(of_touched[0] == part))
             found = compare(one, content.filter(pa.array(of_content == part)), of_part, keys)
-            changes = changes or stack.enter_context(DiskRows(found.changes.schema, folder))
+            changes = changes or stack.enter_context(DiskRows(found.changes.schema, folder.staged("arrow")))
             changes.add(found.changes)
             added.add(found.added)
             gone.append(pc.indices_nonzero(here).take(found.gone).cast(pa.int32()))
@@ -156,10 +156,10 @@ def compare_in_parts(
 
 
 def _gathered(table: LandingTable, rows: Any) -> pa.Table:
-    """The content: in memory, or where it is large in a file of the table folder."""
+    """The content: in memory, or where it is large in a file on the disk."""
     reader = table.take(rows)
     table.opened()
-    with DiskRows(reader.schema, table.folder) as gathered:
+    with DiskRows(reader.schema, table.place.staged("arrow")) as gathered:
         for batch in reader:
             gathered.add(batch)
         return gathered.table()
@@ -201,7 +201,7 @@ def _known(
     """The state that holds, and the keys of all files that it does not know."""
     state = snapshot_state.read_state(numbers.folder)
     if state is not None:
-        found = snapshot_state.fingerprint(numbers.find(state.number))
+        found = snapshot_state.fingerprint(numbers.folder, numbers.find(state.number))
         if state.number > newest or (found and found != state.fingerprint):
             state = None  # files that it counts on were deleted, or the folder was filled again
     if state is None:
@@ -215,12 +215,14 @@ def _known(
 
 def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> pa.Table:
     """The keys that one change file touches."""
-    path = numbers.find(number)
+    found = numbers.find(number)
     reason = "is gone"
-    if path is not None:
+    if found is not None:
         try:
-            names = {name.lower(): name for name in pq.read_schema(path).names}
-            table = pq.read_table(path, columns=[names[key.lower()] for key in key_fields.names], partitioning=None)
+            with numbers.folder.open(found) as file:
+                content = pq.ParquetFile(file)
+                names = {name.lower(): name for name in content.schema_arrow.names}
+                table = content.read([names[key.lower()] for key in key_fields.names])
             return table.rename_columns(key_fields.names).cast(key_fields)
         except FileNotFoundError:
             return _keys_of(numbers, number, key_fields)  # moved by the engine between the two looks
@@ -230,8 +232,8 @@ def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> 
             reason = f"cannot be read: {error}"
     raise LakemirrorError(
         "snapshot-state-lost",
-        f"{numbers.folder.name}: what was published is not known any more: {numbers.name(number)} {reason}",
-        table=numbers.folder.name,
+        f"{numbers.folder.path.name}: what was published is not known any more: {numbers.name(number)} {reason}",
+        table=numbers.folder.path.name,
         file=numbers.name(number),
     )
 
@@ -239,7 +241,7 @@ def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> 
 def _write_state(
     numbers: sequence.Sequence, state: State, content: pa.Table, difference: Difference, number: int
 ) -> None:
-    fingerprint = snapshot_state.fingerprint(numbers.find(number))
+    fingerprint = snapshot_state.fingerprint(numbers.folder, numbers.find(number))
     added, gone = difference.added, difference.gone
     if snapshot_state.is_small(state, content.schema, added.num_rows, len(gone)):
         snapshot_state.write_patch(numbers.folder, state.name, added, gone, number, fingerprint)

@@ -39,6 +39,9 @@ def unit(found: pq.FileMetaData, path: str = "1.parquet", **options: Any) -> Cha
 
 
 def target(types: dict[str, str], path: Path = Path("/t"), **options: Any) -> Target:
+    """A table with these columns; its folder is there, unless it is nobody\'s."""
+    if path != Path("/t"):
+        path.mkdir(exist_ok=True)
     return Target(str(path), tuple(TargetColumn(name, name, type_) for name, type_ in types.items()), **options)
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own."""
+"""A PostgreSQL of the tests' own, and the two doors to a landing zone: a local folder, a service's endpoint."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lakemirror.publisher.endpoint_folder import EndpointFolder
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from doors import Doors, folder_of
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").is_dir() else []
 
@@ -52,3 +59,34 @@ def postgres() -> Iterator[str]:
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=False, capture_output=True, cwd=folder, **as_user)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    found = Doors(tmp_path_factory.mktemp("endpoint"))
+    yield found
+    found.server.close()
+
+
+@pytest.fixture(scope="module", params=["local", "endpoint"])
+def door(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a module's tests twice: `Landing(folder)` is the folder, then the same folder behind an endpoint."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "endpoint":
+            found: Doors = request.getfixturevalue("doors")
+            patch.setattr(request.module, "Landing", found.landing)
+
+            def local(self: EndpointFolder) -> Path:
+                return folder_of(self._endpoint.database) / self._folder
+
+            patch.setattr(EndpointFolder, "path", property(local))
+        yield request.param
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of what takes long, `make test` runs the local door alone."""
+    if "endpoint" in item.name and item.path.parent == Path(__file__).parent:
+        long = ("test_publisher_snapshot", "test_publisher_crash", "test_publisher_sql")
+        generated = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+        if item.path.stem in long or generated or "race" in item.name:
+            item.add_marker(pytest.mark.full)

@@ -25,6 +25,8 @@ from lakemirror.publisher import Landing, LandingTable, disk_rows, row_keys, sna
 from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import distinct, positions
 
+pytestmark = pytest.mark.usefixtures("door")
+
 
 @pytest.fixture
 def stock(tmp_path: Path) -> LandingTable:
