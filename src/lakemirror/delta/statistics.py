@@ -50,7 +50,7 @@ class UnsafeBounds(ValueError):
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
     try:
-        return exact_json.read(add.get("stats") or "{}")
+        return dict(_parsed(add.get("stats") or "{}"))
     except (ValueError, TypeError):
         return {}
 
@@ -58,6 +58,11 @@ def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
 def record_count(add: Mapping[str, Any]) -> int | None:
     """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
     return _counted(add.get("stats") or "{}")
+
+
+@lru_cache(_REMEMBERED // 8)
+def _parsed(stats: str) -> Mapping[str, Any]:
+    return exact_json.read(stats)
 
 
 @lru_cache(_REMEMBERED)
