@@ -111,7 +111,7 @@ class AppliedPaths:
             hashes.update(_split(kept.pop()[1]))
         name = uuid.uuid4().hex
         folder = self._table / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         with (folder / name).open("xb") as file:
             file.write(b"".join(sorted(hashes)))
             file.flush()

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -53,7 +54,7 @@ from lakemirror.replication.table_rules import column_rules, table_properties
 from lakemirror.settings import Settings
 from lakemirror.status import format_time
 from lakemirror.storage import Entry, Storage
-from lakemirror.storage.durable import POWER
+from lakemirror.storage.durable import POWER, sync_each
 
 log = logging.getLogger("lakemirror")
 
@@ -277,10 +278,25 @@ class Replicator:
                 make_durable(self._storage.uri(self.target))
                 self._synced = position
             failpoints.reach("retire.before-move")
-            return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
+            moved = cleanup.retire(self._storage, found.folder, found.metadata, found.applied)
+            if self._settings.durability == POWER:
+                self._sync_moves(found.folder, moved)
+            return len(moved)
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
             return 0
+
+    def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
+        """Syncs the folders that files came into, then those that they left: after a power cut each file is in one of
+        them at least."""
+        home = folder.name.folder
+        into = {target.rpartition("/")[0] for _, target in moved}
+        for inner in sorted(into):
+            while (inner := inner.rpartition("/")[0]) != home:
+                into.add(inner)
+        left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
+        for places in (into, left):
+            sync_each(Path(self._storage.uri(each)) for each in sorted(places, reverse=True))
 
     def _is_marked_anew(self, found: TablePlan) -> bool:
         content = read_marker(self._storage, f"{found.folder.name.folder}/{MARKER}")

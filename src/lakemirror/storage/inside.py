@@ -63,6 +63,17 @@ def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterat
         os.close(at)
 
 
+def make_folders(folder: Path, root: Path) -> None:
+    """Makes a folder and those above it that are missing, up to `root`, which is never made: who deletes a database or
+    a table while it is written must not find it again. FileNotFoundError where `root` is gone."""
+    for each in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
+        with suppress(FileExistsError):
+            each.mkdir()
+            continue
+        if not each.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
+
+
 def open_file(folder: int, name: str, path: str) -> int:
     """The descriptor of a regular file, for reading; FileNotFoundError, `path-refused`. Never waits."""
     _check_is_file(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, path)
@@ -114,4 +125,4 @@ def _check_is_file(mode: int, path: str) -> None:
         raise not_a_file(path, kind_of(mode))
 
 
-__all__ = ["folder_of", "kind_of", "not_a_file", "open_file", "open_folder"]
+__all__ = ["folder_of", "kind_of", "make_folders", "not_a_file", "open_file", "open_folder"]
