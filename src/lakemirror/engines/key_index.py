@@ -111,7 +111,7 @@ class KeyIndex:
             if rows is None or not self.is_asked(add, sought.keys.num_rows):
                 continue
             identity = _identity(add, target, columns)
-            one = _Searched(folder / _file_name(identity), identity, rows, add)
+            one = _Searched(_index_of(folder, identity), identity, rows, add)
             if look_up.LATELY_READ.get(one.name) is not None:
                 result[place] = self._rows_in(one, target, sought)
             elif one.path.exists():
@@ -362,7 +362,7 @@ class KeyIndex:
             path.unlink()
 
     def _path(self, identity: str, target: Target) -> Path:
-        return self._of(target) / _file_name(identity)
+        return _index_of(self._of(target), identity)
 
     def _of(self, target: Target) -> Path:
         return self._folder / _digest(str(Path(target.path).absolute()))
@@ -417,9 +417,14 @@ def _columns(target: Target) -> str:
 def _identity(add: Action, target: Target, columns: str) -> str:
     """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
     file = DataFile.of(add, target)
-    place = Path(file.place)
+    place = _absolute(file.place)
     stat = place.stat()
-    return json.dumps([str(place.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    return json.dumps([str(place), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _absolute(place: str) -> Path:
+    return Path(place).absolute()
 
 
 def _is_orphan(path: Path) -> bool:
@@ -432,11 +437,11 @@ def _is_orphan(path: Path) -> bool:
         return False
 
 
-def _file_name(identity: str) -> str:
-    return f"{_digest(identity)}.keys"
-
-
 @lru_cache(_MOST_REMEMBERED)
+def _index_of(folder: Path, identity: str) -> Path:
+    return folder / f"{_digest(identity)}.keys"
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
