@@ -99,6 +99,7 @@ class Runner:
         so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
         """
         require_zone(self._storage)
+        self._storage.probe()
         self._say_unknown_settings()
         try:
             while not stop.is_set():

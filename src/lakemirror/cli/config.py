@@ -16,6 +16,7 @@ from lakemirror.cli.engine_options import (
     Parallel,
     SparkRemote,
     SparkSetting,
+    StorageOptions,
     engine_flags,
     require,
 )
@@ -31,6 +32,7 @@ def config(
     jars: Jars = None,
     driver_memory: Memory = None,
     parallel: Parallel = None,
+    storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
     """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
@@ -39,13 +41,13 @@ def config(
 
     Example: lakemirror config shop
     """
+    from lakemirror.landing_zone.database_folder import storage_of
     from lakemirror.settings import read_definition
     from lakemirror.settings_origin import DEFAULT, setting_origins
     from lakemirror.settings_spelling import unknown_settings
-    from lakemirror.storage import LocalStorage
 
     require(database)
-    definition = read_definition(LocalStorage(database))
+    definition = read_definition(storage_of(database))
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
     flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)

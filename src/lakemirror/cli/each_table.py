@@ -15,6 +15,7 @@ import typer
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
     from lakemirror.table_features.fleet import Outcome, State
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def each_table(
     table: str,
-    act: Callable[[Path], Any],
+    act: Callable[[Place], Any],
     text: Callable[[Any], None],
     as_json: bool,
     parallel: int,
@@ -100,7 +101,7 @@ class Selection:
     exclude: tuple[str, ...] = ()
     report: str = ""
 
-    def tables(self, path: str) -> list[Path]:
+    def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
         from lakemirror.delta.log import table_folder
         from lakemirror.table_features.fleet import check_report, chosen

@@ -15,6 +15,7 @@ from lakemirror.cli.engine_options import (
     Parallel,
     SparkRemote,
     SparkSetting,
+    StorageOptions,
     Verbose,
     engine_flags,
     require,
@@ -33,6 +34,7 @@ def run(
     jars: Jars = None,
     driver_memory: Memory = None,
     parallel: Parallel = None,
+    storage: StorageOptions = None,
     verbose: Verbose = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
 ) -> None:

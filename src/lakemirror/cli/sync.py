@@ -19,6 +19,7 @@ from lakemirror.cli.engine_options import (
     Parallel,
     SparkRemote,
     SparkSetting,
+    StorageOptions,
     Verbose,
     engine_flags,
     require,
@@ -42,6 +43,7 @@ def sync(
     jars: Jars = None,
     driver_memory: Memory = None,
     parallel: Parallel = None,
+    storage: StorageOptions = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:

@@ -13,7 +13,6 @@ import uuid
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.roaring import row_numbers
+from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -47,7 +47,7 @@ def bitmap(rows: pa.Array) -> BitMap64:
     return BitMap64(numbers)
 
 
-def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
+def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
     """The rows that a deletion vector of a file's `add` action deletes.
 
     Storage types of the Delta protocol: u (a file below the table's folder), p (a file anywhere, as a URI), i (in the
@@ -63,7 +63,7 @@ def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
     return found
 
 
-def read_row_numbers(table: str | Path, vector: Mapping[str, Any]) -> np.ndarray:
+def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarray:
     """The same as row numbers (int64, ascending), by numpy alone."""
     what, data = _content(table, vector)
     found = row_numbers(data)
@@ -72,7 +72,7 @@ def read_row_numbers(table: str | Path, vector: Mapping[str, Any]) -> np.ndarray
     return found
 
 
-def _content(table: str | Path, vector: Mapping[str, Any]) -> tuple[str, bytes]:
+def _content(table: str | Place, vector: Mapping[str, Any]) -> tuple[str, bytes]:
     """What holds the vector, and its bitmap."""
     kind, text = vector["storageType"], vector["pathOrInlineDv"]
     if kind == "i":
@@ -80,7 +80,7 @@ def _content(table: str | Path, vector: Mapping[str, Any]) -> tuple[str, bytes]:
         data = data[: vector["sizeInBytes"]]
     elif kind in ("u", "p"):
         what = vector_path(text) if kind == "u" else text
-        data = _stored(Path(table) / what if kind == "u" else data_file(table, text), vector)
+        data = _stored(place(table) / what if kind == "u" else data_file(table, text), vector)
     else:
         raise ValueError(f"a vector of storage type {kind!r}")
     if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
@@ -88,7 +88,7 @@ def _content(table: str | Path, vector: Mapping[str, Any]) -> tuple[str, bytes]:
     return what, data[4:]
 
 
-def _stored(path: Path, vector: Mapping[str, Any]) -> bytes:
+def _stored(path: Place, vector: Mapping[str, Any]) -> bytes:
     """The bytes of a vector in a file, which have their checksum behind them."""
     try:
         with path.open("rb") as file:
@@ -109,7 +109,7 @@ def _from_z85(text: str) -> bytes:
     return base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))
 
 
-def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
+def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
     """Writes bitmaps to one new file in the table's folder; what the files' `add` actions say of each."""
     encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
@@ -121,7 +121,7 @@ def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[s
             "sizeInBytes": len(data), "cardinality": len(rows),
         })  # fmt: skip
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    path = Path(table) / vector_path(encoded)
+    path = place(table) / vector_path(encoded)
     try:
         path.write_bytes(content)
     except OSError:

@@ -14,7 +14,6 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.schema import Column
+from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
@@ -72,7 +72,7 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+def statistics(path: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
 
     ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
@@ -80,7 +80,7 @@ def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, An
     dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(opened(path)) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], use_threads=False):

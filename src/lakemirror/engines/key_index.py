@@ -43,6 +43,7 @@ from lakemirror.engines.kernels.key_file import (
 )
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.storage.place import is_in_store, place
 
 log = logging.getLogger("lakemirror")
 
@@ -303,7 +304,7 @@ class KeyIndex:
             path.unlink()
 
     def _path(self, identity: str, target: Target) -> Path:
-        return self._folder / _digest(str(Path(target.path).absolute())) / f"{_digest(identity)}.keys"
+        return self._folder / _digest(str(place(target.path).absolute())) / f"{_digest(identity)}.keys"
 
     def _remember_not_worth_it(self, path: Path) -> None:
         with self._lock:
@@ -331,16 +332,19 @@ def _is_large(rows: int | None) -> bool:
 def _identity(add: Action, target: Target) -> str:
     """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
     file = DataFile.of(add, target)
-    place = Path(file.place)
-    stat = place.stat()
     columns = [(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)]
-    return json.dumps([1, str(place.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
+        return json.dumps([1, file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
+    path = Path(file.place)
+    stat = path.stat()
+    return json.dumps([1, str(path.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
 
 
 def _is_orphan(path: Path) -> bool:
     """True where the data file is gone, or the index does not say which one it was."""
     try:
-        return not Path(json.loads(identity_of(path))[1]).exists()
+        data_file = str(json.loads(identity_of(path))[1])
+        return not is_in_store(data_file) and not Path(data_file).exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:

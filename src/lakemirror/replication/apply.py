@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from lakemirror import failpoints
@@ -33,6 +32,7 @@ from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
 from lakemirror.storage.durable import POWER
+from lakemirror.storage.place import Place, place
 
 log = logging.getLogger("lakemirror")
 
@@ -56,7 +56,7 @@ def apply(
     """
     failpoints.reach("apply.before-write")
     if plan.snapshot is None:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        place(path).mkdir(parents=True, exist_ok=True)
     written = _written(plan, path, engine, path_of, trust_footers)
     if isinstance(written, BadRow | NotAdded):
         return written
@@ -78,7 +78,7 @@ def apply(
 
 def _written(
     plan: ApplyPlan, path: str, engine: Callable[[str], Engine], path_of: Callable[[str], str], trust_footers: bool
-) -> tuple[list[Action], list[Path]] | BadRow | NotAdded:
+) -> tuple[list[Action], list[Place]] | BadRow | NotAdded:
     """The actions of the batch's rows, and the files that were written for them."""
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
@@ -174,9 +174,9 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, A
     )
 
 
-def _remove(files: Sequence[Path]) -> None:
+def _remove(files: Sequence[Place]) -> None:
     for path in files:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LakemirrorError):
             path.unlink(missing_ok=True)
 
 

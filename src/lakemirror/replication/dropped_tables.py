@@ -6,6 +6,7 @@ noted in `Files/Monitoring`; losing the note delays the drop by a pass.
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import time
@@ -73,9 +74,18 @@ class DroppedTables:
         for path in list(_folders(self.storage, DROPPED)):
             names = [path] if _RESTING.search(path) else _folders(self.storage, path)
             for name in names:
-                entry = self.storage.stat(name)
-                if entry is not None and seconds_since(entry.modified) > days * 86400:
+                if self._age(name) > days * 86400:
                     self.storage.delete(name)
+
+    def _age(self, place: str) -> float:
+        """Seconds since a table was dropped: by the folder's time, or by its name where a folder has no time."""
+        entry = self.storage.stat(place)
+        if entry is not None:
+            return seconds_since(entry.modified)
+        stamp = place.rpartition("-")[2]
+        return (
+            time.time() - calendar.timegm(time.strptime(stamp[:15], "%Y%m%dT%H%M%S")) if _RESTING.search(place) else 0.0
+        )
 
     def _tables_but(self, targets: set[str]) -> Iterator[str]:
         for path in _folders(self.storage, "Tables"):

@@ -108,7 +108,7 @@ class Replicator:
     def _inspect(self, found: TablePlan, now: float, mark: bool) -> None:
         folder = found.folder
         check_name(self.name)
-        self._storage.stat(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
         found.table_log = read_table_log(self._table)
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = read_table_log(self._table)
@@ -296,7 +296,7 @@ class Replicator:
         so_far = None
         if at is not None:
             manifest = found.table_log.manifest if found.table_log else None
-            last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
+            last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(at.identity, at.number, last, found.applied)
         failpoints.reach("identity.before-marker")
         decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
@@ -324,7 +324,7 @@ class Replicator:
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
-        return {manifest.file: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag} if manifest else {}
 
     def _read_progress(self, found: TablePlan) -> None:
         """How files are found from here on, and which are applied; nothing is where the folder was made again."""

@@ -34,6 +34,9 @@ class LocalStorage:
     def uri(self, path: str = "") -> str:
         return str(self.root / path) if path else str(self.root)
 
+    def probe(self) -> None:
+        """Nothing: a link to a name that is taken fails on every local file system."""
+
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
         listing = Listing()
         pending = [(path, 0)]
@@ -70,6 +73,9 @@ class LocalStorage:
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise LakemirrorError("path-refused", f"{path} is {kind_of(found.st_mode)}: it is not opened", file=path)
         return Entry(path, found.st_size, found.st_mtime_ns)
+
+    def check(self, path: str) -> None:
+        self.stat(path)
 
     def exists(self, path: str) -> bool:
         try:

@@ -16,11 +16,15 @@ from lakemirror.errors import LakemirrorError
 
 @dataclass(frozen=True)
 class Entry:
-    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch."""
+    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch.
+
+    `tag`: the ETag of an object in a store, which differs for another content; empty for a local file.
+    """
 
     path: str
     size: int
     modified: int
+    tag: str = ""
 
     @property
     def name(self) -> str:
@@ -28,8 +32,11 @@ class Entry:
 
     @property
     def etag(self) -> str:
-        """Differs whenever the content may differ: size and modified time of a local file."""
-        return f"{self.size:x}-{self.modified:x}"
+        """Differs whenever the content may differ: size and modified time of a local file, size and ETag of an object.
+
+        The modified time of an object does not count: a copy of the bucket has other times and the same content.
+        """
+        return f"{self.size:x}-{self.tag or format(self.modified, 'x')}"
 
 
 @dataclass
@@ -56,6 +63,9 @@ class Storage(Protocol):
     def uri(self, path: str = "") -> str:
         """The path as Spark reads it."""
 
+    def probe(self) -> None:
+        """`store-unsafe` where the store would let two writers make one version."""
+
     def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
         """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
 
@@ -64,10 +74,13 @@ class Storage(Protocol):
         """
 
     def stat(self, path: str) -> Entry | None:
-        """The file or folder, or None."""
+        """The file or folder, or None. None for a folder in an object store, where it has no time."""
 
     def exists(self, path: str) -> bool:
         """True for anything at that path, also for a link."""
+
+    def check(self, path: str) -> None:
+        """`path-refused` where a part of the path is a link, or the last part is neither a file nor a folder."""
 
     def open(self, path: str) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process."""

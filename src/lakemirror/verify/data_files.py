@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, table_folder
+from lakemirror.storage.place import Place
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
@@ -37,7 +37,7 @@ class FileReport:
 
 
 def check_file(
-    folder: Path,
+    folder: Place,
     table: str,
     add: Action,
     columns: tuple[TableColumn, ...],
@@ -97,7 +97,7 @@ def check_file(
     return report
 
 
-def living_rows(folder: Path, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
+def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
     """The living rows of one `add` action, in the table's columns and types, a batch at a time; nothing is checked.
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
@@ -134,7 +134,7 @@ def _decoded(
 
 
 def _vector(
-    folder: Path,
+    folder: Place,
     add: Action,
     rows: int,
     before: Sequence[Mapping[str, Any]],

@@ -1,0 +1,217 @@
+"""A mirrored database in a bucket: the verbs of `Storage` on a store without folders and without rename."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.connections import store_at
+from lakemirror.storage.object_file import ObjectFile
+from lakemirror.storage.storage import Entry, Listing
+
+PROBES = "Files/Monitoring/"
+MOVING = "_lakemirror_moving.json"
+"""The tombstone of a folder that is being moved: it names where to. Whoever finds it carries on."""
+
+
+class ObjectStorage:
+    """A mirrored database below an address: `s3://bucket/folder`."""
+
+    def __init__(self, address: str) -> None:
+        """LakemirrorError `stores-extra-missing`, `setting-invalid`. No request is sent."""
+        self._root, self._top = parse_address(address)
+        self.store = store_at(self._root)
+
+    def uri(self, path: str = "") -> str:
+        return self.store.uri(self._key(path))
+
+    def probe(self) -> None:
+        """`store-unsafe` where the store ignores the condition "only if absent"; also what any request raises."""
+        self.store.probe(self._key(PROBES))
+
+    def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
+        """As `Storage.list`. One request for 1,000 objects, whatever the folders; FileNotFoundError without any.
+
+        A key that no client can name is an error of its folder: then each folder is listed by itself.
+        """
+        if not enter(f"{path}/-" if path else "-") and not enter(path):
+            return self._shallow(path)
+        if path.partition("/")[0] == "Tables":
+            return self._by_folder(path, enter)  # data files by the million are below it, and nobody asks for them
+        listing, tree = Listing(), _Tree(path, enter)
+        try:
+            for entry in self._entries(path):
+                tree.add(entry, listing)
+        except LakemirrorError as error:
+            if error.code != "path-refused":
+                raise
+            return self._by_folder(path, enter)
+        if not tree.found:
+            raise FileNotFoundError(2, "No such folder", self.uri(path))
+        listing.folders = tree.folders
+        return listing
+
+    def check(self, path: str) -> None:
+        """Nothing: a store has no links."""
+
+    def stat(self, path: str) -> Entry | None:
+        """The object, or None; None for a folder, which has no time of its own here."""
+        found = self.store.head(self._key(path))
+        return None if found is None else self._relative(found)
+
+    def exists(self, path: str) -> bool:
+        return self.store.head(self._key(path)) is not None or next(self._entries(path), None) is not None
+
+    def open(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path)), 1 << 16))
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        if most_bytes is None:
+            return self.store.read(self._key(path))
+        entry, data = self.store.tail(self._key(path), most_bytes + 1)
+        if entry.size > most_bytes:
+            message = f"{path} has {entry.size:,} bytes, more than {most_bytes:,}: it is not read"
+            raise LakemirrorError("content-too-large", message, file=path)
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        self.store.put(self._key(path), data)
+
+    def write_new(self, path: str, data: bytes) -> bool:
+        return self.store.create(self._key(path), data) is not None
+
+    def move(self, source: str, target: str) -> None:
+        """A copy, then a delete: nothing is renamed in a store. A folder's objects follow a tombstone (`MOVING`)."""
+        key = self._key(source)
+        try:
+            self.store.copy(key, self._key(target))
+        except FileNotFoundError:
+            self._move_folder(source, target)
+            return
+        self.store.delete([key])
+
+    def create(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, self.store.writer(self._key(path)))
+
+    def link(self, source: str, target: str) -> None:
+        """A copy: a store has no links."""
+        self.store.copy(self._key(source), self._key(target))
+
+    def touch(self, path: str) -> None:
+        """Nothing: what is moved has the time of its copy."""
+
+    def delete(self, path: str) -> None:
+        key = self._key(path)
+        self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
+
+    def moving_to(self, path: str) -> str | None:
+        """Where the folder is being moved to; None where it is not."""
+        try:
+            return str(json.loads(self.store.read(self._key(f"{path}/{MOVING}")))["to"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
+            return None
+
+    def _move_folder(self, source: str, target: str) -> None:
+        """Copies what is in a folder, then deletes it. Killed anywhere, the next call goes on.
+
+        The tombstone is made only if absent, so two engines agree about the target. The log of a table goes last to
+        the new place and first from the old one: no reader finds a log whose files are missing.
+        """
+        tombstone = self._key(f"{source}/{MOVING}")
+        if next(self._entries(source), None) is None:
+            raise FileNotFoundError(2, "No such folder", self.uri(source))
+        content = json.dumps({"to": target}).encode()
+        if self.store.create(tombstone, content) is None:
+            target = self.moving_to(source) or target
+        copied: dict[str, str] = {}
+        while True:
+            left = [each for each in self._entries(source) if copied.get(each.path) != each.etag]
+            left = [each for each in left if not each.path.endswith(f"/{MOVING}")]
+            if not left:
+                break
+            for each in sorted(left, key=lambda entry: ("/_delta_log/" in entry.path, entry.path)):
+                place = target + each.path[len(source) :]
+                self.store.copy(self._key(each.path), self._key(place))
+                copied[each.path] = each.etag
+        keys = sorted(copied, key=lambda path: ("/_delta_log/" not in path, path))
+        self.store.delete([self._key(each) for each in keys])
+        self.store.delete([tombstone])
+
+    def _shallow(self, path: str) -> Listing:
+        """The folder alone, with what is directly in it."""
+        folders, entries = self.store.folders(self._below(path))
+        if not folders and not entries:
+            raise FileNotFoundError(2, "No such folder", self.uri(path))
+        listing = Listing([self._relative(each) for each in entries])
+        listing.folders = [self._path(each) for each in folders]
+        return listing
+
+    def _by_folder(self, path: str, enter: Callable[[str], bool]) -> Listing:
+        """The same as `list`, folder by folder: one that cannot be listed is in the errors."""
+        listing, pending = Listing(), [path]
+        while pending:
+            folder = pending.pop()
+            try:
+                inner = self._shallow(folder)
+            except FileNotFoundError:
+                if folder == path:
+                    raise
+                continue
+            except LakemirrorError as error:
+                if folder == path:
+                    raise
+                listing.errors[folder] = error
+                continue
+            listing.files += inner.files
+            listing.folders += inner.folders
+            pending += [each for each in inner.folders if enter(each)]
+        return listing
+
+    def _entries(self, path: str) -> Iterator[Entry]:
+        return (self._relative(each) for each in self.store.entries(self._below(path)))
+
+    def _key(self, path: str) -> str:
+        return f"{self._top}/{path}" if self._top and path else self._top or path
+
+    def _below(self, path: str) -> str:
+        key = self._key(path)
+        return f"{key}/" if key else ""
+
+    def _path(self, key: str) -> str:
+        return key[len(self._top) + 1 :] if self._top else key
+
+    def _relative(self, entry: Entry) -> Entry:
+        return Entry(self._path(entry.path), entry.size, entry.modified, entry.tag)
+
+
+class _Tree:
+    """The folders that the keys of a flat listing show, and which of them are entered."""
+
+    def __init__(self, top: str, enter: Callable[[str], bool]) -> None:
+        self.folders: list[str] = []
+        self.found = False
+        self._enter = enter
+        self._entered: dict[str, bool] = {top: True}
+
+    def add(self, entry: Entry, listing: Listing) -> None:
+        """Puts an object into the listing, unless it is in a folder that is not entered."""
+        self.found = True
+        if self._is_entered(entry.path.rpartition("/")[0]):
+            listing.files.append(entry)
+
+    def _is_entered(self, folder: str) -> bool:
+        found = self._entered.get(folder)
+        if found is None:
+            found = self._is_entered(folder.rpartition("/")[0])
+            if found:
+                self.folders.append(folder)
+                found = self._enter(folder)
+            self._entered[folder] = found
+        return found
+
+
+__all__ = ["MOVING", "ObjectStorage"]
