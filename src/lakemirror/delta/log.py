@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage import MOVING
 from lakemirror.storage.place import Place, names_in, opened, place
 
 Action = dict[str, Any]
@@ -225,6 +226,8 @@ def list_log(table: str | Place) -> Log | None:
                 kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
                 group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
                 group[int(match[2] or 1)] = path
+            elif name == MOVING:
+                raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
     except (FileNotFoundError, NotADirectoryError):
         return None
     whole = [

@@ -27,7 +27,7 @@ from functools import lru_cache
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.storage.place import StorePath, names_in, place
+from lakemirror.storage.place import Place, StorePath, names_in, place
 
 DETECTION_PROPERTY = "lakemirror.detection"
 FOLDER = "_lakemirror"
@@ -93,7 +93,7 @@ def declared(before: Detection, metadata: TableMetadata, position: int, table: s
 class AppliedPaths:
     """The applied paths of one table folder, by hash; asked with `in`."""
 
-    def __init__(self, table: str | os.PathLike[str], segments: Iterable[str]) -> None:
+    def __init__(self, table: str | os.PathLike[str] | Place, segments: Iterable[str]) -> None:
         """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is gone."""
         self._table = place(table)
         self._segments = tuple(segments)

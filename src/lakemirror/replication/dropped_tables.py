@@ -101,7 +101,9 @@ class DroppedTables:
             return False
         try:
             log = read_table_log(self.storage.uri(target))
-        except LakemirrorError:
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and self.storage.finish_move(target):
+                return False
             log = None  # whoever it belongs to: nothing is concluded from what cannot be read
         if log is not None and log.position is not None:
             return True

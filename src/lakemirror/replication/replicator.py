@@ -109,7 +109,12 @@ class Replicator:
         folder = found.folder
         check_name(self.name)
         self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
-        found.table_log = read_table_log(self._table)
+        try:
+            found.table_log = read_table_log(self._table)
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and mark:
+                self._storage.finish_move(self.target)
+            raise
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = read_table_log(self._table)
         if folder.error is not None:

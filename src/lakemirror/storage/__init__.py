@@ -2,6 +2,6 @@
 
 from lakemirror.storage.local import LocalStorage, copy_file
 from lakemirror.storage.place import Place, place
-from lakemirror.storage.storage import Entry, Listing, Storage, seconds_since
+from lakemirror.storage.storage import MOVING, Entry, Listing, Storage, seconds_since
 
-__all__ = ["Entry", "Listing", "LocalStorage", "Place", "Storage", "copy_file", "place", "seconds_since"]
+__all__ = ["MOVING", "Entry", "Listing", "LocalStorage", "Place", "Storage", "copy_file", "place", "seconds_since"]

@@ -133,6 +133,10 @@ class LocalStorage:
             with folder_of(self.root, target, make_below=shared) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
+    def finish_move(self, path: str) -> bool:
+        """False: a rename on a local disk is complete or not made."""
+        return False
+
     def create(self, path: str) -> BinaryIO:
         with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
             with contextlib.suppress(FileNotFoundError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
@@ -11,11 +13,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.storage import Entry, Listing
+from lakemirror.storage.storage import MOVING, Entry, Listing
 
 PROBES = "Files/Monitoring/"
-MOVING = "_lakemirror_moving.json"
-"""The tombstone of a folder that is being moved: it names where to. Whoever finds it carries on."""
 
 
 class ObjectStorage:
@@ -64,7 +64,14 @@ class ObjectStorage:
         return None if found is None else self._relative(found)
 
     def exists(self, path: str) -> bool:
-        return self.store.head(self._key(path)) is not None or next(self._entries(path), None) is not None
+        if self.store.head(self._key(path)) is not None:
+            return True
+        try:
+            return next(self._entries(path), None) is not None
+        except LakemirrorError as error:
+            if error.code == "path-refused":
+                return True  # a key that no client can name is there
+            raise
 
     def open(self, path: str) -> BinaryIO:
         return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path)), 1 << 16))
@@ -108,38 +115,53 @@ class ObjectStorage:
         key = self._key(path)
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
 
-    def moving_to(self, path: str) -> str | None:
-        """Where the folder is being moved to; None where it is not."""
+    def finish_move(self, path: str) -> bool:
+        """Carries on with a move of a table's folder, from or to `path`, that its engine did not end.
+
+        True where one was found. FileNotFoundError never; LakemirrorError as any request.
+        """
         try:
-            return str(json.loads(self.store.read(self._key(f"{path}/{MOVING}")))["to"])
+            found = json.loads(self.store.read(self._key(_tombstone(path))))
+            source, target = str(found["from"]), str(found["to"])
         except (FileNotFoundError, ValueError, LookupError, TypeError):
-            return None
+            return False
+        self._carry_on(source, target)
+        return True
 
     def _move_folder(self, source: str, target: str) -> None:
-        """Copies what is in a folder, then deletes it. Killed anywhere, the next call goes on.
+        """Copies what is in a folder, then deletes it. Killed anywhere, `finish_move` goes on.
 
-        The tombstone is made only if absent, so two engines agree about the target. The log of a table goes last to
-        the new place and first from the old one: no reader finds a log whose files are missing.
+        A tombstone in the table's log comes first, made only if absent, so that two engines agree about the target;
+        while it is there nobody reads the log (`delta.log.list_log`). Another one is in the log at the target.
         """
-        tombstone = self._key(f"{source}/{MOVING}")
         if next(self._entries(source), None) is None:
             raise FileNotFoundError(2, "No such folder", self.uri(source))
-        content = json.dumps({"to": target}).encode()
-        if self.store.create(tombstone, content) is None:
-            target = self.moving_to(source) or target
+        content = json.dumps({"from": source, "to": target, "id": uuid.uuid4().hex}).encode()
+        if self.store.create(self._key(_tombstone(source)), content) is None:
+            self.finish_move(source)
+            return
+        self._carry_on(source, target)
+
+    def _carry_on(self, source: str, target: str) -> None:
+        """The log goes last to the new place and first from the old one, and never looks like an earlier version:
+        newest commits come first and go last."""
+        tombstones = _tombstone(source), _tombstone(target)
+        content = json.dumps({"from": source, "to": target}).encode()
+        self.store.put(self._key(tombstones[1]), content)
         copied: dict[str, str] = {}
-        while True:
-            left = [each for each in self._entries(source) if copied.get(each.path) != each.etag]
-            left = [each for each in left if not each.path.endswith(f"/{MOVING}")]
-            if not left:
-                break
-            for each in sorted(left, key=lambda entry: ("/_delta_log/" in entry.path, entry.path)):
-                place = target + each.path[len(source) :]
-                self.store.copy(self._key(each.path), self._key(place))
+        while left := [
+            each for each in self._entries(source) if each.path != tombstones[0] and copied.get(each.path) != each.etag
+        ]:
+            data = [each for each in left if "/_delta_log/" not in each.path]
+            newest_first = sorted(set(left) - set(data), key=lambda each: each.path, reverse=True)
+            for each in [*data, *newest_first]:
+                with contextlib.suppress(FileNotFoundError):  # another engine is further
+                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]))
                 copied[each.path] = each.etag
         keys = sorted(copied, key=lambda path: ("/_delta_log/" not in path, path))
         self.store.delete([self._key(each) for each in keys])
-        self.store.delete([tombstone])
+        for tombstone in reversed(tombstones):
+            self.store.delete([self._key(tombstone)])
 
     def _shallow(self, path: str) -> Listing:
         """The folder alone, with what is directly in it."""
@@ -188,6 +210,10 @@ class ObjectStorage:
         return Entry(self._path(entry.path), entry.size, entry.modified, entry.tag)
 
 
+def _tombstone(folder: str) -> str:
+    return f"{folder}/_delta_log/{MOVING}"
+
+
 class _Tree:
     """The folders that the keys of a flat listing show, and which of them are entered."""
 
@@ -214,4 +240,4 @@ class _Tree:
         return found
 
 
-__all__ = ["MOVING", "ObjectStorage"]
+__all__ = ["ObjectStorage"]

@@ -13,6 +13,10 @@ from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
 
+MOVING = "_lakemirror_moving.json"
+"""In the log of a table whose folder is being moved within an object store: where from and where to. Whoever finds it
+carries on (`Storage.finish_move`)."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -100,6 +104,9 @@ class Storage(Protocol):
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
 
+    def finish_move(self, path: str) -> bool:
+        """Carries on with a move of a table's folder from or to `path` that was interrupted; True where one was."""
+
     def create(self, path: str) -> BinaryIO:
         """A new file, opened for writing, with folders as needed; over an older one."""
 
@@ -121,4 +128,4 @@ def seconds_since(modified: int, now: float | None = None) -> float:
     return (time.time() if now is None else now) - modified / 1e9
 
 
-__all__ = ["Entry", "Listing", "Storage", "seconds_since"]
+__all__ = ["MOVING", "Entry", "Listing", "Storage", "seconds_since"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, table_folder
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, opened
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
@@ -53,7 +53,7 @@ def check_file(
     """
     report = FileReport()
     name = real_path(add["path"])
-    path = table_folder(add["path"]) if add["path"].startswith("file:") else folder / name
+    path = table_folder(add["path"]) if ":/" in add["path"] else folder / name
 
     def found(code: str, message: str) -> None:
         report.findings.append(Finding(code, table, f"{name}: {message}", name))
@@ -73,7 +73,7 @@ def check_file(
     tally = Tally()
     gone = np.empty(0, np.uint64)
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
+        with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
             if add.get("deletionVector"):
                 gone = _vector(folder, add, file.metadata.num_rows, before, found)
             if not rows:
@@ -102,8 +102,8 @@ def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) ->
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
     """
-    path = table_folder(add["path"]) if add["path"].startswith("file:") else folder / real_path(add["path"])
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    path = table_folder(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
+    with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
         gone = np.empty(0, np.uint64)
         if add.get("deletionVector"):
             bitmap, code, message = vectors.read(folder, add["deletionVector"])
