@@ -1,6 +1,6 @@
 """Object stores on loopback for tests: a server, a bucket of its own for each database, the options to reach it.
 
-moto serves S3 from PyPI. MinIO is used where its binary is there: LAKEMIRROR_MINIO names it.
+moto serves S3 from PyPI. MinIO is used where its binary is there: MINIO_BINARY names it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def minio(binary: str) -> Iterator[StoreServer]:
 
 def minio_binary() -> str:
     """Where MinIO is; empty where it is not."""
-    return os.environ.get("LAKEMIRROR_MINIO", "")
+    return os.environ.get("MINIO_BINARY", "")
 
 
 def connect(address: str, options: dict[str, str]) -> ObjectStore:

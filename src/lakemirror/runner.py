@@ -81,6 +81,7 @@ class Runner:
             storage.uri,
             self.settings.retention_in_days,
             durability=self.settings.durability,
+            look_every=max(5.0, storage.look_again),
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
         self._bringing_down: Future[int] | None = None
@@ -89,6 +90,7 @@ class Runner:
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
         self._trouble = 0
+        self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -172,6 +174,9 @@ class Runner:
 
     def _follow_definition(self) -> None:
         """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        if time.monotonic() < self._definition_again:
+            return
+        self._definition_again = time.monotonic() + self._storage.look_again / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()

@@ -23,7 +23,7 @@ def s3() -> Iterator[StoreServer]:
 @pytest.fixture(scope="session")
 def minio_server() -> Iterator[StoreServer]:
     if not minio_binary():
-        pytest.skip("LAKEMIRROR_MINIO does not name a MinIO")
+        pytest.skip("MINIO_BINARY does not name a MinIO")
     with minio(minio_binary()) as server:
         yield server
 

