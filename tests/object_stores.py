@@ -1,6 +1,6 @@
 """Object stores on loopback for tests: a server, a bucket of its own for each database, the options to reach it.
 
-moto serves S3 from PyPI. MinIO is used where its binary is there: MINIO_BINARY names it.
+moto serves S3 from PyPI. MinIO and Azurite are used where MINIO_BINARY and AZURITE_BINARY name them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from typing import Any
 from lakemirror.storage import connections
 from lakemirror.storage.object_store import ObjectStore
 
+ACCOUNT = "devstoreaccount1"
+ACCOUNT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # Azurite's own
+)
 USER, SECRET = "lakemirror-tests", "a-secret-that-no-log-may-hold"
 
 
@@ -35,12 +39,24 @@ class StoreServer:
     def bucket(self, name: str = "") -> str:
         """The address of a new bucket."""
         name = name or f"b{uuid.uuid4().hex[:12]}"
+        if self.name == "azurite":
+            azure_client(self.endpoint).create_container(name)
+            return f"az://{name}"
         client(self.endpoint).create_bucket(Bucket=name)
         return f"s3://{name}"
 
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        """Puts an object as another program does, by the vendor's own client."""
+        name = bucket.partition("://")[2]
+        if self.name == "azurite":
+            azure_client(self.endpoint).get_blob_client(name, key).upload_blob(data)
+        else:
+            client(self.endpoint).put_object(Bucket=name, Key=key, Body=data)
+
     def through(self, endpoint: str) -> dict[str, str]:
         """The same options by way of another endpoint."""
-        return {**self.options, "AWS_ENDPOINT_URL": endpoint}
+        name = "AZURE_STORAGE_ENDPOINT" if self.name == "azurite" else "AWS_ENDPOINT_URL"
+        return {**self.options, name: self.options[name].replace(self.endpoint, endpoint)}
 
 
 def client(endpoint: str) -> Any:
@@ -52,6 +68,13 @@ def client(endpoint: str) -> Any:
         "s3", endpoint_url=endpoint, aws_access_key_id=USER, aws_secret_access_key=SECRET, region_name="us-east-1",
         config=Config(s3={"addressing_style": "path"}),
     )  # fmt: skip
+
+
+def azure_client(endpoint: str) -> Any:
+    """The same for Azure."""
+    from azure.storage.blob import BlobServiceClient
+
+    return BlobServiceClient(f"{endpoint}/{ACCOUNT}", credential=ACCOUNT_KEY)
 
 
 @contextlib.contextmanager
@@ -71,6 +94,25 @@ def minio(binary: str) -> Iterator[StoreServer]:
         command = [binary, "server", "--address", f"127.0.0.1:{port}", folder]
         with _process(command, port, {"MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": SECRET}):
             yield _server("minio", port)
+
+
+@contextlib.contextmanager
+def azurite(binary: str) -> Iterator[StoreServer]:
+    """Azurite's blob service, in memory."""
+    port = free_port()
+    command = [binary, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    with _process([*command, "--skipApiVersionCheck", "--silent"], port, {}):
+        endpoint = f"http://127.0.0.1:{port}"
+        options = {
+            "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
+            "AZURE_STORAGE_ENDPOINT": f"{endpoint}/{ACCOUNT}", "AZURE_ALLOW_HTTP": "true",
+        }  # fmt: skip
+        yield StoreServer("azurite", endpoint, options)
+
+
+def azurite_binary() -> str:
+    """Where Azurite's blob service is; empty where it is not."""
+    return os.environ.get("AZURITE_BINARY", "")
 
 
 def minio_binary() -> str:

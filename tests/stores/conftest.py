@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.databases import Database
-from tests.object_stores import StoreServer, minio, minio_binary, moto
+from tests.object_stores import StoreServer, azurite, azurite_binary, minio, minio_binary, moto
 
 from lakemirror.storage import connections
 
@@ -28,13 +28,23 @@ def minio_server() -> Iterator[StoreServer]:
         yield server
 
 
-@pytest.fixture(params=["local", "s3", pytest.param("minio", marks=pytest.mark.full)])
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[StoreServer]:
+    if not azurite_binary():
+        pytest.skip("AZURITE_BINARY does not name an Azurite")
+    with azurite(azurite_binary()) as server:
+        yield server
+
+
+@pytest.fixture(
+    params=["local", "s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
+)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new mirrored database, on a local disk and in a bucket."""
     if request.param == "local":
         (tmp_path / "shop").mkdir()
         yield Database(str(tmp_path / "shop"), {})
         return
-    server: StoreServer = request.getfixturevalue("s3" if request.param == "s3" else "minio_server")
+    server: StoreServer = request.getfixturevalue(request.param)
     yield Database(f"{server.bucket()}/shop", server.options)
     connections.forget_all()

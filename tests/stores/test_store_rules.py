@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.databases import Database
 from tests.fault_proxy import ERROR, LOST, REFUSED, SLOW, TRUNCATED, FaultProxy, fault_proxy
-from tests.object_stores import SECRET, StoreServer, client, connect, free_port
+from tests.object_stores import SECRET, StoreServer, connect, free_port
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
@@ -18,7 +18,9 @@ from lakemirror.storage.object_storage import ObjectStorage
 from lakemirror.storage.object_store import ObjectStore
 
 
-@pytest.fixture(params=["s3", pytest.param("minio_server", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
+)
 def server(request: pytest.FixtureRequest) -> StoreServer:
     found: StoreServer = request.getfixturevalue(request.param)
     return found
@@ -101,15 +103,18 @@ def test_a_store_that_ignores_the_condition_is_refused(server: StoreServer, prox
 
 
 def test_wrong_credentials_a_missing_bucket_and_an_endpoint_that_is_down_are_coded(server: StoreServer) -> None:
+    scheme = server.bucket().partition(":")[0]
     cases = [
-        ("s3://no-such-bucket-here", server.options, "bucket-missing"),
-        ("s3://any", server.through(f"http://127.0.0.1:{free_port()}"), "storage-unavailable"),
+        (f"{scheme}://no-such-bucket-here", server.options, "bucket-missing"),
+        (f"{scheme}://any", server.through(f"http://127.0.0.1:{free_port()}"), "storage-unavailable"),
     ]
     if server.name == "minio":  # moto checks no credentials
         cases.append((server.bucket(), {**server.options, "AWS_SECRET_ACCESS_KEY": "wrong"}, "store-refused"))
+    if server.name == "azurite":
+        cases.append((server.bucket(), {**server.options, "AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc="}, "store-refused"))
     for address, options, code in cases:
         with pytest.raises(LakemirrorError) as raised:
-            Database(address, options).opened()
+            Database(address, options).opened().sync()
         assert raised.value.code == code, address
         assert address in raised.value.message
         for secret in (SECRET, "wrong", "X-Amz-", "AWS4-HMAC", "Credential="):
@@ -146,14 +151,13 @@ def test_odd_prefixes_and_keys_stay_as_they_are(server: StoreServer) -> None:
         database.put("orders", 2, {"id": [1], "v": ["b"], "__rowMarker__": [1]})
         database.sync(batch_files=1)
         assert dict(database.bag("orders")) == {(1, "b"): 1}
-    keys = [each["Key"] for each in client(server.endpoint).list_objects_v2(Bucket=bucket[5:])["Contents"]]
+    keys = [entry.path for entry in connect(bucket, server.options).entries("")]
     assert any(key.startswith("per%20cent/Tables/orders/_delta_log/") for key in keys)
 
 
 def test_empty_folder_objects_of_other_tools_are_ignored(server: StoreServer) -> None:
     bucket = server.bucket()
     database = Database(f"{bucket}/shop", server.options)
-    vendor = client(server.endpoint)
     zone = "shop/Files/LandingZone"
     for key in (
         f"{zone}/",
@@ -162,7 +166,7 @@ def test_empty_folder_objects_of_other_tools_are_ignored(server: StoreServer) ->
         f"{zone}/s.schema/",
         f"{zone}/orders/_ProcessedFiles/",
     ):
-        vendor.put_object(Bucket=bucket[5:], Key=key, Body=b"")
+        server.put(bucket, key, b"")
     database.declare("orders", ["id"])
     database.put("orders", 1, {"id": [1], "v": ["a"]})
     database.sync()
@@ -178,7 +182,7 @@ def test_a_key_that_no_client_can_name_concerns_its_table_alone(server: StoreSer
         database.declare(name, ["id"])
         database.put(name, 1, {"id": [1], "v": ["a"]})
     try:
-        client(server.endpoint).put_object(Bucket=bucket[5:], Key="shop/Files/LandingZone/bad//x", Body=b"1")
+        server.put(bucket, "shop/Files/LandingZone/bad//x", b"1")
     except Exception as error:
         pytest.skip(f"{server.name} takes no such key: {type(error).__name__}")
     result = database.opened().sync()

@@ -135,6 +135,19 @@ class LocalStorage:
             with folder_of(self.root, target, make_below=shared) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        now = self.stat(entry.path)
+        if now is None or now.etag != entry.etag:
+            return False
+        self.move(entry.path, target)
+        moved = self.stat(target)
+        if moved is not None and moved.etag != entry.etag:  # it was replaced in between
+            self.move(target, entry.path)
+            return False
+        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
+            self.touch(target)
+        return True
+
     def finish_move(self, path: str) -> bool:
         """False: a rename on a local disk is complete or not made."""
         return False

@@ -117,6 +117,20 @@ class ObjectStorage:
         key = self._key(path)
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
 
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        """As `Storage.set_aside`; the file is compared before and after it is copied, then deleted."""
+        key, place = self._key(entry.path), self._key(target)
+        for is_copied in (False, True):
+            now = self.store.head(key)
+            if now is None or now.etag != entry.etag:
+                if is_copied:
+                    self.store.delete([place])
+                return False
+            if not is_copied:
+                self.store.copy(key, place)
+        self.store.delete([key])
+        return True
+
     def finish_move(self, path: str) -> bool:
         """Carries on with a move of a table's folder, from or to `path`, that its engine did not end.
 

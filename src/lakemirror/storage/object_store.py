@@ -71,7 +71,7 @@ class ObjectStore:
         with self._coded("get", key):
             found = obstore.get(self._store, key)
             data = bytes(found.bytes())
-            self._keep(key, found.meta.get("e_tag") or "", data)
+            self._keep(key, _tag(found.meta), data)
         return data
 
     def tail(self, key: str, size: int) -> tuple[Entry, bytes]:
@@ -103,7 +103,7 @@ class ObjectStore:
         with self._coded("get", key):
             options: dict[str, Any] = {"range": (begin, begin + size)}
             if tag:
-                options["if_match"] = tag
+                options["if_match"] = f'"{tag}"'
             try:
                 return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError as error:
@@ -115,7 +115,7 @@ class ObjectStore:
 
         with self._coded("put", key):
             found = obstore.put(self._store, key, data, use_multipart=len(data) > 2 * _PART)
-        return self._written(key, data, found.get("e_tag") or "")
+        return self._written(key, data, _tag(found))
 
     def create(self, key: str, data: bytes) -> Entry | None:
         """Puts the object only if none is there; None where one is.
@@ -132,7 +132,7 @@ class ObjectStore:
             self.requests["put"] += 1
             try:
                 found = obstore.put(self._store, key, data, mode="create", use_multipart=False)
-                return self._written(key, data, found.get("e_tag") or "")
+                return self._written(key, data, _tag(found))
             except (AlreadyExistsError, PreconditionError):
                 with contextlib.suppress(FileNotFoundError):
                     return self._ours(key, data)
@@ -220,7 +220,7 @@ class ObjectStore:
             found = obstore.get(self._store, key)
             if found.meta["size"] != len(data) or bytes(found.bytes()) != data:
                 return None
-            return self._written(key, data, found.meta.get("e_tag") or "")
+            return self._written(key, data, _tag(found.meta))
 
     def _written(self, key: str, data: bytes, tag: str) -> Entry:
         entry = self.remember(key, len(data), tag)
@@ -352,7 +352,12 @@ class ObjectWriter:
 def _entry(found: Any) -> Entry:
     moment = found["last_modified"]
     whole = int(moment.replace(microsecond=0).timestamp())
-    return Entry(found["path"], found["size"], whole * 10**9 + moment.microsecond * 1000, found.get("e_tag") or "")
+    return Entry(found["path"], found["size"], whole * 10**9 + moment.microsecond * 1000, _tag(found))
+
+
+def _tag(found: Any) -> str:
+    """The ETag without the quotes around it, which some answers of one store have and others lack."""
+    return str(found.get("e_tag") or "").strip('"')
 
 
 def _is_folder_object(found: Any) -> bool:

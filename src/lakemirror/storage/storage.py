@@ -108,6 +108,13 @@ class Storage(Protocol):
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
 
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        """Moves the file of a listing, which gets the time of the move; False where another file is in its place.
+
+        The folder may have been deleted and made again since it was listed, with another file under the same name,
+        which nobody has applied. So the file is compared with the listed one, and stays if it is another.
+        """
+
     def finish_move(self, path: str) -> bool:
         """Carries on with a move of a table's folder from or to `path` that was interrupted; True where one was."""
 
