@@ -14,7 +14,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import database_place
 from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Selection:
 
         if self.report:
             check_report(Path(self.report))
-        path = str(local_folder(path))
+        path = str(database_place(path))
         top = table_folder(path).absolute()
         top = top / "Tables" if (top / "Tables").is_dir() else top
         found = chosen(tables_of(path), top, self.include, self.exclude)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakemirror.cli.each_table import Selection, each_table, fail
+from lakemirror.cli.engine_options import StorageOptions
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
 
@@ -48,7 +49,7 @@ Report = Annotated[str, typer.Option(help="Write every table's outcome to this .
 
 
 @app.command("list")
-def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -> None:
+def list_features(table: Table, as_json: Json = False, storage: StorageOptions = None, parallel: Parallel = 4) -> None:
     """What features a table has, whether they are in use, who brought them and which features need them.
 
     Example: lakemirror features list shop/Tables/orders
@@ -87,6 +88,7 @@ def plan(
     exclude: Exclude = None,
     report: Report = "",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
     """What a drop would do, step by step, and what it costs. Changes nothing.
@@ -120,6 +122,7 @@ def drop(
     exclude: Exclude = None,
     report: Report = "",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 2,
 ) -> None:
     """Drop features. Shows the plan and asks, unless --yes. Stopped and run again, it goes on with what is left.
@@ -158,6 +161,7 @@ def compat(
     client: For = "",
     mode: Mode = "read",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
     """Which clients can read and write a table, and what prevents the others.
@@ -195,6 +199,7 @@ def sql(
     statement: Annotated[str, typer.Argument(help="ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the drop loses.")] = False,
     as_json: Json = False,
+    storage: StorageOptions = None,
 ) -> None:
     """Drop one feature by a statement. A hyphen in its name needs no quotes; a table is named by its path.
 
