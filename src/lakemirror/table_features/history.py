@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.checkpoint import interval_ms
 from lakemirror.delta.log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, opened
 from lakemirror.table_features.usage import action_trace
 
 RETENTION = "delta.dropFeatureTruncateHistory.retentionDuration"
@@ -95,11 +95,11 @@ def is_plain(checkpoint: Checkpoint) -> bool:
     if checkpoint.kind == "v2":
         return False
     try:
-        names = pq.read_schema(checkpoint.files[0]).names
+        names = pq.read_schema(opened(checkpoint.files[0])).names
         if not {"checkpointMetadata", "sidecar"} & set(names):
             return True
         kept = [name for name in ("checkpointMetadata", "sidecar") if name in names]
-        table = pq.read_table(checkpoint.files[0], columns=kept)
+        table = pq.read_table(opened(checkpoint.files[0]), columns=kept)
     except (OSError, ValueError):
         return False
     return all(table.column(name).null_count == table.num_rows for name in kept)
