@@ -1,28 +1,26 @@
 """Makes the pictures of the page: `make screenshots`. Needs Chromium (Debian: apt-get install chromium).
 
-A service on a folder in /tmp gets a few tables, one of them broken, and a headless browser looks at three pages.
+A headless browser looks at the pages of `lakemirror demo --serve` while the flights arrive, and once a file is broken.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-
-from lakemirror.publisher import Landing
-from lakemirror.service.authority.principals import Principals
-from lakemirror.service.service import Options, Service
+from typing import Any
 
 FOLDER = Path(__file__).parent / "how-to" / "pictures"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_DAYS = "150"
 
 
 def main() -> int:
@@ -31,74 +29,63 @@ def main() -> int:
         print("no Chromium here: apt-get install chromium", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        issued = Principals(root).add("viewer", ["*=read"])
-        _publish(root)
-        loop = asyncio.new_event_loop()
-        service = Service(root, Options(port=0, clear=True))
-        threading.Thread(target=loop.run_forever, daemon=True).start()
-        asyncio.run_coroutine_threadsafe(service.start(), loop).result()
+        root = Path(temporary) / "demo"
+        words = ["-u", "-m", "lakemirror.cli", "demo", "--serve", "--days", _DAYS, "--port", "0", "--into", str(root)]
+        demo = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+        assert demo.stdout is not None
         try:
-            pair = f"viewer:{issued.client_secret}"
-            shop = _settled(service.url, pair)
-            for table in ("orders", "customers"):
-                _more(root / "sales/shop", table)
-            _take(browser, service.url, pair, shop)
+            url = demo.stdout.readline().strip().removeprefix("The page: ").rstrip("/")
+            name, _, password = demo.stdout.readline().strip().removeprefix("Name ").partition(", password ")
+            page = _Page(browser, url, f"{name}:{password}")
+            flights = page.until("/ui/overview.json", lambda found: found["databases"])[0]["databaseId"]
+            database = f"/ui/databases/{flights}"
+            page.until(f"{database}.json", lambda found: _rows(found, "flights") > 40_000)
+            page.take("overview", "/", "1100,380")
+            page.take("table", f"{database}/tables/flights", "1100,1250", dark=True)
+            for line in demo.stdout:
+                if "until Ctrl-C" in line:
+                    break
+            (root / "demo/flights/Files/LandingZone/planes" / f"{2:020}.parquet").write_text("broken")
+            page.until(f"{database}.json", lambda found: any(each["error"] for each in found["tableList"]))
+            page.take("database", database, "1100,640")
+            page.take("narrow", database, "420,1500", dark=True)
         finally:
-            asyncio.run_coroutine_threadsafe(service.stop(), loop).result()
+            demo.send_signal(signal.SIGINT)
+            demo.wait(60)
     return 0
 
 
-def _publish(root: Path) -> None:
-    for workspace, database, tables in (
-        ("sales", "shop", ("orders", "customers", "payments")),
-        ("sales", "returns", ("parcels",)),
-        ("stock", "warehouse", ("items", "places")),
-    ):
-        folder = root / workspace / database
-        (folder / "Files/LandingZone").mkdir(parents=True)
-        for number, table in enumerate(tables):
-            rows = [{"id": n, "amount": n * 1.5} for n in range(1000 * (number + 1))]
-            Landing(folder).table(table, keys=["id"]).insert(rows)
-    broken = root / "sales/shop/Files/LandingZone/payments/_metadata.json"
-    broken.write_text('{"keyColumns": ["id"')
+class _Page:
+    """The service's page in a browser, and its JSON twins."""
 
+    def __init__(self, browser: str, url: str, pair: str) -> None:
+        self._browser, self._url, self._pair = browser, url, pair
 
-def _more(folder: Path, table: str) -> None:
-    landing = Landing(folder).table(table, keys=["id"])
-    for turn in range(12):
-        landing.insert([{"id": 10_000 * (turn + 1) + n, "amount": 1.0} for n in range(40 + 97 * turn % 300)])
-        time.sleep(0.4)
+    def until(self, path: str, wanted: Callable[[Any], Any]) -> Any:
+        """What `wanted` gives back of a twin, once that is true."""
+        header = {"Authorization": "Basic " + base64.b64encode(self._pair.encode()).decode()}
+        for _ in range(600):
+            request = urllib.request.Request(f"{self._url}{path}", headers=header)
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                found = wanted(json.load(answer))
+            if found:
+                return found
+            time.sleep(0.2)
+        raise SystemExit(f"{path} does not show what is waited for")
 
-
-def _settled(url: str, pair: str) -> str:
-    """Waits until no table is behind; the id of the shop."""
-    header = {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-    for _ in range(200):
-        request = urllib.request.Request(f"{url}/ui/overview.json", headers=header)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            found = json.load(answer)["databases"]
-        if len(found) == 3 and all(each["rows"] for each in found):
-            return next(str(each["databaseId"]) for each in found if each["database"] == "shop")
-        time.sleep(0.1)
-    raise SystemExit("the tables did not settle")
-
-
-def _take(browser: str, url: str, pair: str, shop: str) -> None:
-    FOLDER.mkdir(exist_ok=True)
-    address = url.replace("http://", f"http://{pair}@")
-    for name, path, size, dark in (
-        ("overview", "/", "1100,420", False),
-        ("database", f"/ui/databases/{shop}", "1100,560", False),
-        ("table", f"/ui/databases/{shop}/tables/orders", "1100,1000", True),
-        ("narrow", f"/ui/databases/{shop}", "420,1100", True),
-    ):
+    def take(self, name: str, path: str, size: str, *, dark: bool = False) -> None:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
         if dark:
             options.append("--blink-settings=preferredColorScheme=0")
+        FOLDER.mkdir(exist_ok=True)
         shot = f"--screenshot={FOLDER / f'{name}.png'}"
-        subprocess.run([browser, *options, shot, address + path], check=True, capture_output=True, timeout=120)
+        address = self._url.replace("http://", f"http://{self._pair}@") + path
+        subprocess.run([self._browser, *options, shot, address], check=True, capture_output=True, timeout=120)
         print(FOLDER / f"{name}.png")
+
+
+def _rows(view: Any, table: str) -> int:
+    return next((int(each["rows"]) for each in view["tableList"] if each["table"] == table), 0)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakemirror import acts
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError
@@ -35,6 +34,8 @@ from lakemirror.storage import Place, Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakemirror import acts
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
@@ -149,7 +150,12 @@ class MirroredDatabase:
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
         """Applies what arrives until `stop` is set; then lets the commits at work end, and returns (`Runner.run`)."""
         self._runner = Runner(
-            self.storage, self._resolve, partial(_start_spark, long_lived=True), observer=observer, spark=self._given
+            self.storage,
+            self._resolve,
+            partial(_start_spark, long_lived=True),
+            observer=observer,
+            spark=self._given,
+            watch=True,
         )
         self._runner.run(stop or threading.Event())
 
@@ -191,26 +197,36 @@ class MirroredDatabase:
 
     def pause(self, table: str) -> acts.Act:
         """No change file of the table is applied until `resume`, by any engine. `table-unknown`."""
+        from lakemirror import acts
+
         require_zone(self.storage)
         return acts.pause(self.storage, table)
 
     def resume(self, table: str) -> acts.Act:
         """Ends a pause. `table-unknown`."""
+        from lakemirror import acts
+
         require_zone(self.storage)
         return acts.resume(self.storage, table)
 
     def resync(self, table: str) -> acts.Act:
         """Has the table made again from its applied files. `table-unknown`, `archive-incomplete`."""
+        from lakemirror import acts
+
         require_zone(self.storage)
         return acts.resync(self.storage, table, self.settings.default_schema)
 
     def replay(self, table: str, file: str = "") -> acts.Act:
         """Has quarantined files applied in their place. `table-unknown`, `archive-incomplete`."""
+        from lakemirror import acts
+
         require_zone(self.storage)
         return acts.replay(self.storage, table, file, self.settings.default_schema)
 
     def restore(self, table: str) -> acts.Act:
         """Puts a dropped table back under `Tables/`. `table-unknown`."""
+        from lakemirror import acts
+
         require_zone(self.storage)
         return acts.restore(self.storage, table, self.settings.default_schema)
 

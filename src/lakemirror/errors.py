@@ -34,7 +34,9 @@ CODES: dict[str, Kind] = {
     "key-columns-changed": Kind(
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it again."
     ),
-    "not-supported": Kind(False, 3, 501, "The publisher writes Parquet files in one sequence to a local folder."),
+    "not-supported": Kind(
+        False, 3, 501, "The publisher writes Parquet files in one sequence, to a local folder or to a service."
+    ),
     "detection-strategy-changed": Kind(
         False,
         3,
@@ -170,6 +172,12 @@ CODES: dict[str, Kind] = {
         "files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
     ),
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
+    "credential-invalid": Kind(
+        False,
+        2,
+        401,
+        "Name the JSON file that `lakemirror access ROOT add` printed: --credential, LAKEMIRROR_CREDENTIAL.",
+    ),
     "keys-not-unique": Kind(False, 1, 422, "A snapshot holds one row per key: correct the query or the key columns."),
     "snapshot-state-lost": Kind(
         False, 1, 409, "Recreate the table and publish the snapshot again: `table.recreate()`, or --recreate."

@@ -24,7 +24,8 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import Partner
 from lakemirror.storage import Storage
 
-REPLICATOR = "Files/Monitoring/replicator.json"
+MONITORING = "Files/Monitoring"
+REPLICATOR = f"{MONITORING}/replicator.json"
 TABLES = "Files/Monitoring/tables.json"
 
 MOST_BYTES = 256 * 1024**2  # of a status file
@@ -332,6 +333,7 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
 __all__ = [
     "DATABASE_STATES",
     "HEARTBEAT",
+    "MONITORING",
     "REPLICATOR",
     "STALE",
     "TABLES",

@@ -66,14 +66,26 @@ def demo(
     master: Master = None,
     spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Start the service on loopback and publish through it; see its page.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --serve: the port to listen on; 0: any.", min=0, max=65535)] = 8443,
 ) -> None:
     """Mirror a year of real flights, and check the tables against the source.
 
     Example: lakemirror demo
+
+    Example: lakemirror demo --serve
     """
+    log_to_stderr(False)
+    if serve:
+        from lakemirror.demo.served import serve_flights
+
+        if not serve_flights(into, days, port):
+            raise typer.Exit(1)
+        return
     from lakemirror.demo.performance import perform
 
-    log_to_stderr(False)
     if not perform(into, days, master=master, spark=spark or None):
         raise typer.Exit(1)
 

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import Database, require
+from lakemirror.cli.engine_options import require
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import local_folder
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published
 
 
 def publish(
-    db: Database,
+    db: str = typer.Argument(
+        help="The mirrored database: the folder that holds Files/LandingZone, or https://host/workspace/database.",
+        metavar="DATABASE",
+    ),
     table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
     source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
     from_sql: str = typer.Option(
@@ -47,7 +51,15 @@ def publish(
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
     recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
-    create: bool = typer.Option(False, "--create", help="Make the database where there is none yet."),
+    create: bool = typer.Option(False, "--create", help="Make the database where there is none yet; a local one."),
+    credential: Path | None = typer.Option(
+        None,
+        envvar="LAKEMIRROR_CREDENTIAL",
+        help="With an https:// address: the JSON file that `lakemirror access ROOT add` printed.",
+    ),
+    ca: Path | None = typer.Option(
+        None, "--ca", envvar="LAKEMIRROR_CA", help="With an https:// address: PEM file of the authority to trust."
+    ),
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
@@ -55,16 +67,20 @@ def publish(
 
     Example: lakemirror publish shop orders --from export.csv --delimiter ";" --decimal , --date-format dd.MM.yyyy
 
+    Example: lakemirror publish https://lake.example/sales/shop orders --from orders.csv --credential shop.json
+
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
+    place = db if db.startswith(("https://", "http://")) else local_folder(db)
     try:
-        if not create:
-            require(db)
+        if not create and isinstance(place, Path):
+            require(place)
         with _warnings_on_stderr():
             _publish(
-                _table(db, table, keys, column), source, from_sql, query, mode or None, marker_column or None,
-                format or None, (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet),
-                watermark or None, every, recreate,
+                _table(place, credential, ca, table, keys, column), source, from_sql, query, mode or None,
+                marker_column or None, format or None,
+                (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet), watermark or None,
+                every, recreate,
             )  # fmt: skip
     except LakemirrorError as error:
         typer.echo(f"{error}\n{error.hint}", err=True)
@@ -122,7 +138,9 @@ def _publish(
             return
 
 
-def _table(db: Path, name: str, keys: str, columns: list[str]) -> LandingTable:
+def _table(
+    db: Path | str, credential: Path | None, ca: Path | None, name: str, keys: str, columns: list[str]
+) -> LandingTable:
     import pyarrow as pa
 
     from lakemirror.publisher import Landing
@@ -136,7 +154,7 @@ def _table(db: Path, name: str, keys: str, columns: list[str]) -> LandingTable:
         fields.append((column, named_type(kind)))
     schema, _, table = name.rpartition(".")
     listed = [key.strip() for key in keys.split(",") if key.strip()]
-    return Landing(db).table(table, listed or None, schema or None, columns=pa.schema(fields))
+    return Landing(db, credential, ca=ca).table(table, listed or None, schema or None, columns=pa.schema(fields))
 
 
 def _say(table: LandingTable, published: list[Published], silent: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import ipaddress
 import json
@@ -62,6 +61,8 @@ def serve(
     options = Options(
         host, port, public_url, certificate, tuple(tls_name), clear=http, token_lifetime=token_lifetime, limits=limits
     )
+    import asyncio
+
     ended = asyncio.run(_serve(Service(root, options)))
     if not ended:
         say("applies at work were left alone: they are as if the process had been killed, which is safe")
@@ -77,6 +78,8 @@ def require_extra() -> None:
 
 async def _serve(service: Service) -> bool:
     """Serves until a signal comes; a second one ends the process at once."""
+    import asyncio
+
     stopping = asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -116,15 +119,18 @@ def _bytes(text: str) -> int:
 def _log(form: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
-    logger = logging.getLogger("lakemirror")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    for name, level in (("lakemirror", logging.INFO), ("asyncio", logging.ERROR), ("aiohttp", logging.ERROR)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
 
 
 class _TextLines(logging.Formatter):
+    """One line for each record, without a traceback."""
+
     def format(self, record: logging.LogRecord) -> str:
-        return printable(f"{_time(record)} {record.levelname.lower()} {record.getMessage()}")
+        return printable(f"{_time(record)} {record.levelname.lower()} {_message(record)}")
 
 
 class _JsonLines(logging.Formatter):
@@ -132,10 +138,18 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": _time(record), "level": record.levelname.lower(), "message": record.getMessage(),
+            "time": _time(record), "level": record.levelname.lower(), "message": _message(record),
         }  # fmt: skip
         line.update({name: getattr(record, name) for name in ("database", "table") if hasattr(record, name)})
         return json.dumps(line)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message; of another package's error its first line and what was raised."""
+    if record.name.split(".")[0] == "lakemirror":
+        return record.getMessage()
+    raised = record.exc_info[1] if record.exc_info else None
+    return record.getMessage().partition("\n")[0] + (f": {type(raised).__name__}" if raised is not None else "")
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -161,7 +161,7 @@ def _put(
     try:
         with storage_errors(folder):
             if snapshot is None:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
             elif not (folder / f"{snapshot.version:020}.json").exists():
                 raise LakemirrorError("concurrent-commit", f"{root} is another table than it was")
         written = written_files(root, actions)

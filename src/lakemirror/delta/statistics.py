@@ -72,18 +72,22 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
+
+    `dictionaries`: columns whose pages all point into dictionaries; their text is looked at once a row group.
 
     ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
     that leave a value out. UnsafeBounds for a floating-point column whose footer has bounds beside NaN, or whose
     dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
-    with pq.ParquetFile(opened(path)) as file:
+    names = [column.name for column in columns]
+    texts = {column.name for column in columns if column.type == "string"}
+    with pq.ParquetFile(opened(path), read_dictionary=list(texts.intersection(dictionaries))) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], use_threads=False):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
                 group.add(batch)
             group.check(file.metadata.row_group(index), index)
             whole.join(group)
@@ -119,6 +123,21 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
     return whole.stats()
 
 
+def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
+    """The same of a Parquet file that this process has just written: by its footer, which is right.
+
+    Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
+    """
+    footer = pq.read_metadata(opened(path))
+    told = statistics_told(footer, columns)
+    floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
+    if floating:
+        read = statistics(path, floating, footer.num_rows)
+        for bounds in ("minValues", "maxValues"):
+            told[bounds].update(read[bounds])
+    return told
+
+
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
     """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
     tally = Tally(columns[:_INDEXED])
@@ -152,6 +171,8 @@ class Tally:
                 continue
             values = batch.column(held[column.name])
             self.nulls[column.name] += values.null_count
+            if isinstance(values, pa.DictionaryArray):
+                values = _distinct(values)
             if column.type == "string":
                 values.validate(full=True)  # what is no UTF-8 is found here
             if values.null_count < len(values):
@@ -252,6 +273,11 @@ class Tally:
         if name in self.bounds:
             low, high = min(low, self.bounds[name][0]), max(high, self.bounds[name][1])
         self.bounds[name] = (low, high)
+
+
+def _distinct(values: pa.DictionaryArray) -> pa.Array:
+    """The values that occur, each once, without NULL: a dictionary may hold others as well."""
+    return values.dictionary.take(pc.unique(values.indices).drop_null())
 
 
 def _is_bounded(type_: str) -> bool:

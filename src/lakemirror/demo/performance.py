@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
     """
     console = Console(highlight=False)
     source = FlightsSource(days)
-    _clear(folder)
+    clear(folder)
     (folder / LANDING_ZONE).mkdir(parents=True)
     (folder / _MINE).touch()
     console.print(
@@ -183,7 +183,7 @@ def _mirror(
     for thread in threads:
         thread.start()
     try:
-        _follow(watch, len(steps), failures)
+        follow("change files applied", lambda: watch.total, len(steps), failures, lambda: watch.error is not None)
     finally:
         stop.set()
         for thread in threads:
@@ -210,16 +210,23 @@ def _by_local_engine(source: FlightsSource, steps: list[Step], folder: Path) -> 
     return seconds
 
 
-def _follow(watch: _Watch, total: int, failures: list[BaseException]) -> None:
-    """Waits until every file is applied, with a bar on a terminal."""
-    columns = (TextColumn("change files applied"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+def follow(
+    what: str,
+    done: Callable[[], int],
+    total: int,
+    failures: list[BaseException],
+    failed: Callable[[], bool] = lambda: False,
+) -> None:
+    """Waits until all is done, with a bar on a terminal; ends early where something failed."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen, moved = 0, time.monotonic()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=total)
-        while watch.total < total and not failures and watch.error is None:
+        while seen < total and not failures and not failed():
             time.sleep(0.1)
-            if watch.total != seen:
-                seen, moved = watch.total, time.monotonic()
+            now = done()
+            if now != seen:
+                seen, moved = now, time.monotonic()
             bar.update(task, completed=seen)
             if time.monotonic() - moved > _PATIENCE:
                 raise LakemirrorError("internal", f"nothing was applied for {_PATIENCE:.0f} s")
@@ -283,7 +290,8 @@ What to try next
     )
 
 
-def _clear(folder: Path) -> None:
+def clear(folder: Path) -> None:
+    """Removes what an earlier demo made; LakemirrorError `setting-invalid` for a folder of somebody's own."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / _MINE).exists():

@@ -81,7 +81,7 @@ class FlightsSource:
         self.days = 365 if days is None else days
         self.data = find_data() if data is None else Path(data)
         self._held_back = frozenset(held_back)
-        self._tables: dict[tuple[Path, str], LandingTable] = {}
+        self._tables: dict[tuple[Path | Landing, str], LandingTable] = {}
 
     def steps(self) -> Iterator[Step]:
         """The files in the order in which they are published: initial loads, then the days."""
@@ -89,12 +89,13 @@ class FlightsSource:
             yield Step(table, 1, None, _read_csv((self.data / f"{table}.csv").read_bytes()))
         yield from _ordered(list(self._daily()), self._held_back)
 
-    def publish(self, db: str | os.PathLike[str], step: Step) -> Published:
+    def publish(self, db: str | os.PathLike[str] | Landing, step: Step) -> Published:
         """Writes the step's file into the landing zone of `db`; `publish-conflict` where it is there already."""
-        db = Path(db)
-        table = self._tables.get((db, step.table))
+        place = db if isinstance(db, Landing) else Path(db)
+        table = self._tables.get((place, step.table))
         if table is None:
-            table = self._tables[db, step.table] = Landing(db).table(step.table, TABLES[step.table])
+            landing = place if isinstance(place, Landing) else Landing(place)
+            table = self._tables[place, step.table] = landing.table(step.table, TABLES[step.table])
         if step.day is None:
             return table.load(step.rows, number=step.number)
         published = table.changes(step.rows, number=step.number)

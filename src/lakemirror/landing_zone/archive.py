@@ -52,8 +52,10 @@ def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFile
     return [entry for entry in entries if entry not in last]
 
 
-def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[str]:
-    """Moves the applied files but the newest to `_ProcessedFiles`; returns what was moved.
+def retire(
+    storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles
+) -> list[tuple[str, str]]:
+    """Moves the applied files but the newest to `_ProcessedFiles`; returns from where to where.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
     be moved stays for a later pass. A file that was applied and appears again is moved like the others but never
@@ -61,8 +63,9 @@ def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, appli
     """
     moved = []
     for entry in leftovers(folder, metadata, applied):
-        if _move(storage, entry, _free_place(storage, folder, entry, PROCESSED)):
-            moved.append(entry.path)
+        target = _free_place(storage, folder, entry, PROCESSED)
+        if _move(storage, entry, target):
+            moved.append((entry.path, target))
             failpoints.reach("retire.between-moves")
     return moved
 

@@ -13,20 +13,16 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
-from lakemirror.publisher import sequence
+from lakemirror.publisher.change_writer import token_of
+from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable
-
-TOKEN = "lakemirror.file"  # in a file's footer: the name under which it was written
 
 
 @dataclass(frozen=True)
@@ -55,19 +51,19 @@ def publish_batch(table: LandingTable, query: str, batch: int, files: Sequence[P
     crash, it publishes what is missing. Files that are not needed are deleted.
     """
     numbers, _ = table.opened()
-    path = table.folder / f"_batch-{hashlib.sha256(query.encode()).hexdigest()[:16]}.json"
+    plan_name = f"_batch-{hashlib.sha256(query.encode()).hexdigest()[:16]}.json"
     with numbers.locked():
-        last = _read(path, query)
+        last = _read(table.place, plan_name, query)
         published = 0
         if last is not None and not last.done:
-            published = _finish(numbers, last, path)
+            published = _finish(numbers, last, plan_name)
         if last is not None and last.batch >= batch:
             discard(table, [file for file in files if file.name not in last.names])
             return published
         plan = _Plan(query, batch, tuple(file.name for file in files), numbers.newest() + 1, False)
-        _write(path, plan)
+        _write(table.place, plan_name, plan)
         reach("batch.planned")
-        return published + _finish(numbers, plan, path)
+        return published + _finish(numbers, plan, plan_name)
 
 
 def publish_prepared(table: LandingTable, files: Sequence[Prepared]) -> int:
@@ -75,57 +71,48 @@ def publish_prepared(table: LandingTable, files: Sequence[Prepared]) -> int:
     numbers, _ = table.opened()
     with numbers.locked():
         for file in files:
-            numbers.take(table.folder / file.name)
+            numbers.take(file.name)
     return len(files)
 
 
 def discard(table: LandingTable, files: Sequence[Prepared]) -> None:
     """Deletes files that were prepared and not published."""
     for file in files:
-        (table.folder / file.name).unlink(missing_ok=True)
+        table.place.forget(file.name)
 
 
-def _finish(numbers: sequence.Sequence, plan: _Plan, path: Path) -> int:
+def _finish(numbers: Numbers, plan: _Plan, plan_name: str) -> int:
     """Publishes what of a plan is not published yet; the caller holds the lock."""
     published = 0
     for number, name in enumerate(plan.names, start=plan.first):
-        temporary = numbers.folder / name
-        if not temporary.exists():
+        if not numbers.folder.is_kept(name):
             continue  # a file loses this name once it has a number
         found = numbers.find(number)
-        if found is not None and _token(found) == name:
-            temporary.unlink(missing_ok=True)
+        if found is not None and token_of(numbers.folder, found) == name:
+            numbers.folder.forget(name)
             continue
         try:
-            numbers.take(temporary, number if found is None and number > numbers.newest() else None)
+            numbers.take(name, number if found is None and number > numbers.newest() else None)
         except LakemirrorError as error:
-            if error.code != "publish-conflict" or not numbers.folder.is_dir():
+            if error.code != "publish-conflict" or not numbers.folder.is_there():
                 raise
-            numbers.take(temporary)  # another program took the number
+            numbers.take(name)  # another program took the number
         published += 1
         reach("batch.file-published")
-    _write(path, replace(plan, done=True))
+    _write(numbers.folder, plan_name, replace(plan, done=True))
     return published
 
 
-def _token(path: Path) -> str:
-    try:
-        kept = pq.read_metadata(path).metadata or {}
-    except (OSError, pa.ArrowException):
-        return ""
-    return bytes(kept.get(TOKEN.encode(), b"")).decode()
-
-
-def _read(path: Path, query: str) -> _Plan | None:
-    with suppress(FileNotFoundError):
-        kept = json.loads(path.read_bytes())
+def _read(folder: TableFolder, name: str, query: str) -> _Plan | None:
+    with suppress(FileNotFoundError), folder.open(name) as file:
+        kept = json.loads(file.read())
         if kept["query"] == query:
             return _Plan(**{**kept, "names": tuple(kept["names"])})
     return None
 
 
-def _write(path: Path, plan: _Plan) -> None:
-    sequence.write_whole(path, json.dumps(asdict(plan)).encode())
+def _write(folder: TableFolder, name: str, plan: _Plan) -> None:
+    write_whole(folder, name, json.dumps(asdict(plan)).encode())
 
 
-__all__ = ["TOKEN", "Prepared", "discard", "publish_batch", "publish_prepared"]
+__all__ = ["Prepared", "discard", "publish_batch", "publish_prepared"]

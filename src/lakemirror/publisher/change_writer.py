@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +14,13 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
 
+if TYPE_CHECKING:
+    from lakemirror.publisher.table_folder import TableFolder
+
 MARKER_COLUMN = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
 MARKERS = (INSERT, UPDATE, DELETE, UPSERT)
+TOKEN = "lakemirror.file"  # in a file's footer: the name under which it was written
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 128 << 20
 
@@ -71,6 +77,14 @@ def write_parquet(
         file.flush()
         os.fsync(file.fileno())
     return rows
+
+
+def token_of(folder: TableFolder, name: str) -> str:
+    """The name under which a change file was written, as its footer tells; empty where it does not."""
+    with suppress(OSError, pa.ArrowException), folder.open(name) as file:
+        kept = pq.read_metadata(file).metadata or {}
+        return bytes(kept.get(TOKEN.encode(), b"")).decode()
+    return ""
 
 
 def _groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:

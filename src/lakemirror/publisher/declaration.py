@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.landing_zone.zone import METADATA
-from lakemirror.publisher.sequence import write_whole
+from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 
 @dataclass(frozen=True)
@@ -22,62 +21,70 @@ class Declaration:
     extension: str = "parquet"
 
 
-def read_declaration(folder: Path) -> Declaration:
+def read_declaration(folder: TableFolder) -> Declaration:
     """What is declared; the defaults where nothing is. `metadata-invalid`; `not-supported` for text and partitions."""
-    data = _read(folder)
-    if data is None:
-        return Declaration()
-    metadata = parse_metadata(data, f"{folder.name}/{METADATA}")
-    for declared, what in ((metadata.delimited is not None, "delimited text"), (metadata.partitioned, "partitions")):
-        if declared:
-            raise LakemirrorError(
-                "not-supported",
-                f"{folder.name}: {METADATA} declares {what}; this publisher writes one sequence of Parquet files",
-                hint="Publish to a table folder of its own, or delete this one and publish it again.",
-            )
-    return Declaration(metadata.key_columns, metadata.file_extension)
+    return _declaration(_read(folder), folder.path.name)
 
 
-def declare(folder: Path, keys: Sequence[str] | None) -> Declaration:
+def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
     """Declares the key columns where they are not declared yet, and returns what holds from now on.
 
     None takes what is there. Keys that are declared stay for good: `key-columns-changed` for any other list.
     """
-    declared = read_declaration(folder)
+    data = _read(folder)
+    declared = _declaration(data, folder.path.name)
     if keys is None:
         return declared
     if declared.keys:
         if set(keys) != set(declared.keys):
             raise LakemirrorError(
                 "key-columns-changed",
-                f"{folder.name}: the key columns are {', '.join(declared.keys)}, not {', '.join(keys) or 'none'}",
-                table=folder.name,
+                f"{folder.path.name}: the key columns are {', '.join(declared.keys)}, not {', '.join(keys) or 'none'}",
+                table=folder.path.name,
                 file=METADATA,
             )
         return declared
     if not keys:
         return declared
-    content = {name: value for name, value in _strictly(folder).items() if name.lower() != "keycolumns"}
-    write_whole(folder / METADATA, json.dumps({"keyColumns": list(keys), **content}, indent=2).encode() + b"\n")
+    content = {name: value for name, value in _strictly(data, folder.path.name).items() if name.lower() != "keycolumns"}
+    written = json.dumps({"keyColumns": list(keys), **content}, indent=2).encode() + b"\n"
+    try:
+        write_whole(folder, METADATA, written, new=data is None)
+    except FileExistsError:  # another publisher declared its keys first
+        return declare(folder, keys)
     return Declaration(tuple(keys), declared.extension)
 
 
-def _strictly(folder: Path) -> dict[str, Any]:
+def _declaration(data: bytes | None, name: str) -> Declaration:
+    if data is None:
+        return Declaration()
+    metadata = parse_metadata(data, f"{name}/{METADATA}")
+    for declared, what in ((metadata.delimited is not None, "delimited text"), (metadata.partitioned, "partitions")):
+        if declared:
+            raise LakemirrorError(
+                "not-supported",
+                f"{name}: {METADATA} declares {what}; this publisher writes one sequence of Parquet files",
+                hint="Publish to a table folder of its own, or delete this one and publish it again.",
+            )
+    return Declaration(metadata.key_columns, metadata.file_extension)
+
+
+def _strictly(data: bytes | None, name: str) -> dict[str, Any]:
     """All that the file says, so that it can be written again with more."""
-    data = _read(folder)
     try:
         content: dict[str, Any] = json.loads(data.decode("utf-8-sig")) if data else {}
     except ValueError as error:
         raise LakemirrorError(
-            "metadata-invalid", f"{folder.name}: {METADATA} is not valid JSON: {error}", table=folder.name
+            "metadata-invalid", f"{name}: {METADATA} is not valid JSON: {error}", table=name
         ) from error
     return content
 
 
-def _read(folder: Path) -> bytes | None:
+def _read(folder: TableFolder) -> bytes | None:
     try:
-        return (folder / METADATA).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        with folder.open(METADATA) as file:
+            return file.read()
+    except FileNotFoundError:
         return None
     except OSError as error:
-        raise LakemirrorError("storage-unavailable", f"{folder.name}: {error}", table=folder.name) from error
+        raise LakemirrorError("storage-unavailable", f"{folder.path.name}: {error}", table=folder.path.name) from error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,18 +18,23 @@ from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, sequence, snapshot
 from lakemirror.publisher.arrow_input import read_rows
-from lakemirror.publisher.batches import TOKEN, Prepared
+from lakemirror.publisher.batches import Prepared
 from lakemirror.publisher.buffer import Buffer, Gathered
-from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE, UPSERT
+from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, TOKEN, UPDATE, UPSERT
 from lakemirror.publisher.column_types import ColumnTypes
 from lakemirror.publisher.declaration import Declaration, declare, read_declaration
+from lakemirror.publisher.local_folder import LocalFolder
+from lakemirror.publisher.table_folder import TableFolder
+
+if TYPE_CHECKING:
+    from lakemirror.publisher.credentials import Credential
 
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}
 
 
 @dataclass(frozen=True)
 class Published:
-    """One change file that is in the landing zone."""
+    """One change file that is in the landing zone. `path`: relative to the database where that is not local."""
 
     number: int
     path: Path
@@ -39,17 +42,35 @@ class Published:
 
 
 class Landing:
-    """The landing zone of one mirrored database, given by the folder that holds `Files/LandingZone`.
+    """The landing zone of one mirrored database, given by the folder that holds `Files/LandingZone`, or by its address
+    behind a service: `https://host/workspace/database`.
 
-    The folders are made with the first file.
+    The table folders are made with the first file; a database behind a service exists before.
     """
 
-    def __init__(self, db: str | os.PathLike[str]) -> None:
-        if "://" in str(db):
+    def __init__(
+        self,
+        db: str | os.PathLike[str],
+        credential: Credential | None = None,
+        *,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`credential`, `ca`: for an address, as `credentials.tokens_of` and `endpoint.Endpoint` take them.
+
+        LakemirrorError `input-invalid`, `not-supported` for an address of another kind, `credential-invalid`.
+        """
+        self.db = Path(db).absolute() if "://" not in str(db) else Path()
+        self._endpoint = None
+        if str(db).startswith(("https://", "http://")):
+            from lakemirror.publisher.endpoint import Endpoint  # an HTTP client: only for an address
+
+            self._endpoint = Endpoint(str(db), credential, ca)
+        elif "://" in str(db):
             raise LakemirrorError(
-                "not-supported", f"{db}: the publisher writes to local folders", hint="Give a local or mounted folder."
+                "not-supported",
+                f"{db}: the publisher writes to local folders and to services",
+                hint="Give a local or mounted folder, or https://host/workspace/database.",
             )
-        self.db = Path(db).absolute()
 
     def table(
         self,
@@ -66,10 +87,15 @@ class Landing:
         `keys`: the key columns; None takes what the folder declares already. `columns`: types of the columns it
         names, for rows that carry none of their own, such as dicts. `buffer`: gather changes into fewer files.
         """
-        return LandingTable(
-            self.db, TableName(_checked(schema or "", "schema"), _checked(name, "table")), keys, columns, buffer,
-            compression,
-        )  # fmt: skip
+        named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
+        return LandingTable(self._place(named), named, keys, columns, buffer, compression)
+
+    def _place(self, name: TableName) -> TableFolder:
+        if self._endpoint is None:
+            return LocalFolder(self.db / name.folder)
+        from lakemirror.publisher.endpoint_folder import EndpointFolder
+
+        return EndpointFolder(self._endpoint, name.folder)
 
 
 class LandingTable:
@@ -84,7 +110,7 @@ class LandingTable:
 
     def __init__(
         self,
-        db: Path,
+        place: TableFolder,
         name: TableName,
         keys: Sequence[str] | None = None,
         columns: pa.Schema | None = None,
@@ -92,7 +118,7 @@ class LandingTable:
         compression: str = "snappy",
     ) -> None:
         self.name = name
-        self.folder = db / name.folder
+        self.place = place
         self._given_keys = None if keys is None else tuple(keys)
         self.columns: dict[str, pa.DataType] = {field.name: field.type for field in columns or ()}
         self._swept = False
@@ -102,9 +128,14 @@ class LandingTable:
         self._gathered = None if buffer is None else Gathered(buffer, self._publish_gathered)
 
     @property
+    def folder(self) -> Path:
+        """The table folder; relative to the database where that is not local."""
+        return self.place.path
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, as given or as the folder declares them."""
-        return self._given_keys if self._given_keys is not None else declare(self.folder, None).keys
+        return self._given_keys if self._given_keys is not None else declare(self.place, None).keys
 
     def load(self, rows: Any, *, number: int | None = None) -> Published:
         """Publishes an initial load: a file without marker column. Zero rows make the table with its columns.
@@ -154,19 +185,13 @@ class LandingTable:
             changes = change_writer.with_given_markers(self.take(rows, marker), marker, str(self.name))
         else:
             changes = self._marked(rows, _MARKERS[mode])
-        temporary = sequence.Sequence(self.folder).temporary()
         with self._storage():
-            self._make_folder()
-            try:
-                footer = {TOKEN: temporary.name}
-                count = change_writer.write_parquet(changes, temporary, self._compression, footer)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            staged, count = self._write(changes, None)
             if not count:
-                temporary.unlink()
+                staged.unlink()
                 return None
-        return Prepared(temporary.name, count)
+            self.place.keep(staged)
+        return Prepared(staged.name, count)
 
     def publish_snapshot(self, rows: Any) -> Published | None:
         """Publishes the difference between this whole content and the one given last; None where there is none.
@@ -190,14 +215,10 @@ class LandingTable:
         self._before = {}
         if self._gathered is not None:
             self._gathered.discard()
-        if not self.folder.is_dir():
+        if not self.place.is_there():
             return
-        with self._storage(), sequence.Sequence(self.folder).locked():
-            leaving = self.folder.with_name(f"{sequence.DROPPED_PREFIX}{uuid.uuid4().hex}")
-            self.folder.rename(leaving)
-        sequence.sync_folder(self.folder.parent)
-        reach("publish.dropped")
-        shutil.rmtree(leaving, ignore_errors=True)
+        with self._storage():
+            self.place.drop()
 
     def recreate(self) -> None:
         """Starts the table again: the folder is deleted and made again, numbers start at 1, keys are declared again.
@@ -221,10 +242,12 @@ class LandingTable:
         """Types of columns as they were published before, as far as the newest file tells."""
         if self._before is None:
             self._before = {}
-            numbers = sequence.Sequence(self.folder, read_declaration(self.folder).extension)
-            path = numbers.find(numbers.newest())
+            numbers = sequence.Sequence(self.place, read_declaration(self.place).extension)
+            found = numbers.find(newest) if (newest := numbers.newest()) else None
             with suppress(OSError, pa.ArrowException):
-                self._remember(pq.read_schema(path) if path else pa.schema([]))
+                if found is not None:
+                    with self.place.open(found) as file:
+                        self._remember(pq.read_schema(file))
         return self._before
 
     def opened(self) -> tuple[sequence.Sequence, tuple[str, ...]]:
@@ -236,9 +259,9 @@ class LandingTable:
 
     @contextmanager
     def _declared(self) -> Iterator[tuple[sequence.Sequence, Declaration]]:
-        with sequence.Sequence(self.folder).locked():
-            declared = declare(self.folder, self._given_keys)
-            yield sequence.Sequence(self.folder, declared.extension), declared
+        with sequence.Sequence(self.place).locked():
+            declared = declare(self.place, self._given_keys)
+            yield sequence.Sequence(self.place, declared.extension), declared
 
     def publish(
         self,
@@ -249,16 +272,23 @@ class LandingTable:
         footer: Mapping[str, str] | None = None,
     ) -> Published | None:
         """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows."""
-        temporary = sequence.Sequence(self.folder).temporary()
-        with self._storage(), _removed(temporary):
-            self._make_folder()
-            rows = change_writer.write_parquet(reader, temporary, self._compression, footer)
-            reach("publish.file-written")
-            if rows == 0 and not empty:
-                return None
-            with self._declared() as (numbers, _):
-                reach("publish.before-link")
-                taken = numbers.take(temporary, number)
+        with self._storage():
+            staged, rows = self._write(reader, footer)
+            try:
+                reach("publish.file-written")
+                if rows == 0 and not empty:
+                    return None
+                self.place.keep(staged)
+                with self._declared() as (numbers, _):
+                    reach("publish.before-link")
+                    taken = numbers.take(staged.name, number)
+            except BaseException:
+                with suppress(OSError, LakemirrorError):
+                    self.place.forget(staged.name)
+                raise
+            finally:
+                with suppress(OSError):
+                    staged.unlink(missing_ok=True)
             reach("publish.done")
         self._remember(reader.schema)
         return Published(taken, self.folder / numbers.name(taken), rows)
@@ -342,13 +372,22 @@ class LandingTable:
             )
 
     def _make_folder(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self.folder.parent, self.folder.parent.parent):
-                sequence.sync_folder(folder)
+        self.place.make()
         if not self._swept:
             self._swept = True
-            sequence.Sequence(self.folder).sweep()
+            self.place.sweep()
+
+    def _write(self, rows: pa.RecordBatchReader, footer: Mapping[str, str] | None) -> tuple[Path, int]:
+        """A complete staged file, and how many rows it has."""
+        self._make_folder()
+        staged = self.place.staged()
+        try:
+            footer = {TOKEN: staged.name, **(footer or {})}
+            return staged, change_writer.write_parquet(rows, staged, self._compression, footer)
+        except BaseException:
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
+            raise
 
 
 def _checked(name: str, what: str) -> str:
@@ -362,15 +401,6 @@ def _checked(name: str, what: str) -> str:
             hint="A name is one folder's: without / and not beginning with _ or a dot.",
         )
     return name
-
-
-@contextmanager
-def _removed(temporary: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _only(reader: pa.RecordBatchReader, columns: Sequence[str]) -> pa.RecordBatchReader:

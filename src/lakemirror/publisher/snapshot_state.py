@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from lakemirror.failpoints import reach
 from lakemirror.publisher.row_keys import named
-from lakemirror.publisher.sequence import TEMPORARY_PREFIX, sync_folder
+from lakemirror.publisher.table_folder import TableFolder
 
 WHOLE = "_snapshot.arrow"
 PATCH = "_snapshot_patch.arrow"
 TAIL_BYTES = 1 << 16
 SMALL_ROWS = 10_000
+COMBINED_ROWS = 1_000_000  # beyond, rows are written as they come
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,19 @@ def empty_state(schema: pa.Schema) -> State:
     return State(schema.empty_table(), pa.array([], pa.int32()), schema.empty_table(), 0, "", "")
 
 
-def read_state(folder: Path) -> State | None:
+def read_state(folder: TableFolder) -> State | None:
     """The state, or None where there is none or none that can be read."""
     try:
-        with pa.memory_map(str(folder / WHOLE)) as source:
-            whole = pa.ipc.open_file(source).read_all()
+        whole = pa.ipc.open_file(folder.content(WHOLE)).read_all()
         kept = _Kept.of(whole.schema)
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
     whole = whole.replace_schema_metadata(None)
     gone, added = pa.array([], pa.int32()), whole.schema.empty_table()
     try:
-        with pa.memory_map(str(folder / PATCH)) as source:
-            patch = pa.ipc.open_stream(source).read_all()
-            positions = pa.ipc.open_stream(source).read_all()
+        source = pa.BufferReader(folder.content(PATCH))
+        patch = pa.ipc.open_stream(source).read_all()
+        positions = pa.ipc.open_stream(source).read_all()
         of_patch = _Kept.of(patch.schema)
         if of_patch.name == kept.name:
             kept = of_patch
@@ -72,29 +72,29 @@ def read_state(folder: Path) -> State | None:
     return State(whole, gone, added, kept.number, kept.fingerprint, kept.name)
 
 
-def write_whole_state(folder: Path, content: pa.Table, number: int, fingerprint: str) -> None:
+def write_whole_state(folder: TableFolder, content: pa.Table, number: int, fingerprint: str) -> None:
     """Makes this content the state."""
-    content = content.combine_chunks()
+    if content.num_rows <= COMBINED_ROWS:
+        content = content.combine_chunks()
     kept = _Kept(uuid.uuid4().hex, number, fingerprint)
     schema = content.schema.with_metadata(kept.metadata())
-    temporary = _temporary(folder)
+    temporary = folder.staged("arrow")
     try:
         with temporary.open("xb") as file, pa.ipc.new_file(file, schema) as writer:
             writer.write_table(content.replace_schema_metadata(schema.metadata))
         _flush(temporary)
-        temporary.replace(folder / WHOLE)
+        folder.replace(temporary, WHOLE)
     finally:
         temporary.unlink(missing_ok=True)
     reach("snapshot.between-states")
-    (folder / PATCH).unlink(missing_ok=True)
-    sync_folder(folder)
+    folder.delete(PATCH)
 
 
-def write_patch(folder: Path, name: str, added: pa.Table, gone: pa.Array, number: int, fingerprint: str) -> None:
+def write_patch(folder: TableFolder, name: str, added: pa.Table, gone: pa.Array, number: int, fingerprint: str) -> None:
     """Makes the whole content `name`, with this patch, the state."""
     schema = added.schema.with_metadata(_Kept(name, number, fingerprint).metadata())
     positions = pa.table({"position": gone.cast(pa.int32())})
-    temporary = _temporary(folder)
+    temporary = folder.staged("arrow")
     try:
         with temporary.open("xb") as file:
             with pa.ipc.new_stream(file, schema) as writer:
@@ -102,10 +102,9 @@ def write_patch(folder: Path, name: str, added: pa.Table, gone: pa.Array, number
             with pa.ipc.new_stream(file, positions.schema) as writer:
                 writer.write_table(positions)
         _flush(temporary)
-        temporary.replace(folder / PATCH)
+        folder.replace(temporary, PATCH)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(folder)
 
 
 def is_small(state: State, schema: pa.Schema, added: int, gone: int) -> bool:
@@ -118,12 +117,12 @@ def is_small(state: State, schema: pa.Schema, added: int, gone: int) -> bool:
     )
 
 
-def fingerprint(path: Path | None) -> str:
+def fingerprint(folder: TableFolder, name: str | None) -> str:
     """Tells one change file from another of the same number, also after it was moved; empty where it is gone."""
-    if path is None:
+    if name is None:
         return ""
     try:
-        with path.open("rb") as file:
+        with folder.open(name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             return f"{size:x}-{zlib.crc32(file.read()):08x}"
@@ -153,10 +152,6 @@ class _Kept:
 
     def metadata(self) -> dict[str, str]:
         return {"name": self.name, "number": str(self.number), "fingerprint": self.fingerprint}
-
-
-def _temporary(folder: Path) -> Path:
-    return folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.arrow"
 
 
 def _flush(path: Path) -> None:

@@ -29,6 +29,7 @@ from lakemirror.landing_zone.zone import METADATA
 from lakemirror.publisher.batches import Prepared, discard, publish_batch, publish_prepared
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.column_types import ColumnTypes
+from lakemirror.publisher.local_folder import LocalFolder
 from lakemirror.publisher.sequence import Sequence as Numbers
 from lakemirror.publisher.spark_batches import Target
 
@@ -162,7 +163,7 @@ class _Changes:
 
     @property
     def numbers(self) -> Numbers:
-        return Numbers(Path(self.folder), self.metadata.file_extension)
+        return Numbers(LocalFolder(Path(self.folder)), self.metadata.file_extension)
 
     def present(self) -> list[int]:
         """The numbers of files that are still there, without those behind a gap."""
@@ -193,13 +194,14 @@ class _Changes:
             row += count
 
     def _reader(self, number: int) -> Iterator[pa.RecordBatch]:
-        path = self.numbers.find(number)
-        if path is None:
+        found = self.numbers.find(number)
+        if found is None:
             raise LakemirrorError(
                 "file-unreadable",
                 f"{self.numbers.name(number)} is gone: applied files are kept for some days",
                 hint="Start the stream with a new checkpoint; it begins at the oldest file that is there.",
             )
+        path = Path(self.folder) / found
         if self.metadata.delimited is not None:
             with path.open("rb") as source:
                 yield from read_columns(source, file=path.name, metadata=self.metadata, undeclared="string")

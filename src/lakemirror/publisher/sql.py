@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,10 +22,10 @@ from lakemirror.failpoints import reach
 from lakemirror.publisher.change_writer import UPSERT, with_marker
 from lakemirror.publisher.files import publish_rows
 from lakemirror.publisher.row_keys import positions
-from lakemirror.publisher.sequence import write_whole
 from lakemirror.publisher.snapshot import in_types_of, same_rows
 from lakemirror.publisher.sql_databases import SourceDatabase, connected
 from lakemirror.publisher.sql_types import INFINITE, ReadAs, quoted
+from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable, Published
@@ -73,11 +72,10 @@ class Watermark:
         return self.rows[self.column].combine_chunks().slice(0, 1)
 
 
-def read_watermark(folder: Path, column: str, query: str) -> Watermark | None:
+def read_watermark(folder: TableFolder, column: str, query: str) -> Watermark | None:
     """The last watermark of this query; None before the first, and where query or column are others now."""
     try:
-        with pa.memory_map(str(folder / WATERMARK)) as source:
-            rows = pa.ipc.open_stream(source).read_all()
+        rows = pa.ipc.open_stream(folder.content(WATERMARK)).read_all()
     except (OSError, pa.ArrowException):
         return None
     kept = rows.schema.metadata or {}
@@ -97,7 +95,7 @@ def _publish_above(
         raise LakemirrorError(
             "input-invalid", f"{table.name}: the query has no column {column}", hint="Name a column of the query."
         )
-    last = read_watermark(table.folder, column, query)
+    last = read_watermark(table.place, column, query)
     top = _Highest(last, keys, column)
     bounded, parameters = query, None
     if last is not None:
@@ -113,7 +111,7 @@ def _publish_above(
             published = table.publish(with_marker(new, UPSERT))
     reach("watermark.before-state")
     if published is not None:
-        _write_watermark(table.folder, top.rows(), column, query)
+        _write_watermark(table.place, top.rows(), column, query)
     return published
 
 
@@ -186,12 +184,12 @@ def _unseen(rows: pa.Table, seen: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     return rows.filter(pc.invert(known))
 
 
-def _write_watermark(folder: Path, rows: pa.Table, column: str, query: str) -> None:
+def _write_watermark(folder: TableFolder, rows: pa.Table, column: str, query: str) -> None:
     schema = rows.schema.with_metadata({"query": _digest(query), "column": column})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(rows.replace_schema_metadata(schema.metadata))
-    write_whole(folder / WATERMARK, sink.getvalue().to_pybytes())
+    write_whole(folder, WATERMARK, sink.getvalue().to_pybytes())
 
 
 def _digest(query: str) -> bytes:

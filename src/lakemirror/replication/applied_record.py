@@ -114,7 +114,7 @@ class AppliedPaths:
         if isinstance(folder, StorePath):
             (folder / name).write_bytes(b"".join(sorted(hashes)))
             return (*(each for each, _ in kept), name)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         with (folder / name).open("xb") as file:
             file.write(b"".join(sorted(hashes)))
             file.flush()

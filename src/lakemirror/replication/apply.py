@@ -32,6 +32,7 @@ from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
 from lakemirror.storage.durable import POWER
+from lakemirror.storage.inside import make_folders
 from lakemirror.storage.place import Place, place
 
 log = logging.getLogger("lakemirror")
@@ -54,9 +55,10 @@ def apply(
     is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit was faster, and what
     engines raise.
     """
+    begun = time.monotonic()
     failpoints.reach("apply.before-write")
     if plan.snapshot is None:
-        place(path).mkdir(parents=True, exist_ok=True)
+        _make_table_folder(path, path_of(""))
     written = _written(plan, path, engine, path_of, trust_footers)
     if isinstance(written, BadRow | NotAdded):
         return written
@@ -73,7 +75,16 @@ def apply(
         raise
     version = commit(path, plan.snapshot, [{"commitInfo": info}, *actions], durability=durability)
     failpoints.reach("apply.after-commit")
-    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason)
+    seconds = time.monotonic() - begun
+    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason, seconds)
+
+
+def _make_table_folder(path: str, database: str) -> None:
+    """LakemirrorError `concurrent-commit` where the database is gone."""
+    try:
+        make_folders(place(path), place(database))
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{database} is not there any more") from error
 
 
 def _written(
@@ -127,7 +138,8 @@ def _as_they_are(
     plan: ApplyPlan, target: Target, path_of: Callable[[str], str], trust_footers: bool
 ) -> RowResult | BadRow | NotAdded:
     def add(item: Any) -> Action | NotAdded | BadRow:
-        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers)
+        own = bool(item.file.read_from)
+        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]

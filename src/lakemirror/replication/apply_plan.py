@@ -85,6 +85,7 @@ class Applied:
     """What one apply did: the batch, the position after it, the table's new version.
 
     `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if not told.
+    `seconds`: from the plan to the commit.
     """
 
     batch: Batch
@@ -93,6 +94,7 @@ class Applied:
     version: int
     engine: str = ""
     engine_reason: str = ""
+    seconds: float = 0.0
 
 
 __all__ = ["Applied", "ApplyPlan", "ApplyStart", "Limits"]

@@ -128,14 +128,17 @@ class DroppedTables:
         return noted if isinstance(noted, dict) else {}
 
     def _note(self, missed: dict[str, float]) -> None:
-        """Notes what is missing; in this process alone where the note cannot be written."""
+        """Notes what is missing; in this process alone where the note cannot be written, or has no folder: perhaps
+        somebody deletes the database, and it must not come back."""
         self._missed = {}
         try:
-            if missed:
+            if missed and not self.storage.exists(NOTE.rpartition("/")[0]):
+                self._missed = missed
+            elif missed:
                 self.storage.write(NOTE, json.dumps(missed).encode())
             else:
                 self.storage.delete(NOTE)
-        except LakemirrorError:
+        except (LakemirrorError, FileNotFoundError):
             self._missed = missed
 
 

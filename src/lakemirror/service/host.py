@@ -43,12 +43,13 @@ _HISTORY = 60  # applies of one table that are remembered
 
 @dataclass(frozen=True)
 class ApplySeen:
-    """One apply of one table, as it ended. `time` in seconds since the epoch; `seconds` from its oldest file."""
+    """One apply of one table, as it ended. `time` in seconds since the epoch; `seconds` from its plan to its commit."""
 
     time: float
     rows: int
     files: int
     bytes: int
+    seconds: float
     engine: str
 
 
@@ -190,7 +191,8 @@ class _Engine:
         return self.stop.waited or self.error is not None
 
     def applied(self, name: TableName, applied: Applied) -> None:
-        seen = ApplySeen(time.time(), applied.batch.rows, len(applied.batch.files), applied.batch.bytes, applied.engine)
+        batch = applied.batch
+        seen = ApplySeen(time.time(), batch.rows, len(batch.files), batch.bytes, applied.seconds, applied.engine)
         self.history.setdefault(str(name), deque(maxlen=_HISTORY)).append(seen)
         self._say(logging.INFO, str(name), f"{seen.files} files, {seen.rows} changes")
 

@@ -95,8 +95,8 @@ class Limits:
     max_requests: int = 512
 
 
-class AccessDenied(Exception):
-    """A request that is refused before anything is looked at. `code` is the plane's error code."""
+class Refusal(Exception):
+    """A request that is answered with an error. `code` is the plane's error code."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -104,6 +104,10 @@ class AccessDenied(Exception):
         self.code = code
         self.message = message
         self.headers = dict(headers or {})
+
+
+class AccessDenied(Refusal):
+    """A request that is refused before anything is looked at."""
 
 
 __all__ = [
@@ -114,6 +118,7 @@ __all__ = [
     "Caller",
     "DatabaseEntry",
     "Limits",
+    "Refusal",
     "Registry",
     "WorkspaceEntry",
 ]

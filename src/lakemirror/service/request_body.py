@@ -6,8 +6,6 @@ import asyncio
 
 from aiohttp import web
 
-from lakemirror.service.request_notes import notes
-
 
 class BodyTooLarge(Exception):
     """The body is larger than it may be; nothing more of it was read."""
@@ -31,9 +29,8 @@ async def read_body(request: web.BaseRequest, most_bytes: int, timeout: float) -
 
 
 async def answer_expectation(request: web.BaseRequest) -> None:
-    """Tells a client that asked (`Expect: 100-continue`) to send its body; once for a request."""
-    if request.headers.get("Expect", "").lower() == "100-continue" and not notes().continued:
-        notes().continued = True
+    """Tells a client that asked (`Expect: 100-continue`) to send its body. Call it once for a request."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
 

@@ -11,14 +11,13 @@ from lakemirror.service.interface import Caller
 
 @dataclass
 class RequestNotes:
-    """`operation`: one of a bounded set of names. `refused`: the error code of a refusal. `continued`: `100 Continue`
-    was sent. `uploaded`: bytes of body that were taken in."""
+    """`operation`: one of a bounded set of names. `refused`: the error code of a refusal. `uploaded`: bytes of
+    body that were taken in."""
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     operation: str = ""
     caller: Caller | None = None
     refused: str = ""
-    continued: bool = False
     workspace: str = ""
     database: str = ""
     uploaded: int = 0

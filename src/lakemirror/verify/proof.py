@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakemirror.delta import exact_json
 from lakemirror.delta.log import Action, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
@@ -327,7 +328,7 @@ class _Side:
 
 def _records(add: Action) -> int:
     try:
-        return int(json.loads(add["stats"])["numRecords"])
+        return int(exact_json.read(add["stats"])["numRecords"])
     except (KeyError, ValueError, TypeError):
         return 0
 

@@ -1,4 +1,4 @@
-"""Conformance: folders, schemas, names, status (cases 14 to 17, 30 to 35, 43 to 46)."""
+"""Conformance: folders, schemas, names, status (cases 14 to 17, 30 to 35, 43; 44 to 46: test_vendors_tutorial)."""
 
 from __future__ import annotations
 

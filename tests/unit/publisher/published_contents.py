@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +69,7 @@ def retire(folder: Path, *, keep: int = 1) -> None:
     (folder / "_ProcessedFiles").mkdir(exist_ok=True)
     names = sorted(path for path in folder.iterdir() if NAME.match(path.name))
     for path in names[: len(names) - keep]:
-        path.rename(folder / "_ProcessedFiles" / path.name)
+        target = folder / "_ProcessedFiles" / path.name
+        while target.exists():  # a number that came again
+            target = target.with_name(f"{path.name}.{uuid.uuid4().int}")
+        path.rename(target)

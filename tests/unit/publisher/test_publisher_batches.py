@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from published_contents import change_files, changes
 
-from lakemirror.publisher import Landing, LandingTable, batches, sequence
+from lakemirror.publisher import Landing, LandingTable, batches, local_folder
 from lakemirror.publisher.batches import Prepared, publish_batch
+
+pytestmark = pytest.mark.usefixtures("door")
 
 POINTS = ["batch.planned", "publish.after-link", "batch.file-published"]
 
@@ -58,7 +60,7 @@ def test_stopped_anywhere(point: str, times: int, other: bool, tmp_path: Path, m
 
     files = prepared(table, 1)
     with monkeypatch.context() as patch:
-        for module in (batches, sequence):
+        for module in (batches, local_folder):
             patch.setattr(module, "reach", reach)
         try:
             publish_batch(table, "q", 1, files)

@@ -13,6 +13,8 @@ from published_contents import change_files, changes
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Buffer, Landing, LandingTable
 
+pytestmark = pytest.mark.usefixtures("door")
+
 NEVER = 3600.0
 
 

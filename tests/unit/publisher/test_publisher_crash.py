@@ -16,6 +16,8 @@ from published_contents import change_files, changes, fold, others, retire
 from lakemirror.failpoints import PUBLISHER_NAMES
 from lakemirror.publisher import Landing, LandingTable
 
+pytestmark = pytest.mark.usefixtures("door")
+
 FORK = multiprocessing.get_context("fork")
 
 PUBLISH = [

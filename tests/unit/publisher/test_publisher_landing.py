@@ -8,6 +8,7 @@ import operator
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from published_contents import MARKER, change_files, changes, fold, others, reti
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Buffer, Landing, LandingTable
+
+pytestmark = pytest.mark.usefixtures("door")
 
 
 @pytest.fixture
@@ -108,19 +111,19 @@ TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
 @pytest.mark.parametrize(
     "rows",
     [
-        TABLE,
-        TABLE.to_batches()[0],
-        TABLE.to_reader(),
-        Capsule(TABLE),
-        ArrayCapsule(TABLE.to_batches()[0]),
-        pd.DataFrame({"id": [1, 2], "name": ["a", None]}, index=[8, 9]),
-        [{"id": 1, "name": "a"}, {"id": 2}],
-        ({"id": id, "name": name} for id, name in ((1, "a"), (2, None))),
+        lambda: TABLE,
+        lambda: TABLE.to_batches()[0],
+        lambda: TABLE.to_reader(),
+        lambda: Capsule(TABLE),
+        lambda: ArrayCapsule(TABLE.to_batches()[0]),
+        lambda: pd.DataFrame({"id": [1, 2], "name": ["a", None]}, index=[8, 9]),
+        lambda: [{"id": 1, "name": "a"}, {"id": 2}],
+        lambda: ({"id": id, "name": name} for id, name in ((1, "a"), (2, None))),
     ],
     ids=["table", "batch", "reader", "stream", "array", "pandas", "dicts", "generator"],
 )
-def test_rows_in_any_form(orders: LandingTable, rows: Any) -> None:
-    orders.insert(rows)
+def test_rows_in_any_form(orders: LandingTable, rows: Callable[[], Any]) -> None:
+    orders.insert(rows())
     assert changes(orders.folder) == [(0, {"id": 1, "name": "a"}), (0, {"id": 2, "name": None})]
     assert pq.read_table(change_files(orders.folder)[1]).schema.types == [pa.int64(), pa.string(), pa.int32()]
 
@@ -223,10 +226,6 @@ def test_names_that_make_no_table(tmp_path: Path, name: str) -> None:
         assert code_of(Landing(tmp_path).table, "orders", None, name) == "input-invalid"
 
 
-def test_a_store_is_refused() -> None:
-    assert code_of(Landing, "s3://bucket/db") == "not-supported"
-
-
 def test_keys_are_taken_from_the_folder(tmp_path: Path, orders: LandingTable) -> None:
     orders.insert([{"id": 1}])
     again = Landing(tmp_path).table("orders")
@@ -306,7 +305,7 @@ def test_drop_and_recreate(orders: LandingTable) -> None:
     orders.insert([{"id": 1, "x": 1}])
     orders.insert([{"id": 2, "x": 2}])
     orders.recreate()
-    assert {path.name for path in orders.folder.iterdir()} == {"_metadata.json", "_sequence"}
+    assert {path.name for path in orders.folder.iterdir()} - {"_sequence"} == {"_metadata.json"}
     orders.insert([{"id": "a", "x": "other types now"}])
     assert changes(orders.folder) == [(0, {"id": "a", "x": "other types now"})]
     orders.drop()

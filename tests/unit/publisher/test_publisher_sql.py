@@ -19,6 +19,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.publisher.sql import publish_sql
 
+pytestmark = pytest.mark.usefixtures("door")
+
 has_sqlite = pytest.mark.skipif(
     not __import__("importlib").util.find_spec("adbc_driver_sqlite"), reason="the sql extra is not installed"
 )

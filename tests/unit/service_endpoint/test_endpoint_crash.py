@@ -73,6 +73,11 @@ def ends(wire: Wire, method: str, target: str, body: bytes | None = None, **head
         wire(method, target, body, **headers)
 
 
+def test_every_place_of_an_upload_is_one_where_a_test_here_kills() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in STORAGE_NAMES if f'"{name}' not in text] == []
+
+
 FILE = f"{ZONE}/t/1.parquet"
 FLUSH = f"{FILE}?action=flush&position={LENGTH}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
@@ -32,24 +33,16 @@ def is_authority(raw_path: str) -> bool:
     return bool(first) and (rest in _DISCOVERY or rest == "discovery/v2.0/keys" or rest.startswith("oauth2/"))
 
 
+@dataclass
 class Authority:
     """Answers the requests of the authority plane."""
 
-    def __init__(
-        self,
-        principals: Principals,
-        tokens: Tokens,
-        authenticator: PrincipalAuthenticator,
-        base_url: Callable[[web.BaseRequest], str],
-        body_timeout: float,
-        failures: FailureLimit,
-    ) -> None:
-        self._principals = principals
-        self._tokens = tokens
-        self._authenticator = authenticator
-        self._base_url = base_url
-        self._body_timeout = body_timeout
-        self._failures = failures
+    principals: Principals
+    tokens: Tokens
+    authenticator: PrincipalAuthenticator
+    base_url: Callable[[web.BaseRequest], str]
+    body_timeout: float
+    failures: FailureLimit
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         tenant, _, rest = raw_path_of(request.raw_path).strip("/").partition("/")
@@ -64,13 +57,13 @@ class Authority:
         if not self._is_ours(tenant):
             return web.json_response(_error("invalid_tenant", "This tenant is not served here."), status=400)
         if rest == "discovery/v2.0/keys":
-            return web.json_response(self._tokens.key_set())
+            return web.json_response(self.tokens.key_set())
         if rest in _DISCOVERY:
-            return web.json_response(self._configuration(self._base_url(request), tenant))
+            return web.json_response(self._configuration(self.base_url(request), tenant))
         return web.json_response(_error("invalid_request", "Only client credentials are supported."), status=404)
 
     def _is_ours(self, tenant: str) -> bool:
-        return tenant.lower() in ALIASES or tenant.lower() == self._principals.tenant_id
+        return tenant.lower() in ALIASES or tenant.lower() == self.principals.tenant_id
 
     def _configuration(self, base: str, tenant: str) -> dict[str, Any]:
         return {
@@ -86,14 +79,14 @@ class Authority:
         }
 
     def _instance(self, request: web.BaseRequest) -> web.Response:
-        base = self._base_url(request)
+        base = self.base_url(request)
         host = base.partition("://")[2]
         try:
             asked = dict(query_pairs(request.raw_path)).get("authorization_endpoint", "")
         except ValueError:
             asked = ""
         tenant = asked.partition("://")[2].partition("/")[2].partition("/")[0]
-        tenant = tenant if is_guid(tenant) or tenant in ALIASES else self._principals.tenant_id
+        tenant = tenant if is_guid(tenant) or tenant in ALIASES else self.principals.tenant_id
         alias = {"preferred_network": host, "preferred_cache": host, "aliases": [host]}
         return web.json_response({
             "tenant_discovery_endpoint": f"{base}/{tenant}/v2.0/.well-known/openid-configuration",
@@ -105,12 +98,12 @@ class Authority:
         if request.method != "POST":
             return web.json_response(_error("invalid_request", "Use POST."), status=405, headers={"Allow": "POST"})
         remote = request.remote or ""
-        if self._failures.is_reached(remote):
+        if self.failures.is_reached(remote):
             return _refused(
                 429, "temporarily_unavailable", "Too many failures from this address.", {"Retry-After": "1"}
             )
         try:
-            body = await read_body(request, MOST_BYTES, self._body_timeout)
+            body = await read_body(request, MOST_BYTES, self.body_timeout)
             form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
         except BodyTooLarge:
             return _refused(413, "invalid_request", f"The request has more than {MOST_BYTES} bytes.")
@@ -126,18 +119,18 @@ class Authority:
             wanted = "scope" if version_2 else "resource"
             return _refused(400, "invalid_request", f"The request has no {wanted}.", number=90014)
         client_id, secret = _credentials(request, form)
-        found = await self._authenticator.principal(client_id, secret)
+        found = await self.authenticator.principal(client_id, secret)
         if found is None:
-            self._failures.note(remote)
+            self.failures.note(remote)
             notes().refused = "invalid_client"
             return _refused(401, "invalid_client", "The client or its secret is wrong.", number=7000215)
         notes().caller = found.caller()
-        issuer = f"{self._base_url(request)}/{tenant}/v2.0"
-        token, expires = self._tokens.issue(found, self._principals.tenant_id, audience, issuer)
+        issuer = f"{self.base_url(request)}/{tenant}/v2.0"
+        token, expires = self.tokens.issue(found, self.principals.tenant_id, audience, issuer)
         answer = {
             "token_type": "Bearer",
-            "expires_in": self._tokens.lifetime,
-            "ext_expires_in": self._tokens.lifetime,
+            "expires_in": self.tokens.lifetime,
+            "ext_expires_in": self.tokens.lifetime,
             "expires_on": str(expires),
             "access_token": token,
         }

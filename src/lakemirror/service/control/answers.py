@@ -8,18 +8,13 @@ from typing import Any
 
 from aiohttp import web
 
+from lakemirror.service.interface import Refusal
+
 _RETRIABLE = (408, 429, 503)
 
 
-class Refused(Exception):
+class Refused(Refusal):
     """A call that is answered with an error. `code` is the vendor's name for it."""
-
-    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = dict(headers or {})
 
 
 def answer(content: Any = None, status: int = 200) -> web.Response:

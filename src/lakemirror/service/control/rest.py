@@ -69,37 +69,28 @@ class _Asked:
         return self.database
 
 
+@dataclass
 class Rest:
     """Answers the calls of section 4."""
 
-    def __init__(
-        self,
-        registry: FolderRegistry,
-        host: EngineHost,
-        authenticator: Authenticator,
-        base_url: Callable[[web.BaseRequest], str],
-        paging: Paging,
-        body_timeout: float,
-        has_room: Callable[[], bool],
-    ) -> None:
-        self._registry = registry
-        self._host = host
-        self._authenticator = authenticator
-        self._base_url = base_url
-        self._paging = paging
-        self._body_timeout = body_timeout
-        self._has_room = has_room
+    registry: FolderRegistry
+    host: EngineHost
+    authenticator: Authenticator
+    base_url: Callable[[web.BaseRequest], str]
+    paging: Paging
+    body_timeout: float
+    has_room: Callable[[], bool]
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """The answer. Refused, AccessDenied; LakemirrorError where the store fails."""
-        caller = await self._authenticator.authenticate(request, storage=False)
+        caller = await self.authenticator.authenticate(request, storage=False)
         try:
             raw = raw_path_of(request.raw_path)
             parts = [unquote(part, errors="strict") for part in raw.split("/") if part][1:]
             query = dict(query_pairs(request.raw_path))
         except ValueError as error:
             raise invalid("The address is no UTF-8.") from error
-        asked = _Asked(request, caller, query, f"{self._base_url(request)}{raw}")
+        asked = _Asked(request, caller, query, f"{self.base_url(request)}{raw}")
         call, asked = self._resolve(asked, parts)
         notes().operation = call.operation
         return await call.act(asked)
@@ -121,7 +112,7 @@ class Rest:
         workspace = self._workspace(asked.caller, parts[1], call.role)
         database = None
         if len(parts) > 3:
-            database = self._registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
+            database = self.registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
             if database is None or database.id != parts[3].lower():
                 raise _no_item()
         return call, _Asked(asked.request, asked.caller, asked.query, asked.address, workspace, database)
@@ -170,7 +161,7 @@ class Rest:
         return calls[method]
 
     def _workspace(self, caller: Caller, name_or_id: str, role: str) -> WorkspaceEntry:
-        found = self._registry.workspace(name_or_id)
+        found = self.registry.workspace(name_or_id)
         if not caller.may(found.name if found else "*", role):
             raise AccessDenied(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
         if found is None:
@@ -178,8 +169,8 @@ class Rest:
         return found
 
     async def _workspaces(self, asked: _Asked) -> web.Response:
-        readable = [each for each in self._registry.workspaces() if asked.caller.may(each.name, "read")]
-        shown, more = self._paging.page(readable, lambda each: (each.name.lower(),), asked.query, asked.address)
+        readable = [each for each in self.registry.workspaces() if asked.caller.may(each.name, "read")]
+        shown, more = self.paging.page(readable, lambda each: (each.name.lower(),), asked.query, asked.address)
         return answer({"value": [_workspace_row(each) for each in shown], **more})
 
     async def _get_workspace(self, asked: _Asked) -> web.Response:
@@ -187,15 +178,15 @@ class Rest:
 
     async def _items(self, asked: _Asked) -> web.Response:
         other = asked.query.get("type", TYPE).lower() != TYPE.lower()
-        return self._listed(asked, [] if other else self._registry.databases(asked.the_workspace))
+        return self._listed(asked, [] if other else self.registry.databases(asked.the_workspace))
 
     async def _databases(self, asked: _Asked) -> web.Response:
-        return self._listed(asked, self._registry.databases(asked.the_workspace), self._row)
+        return self._listed(asked, self.registry.databases(asked.the_workspace), self._row)
 
     def _listed(
         self, asked: _Asked, found: list[DatabaseEntry], row: Callable[[_Asked, DatabaseEntry], Any] | None = None
     ) -> web.Response:
-        shown, more = self._paging.page(
+        shown, more = self.paging.page(
             found, lambda each: (each.display_name.casefold(), each.id), asked.query, asked.address
         )
         return answer({"value": [row(asked, each) if row else _item_row(each) for each in shown], **more})
@@ -208,7 +199,7 @@ class Rest:
         definition = definition_of(body)
         try:
             made = await asyncio.to_thread(
-                self._registry.create, asked.the_workspace, name, description or "", definition
+                self.registry.create, asked.the_workspace, name, description or "", definition
             )
         except NameInUse as error:
             raise _name_in_use(name) from error
@@ -225,7 +216,7 @@ class Rest:
         if name is None and description is None:
             raise invalid("The request has neither displayName nor description.")
         try:
-            renamed = await self._change(self._registry.rename, asked.the_database, name, description)
+            renamed = await self._change(self.registry.rename, asked.the_database, name, description)
         except NameInUse as error:
             raise _name_in_use(name or "") from error
         return answer(_item_row(renamed))
@@ -234,12 +225,12 @@ class Rest:
         hard = asked.query.get("hardDelete", "").lower() == "true"
         database = asked.the_database
         try:
-            await asyncio.to_thread(self._registry.delete, database, hard=hard)
+            await asyncio.to_thread(self.registry.delete, database, hard=hard)
         except KeyError as error:
             raise _no_item() from error
-        self._host.stop(database.id)
-        if await asyncio.to_thread(self._host.wait_stopped, database.id, STOP_WITHIN):
-            await asyncio.to_thread(self._registry.bury, database)
+        self.host.stop(database.id)
+        if await asyncio.to_thread(self.host.wait_stopped, database.id, STOP_WITHIN):
+            await asyncio.to_thread(self.registry.bury, database)
         return answer()
 
     async def _get_definition(self, asked: _Asked) -> web.Response:
@@ -250,25 +241,25 @@ class Rest:
         data = definition_of(await self._body(asked.request))
         database = asked.the_database
         before = await asyncio.to_thread(read_definition_file, database)
-        state, _ = self._host.state(database)
+        state, _ = self.host.state(database)
         if default_schema(data) != default_schema(before) and state not in ("Initialized", "Stopped"):
             raise Refused(400, "OperationNotSupportedForItem", "defaultSchema changes only while mirroring is stopped.")
-        await self._change(self._registry.define, database, data)
-        self._host.wake(database.id)
+        await self._change(self.registry.define, database, data)
+        self.host.wake(database.id)
         return answer()
 
     async def _start(self, asked: _Asked) -> web.Response:
-        self._host.start(await self._change(self._registry.set_state, asked.the_database, "Running"))
+        self.host.start(await self._change(self.registry.set_state, asked.the_database, "Running"))
         return answer()
 
     async def _stop(self, asked: _Asked) -> web.Response:
         if asked.the_database.state != "Initialized":
-            await self._change(self._registry.set_state, asked.the_database, "Stopped")
-        self._host.stop(asked.the_database.id)
+            await self._change(self.registry.set_state, asked.the_database, "Stopped")
+        self.host.stop(asked.the_database.id)
         return answer()
 
     async def _status(self, asked: _Asked) -> web.Response:
-        state, error = self._host.state(asked.the_database)
+        state, error = self.host.state(asked.the_database)
         if error is None and state == "Running":
             error = await asyncio.to_thread(_written_error, asked.the_database)
         shown = {"error": {"errorCode": error.code, "message": error.message}} if error else {}
@@ -276,9 +267,9 @@ class Rest:
 
     async def _tables(self, asked: _Asked) -> web.Response:
         database = asked.the_database
-        state, _ = self._host.state(database)
+        state, _ = self.host.state(database)
         found = await asyncio.to_thread(status_of, database, state)
-        shown, more = self._paging.page(
+        shown, more = self.paging.page(
             sorted(found.tables, key=lambda t: (t.schema, t.table)), lambda t: (t.schema, t.table), asked.query,
             asked.address,
         )  # fmt: skip
@@ -292,10 +283,10 @@ class Rest:
             raise _no_item() from error
 
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
-        if not self._has_room():
+        if not self.has_room():
             raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
         try:
-            found = json.loads(await read_body(request, MOST_BYTES, self._body_timeout))
+            found = json.loads(await read_body(request, MOST_BYTES, self.body_timeout))
         except BodyTooLarge as error:
             raise Refused(413, "RequestBodyTooLarge", f"A request may have {MOST_BYTES} bytes.") from error
         except asyncio.TimeoutError as error:
@@ -309,7 +300,7 @@ class Rest:
     def _row(self, asked: _Asked, database: DatabaseEntry) -> dict[str, Any]:
         schema = default_schema(read_definition_file(database))
         assert database.workspace is not None
-        path = f"{self._base_url(asked.request)}/{database.workspace.id}/{database.id}/Tables"
+        path = f"{self.base_url(asked.request)}/{database.workspace.id}/{database.id}/Tables"
         properties = {"oneLakeTablesPath": path, **({"defaultSchema": schema} if schema else {})}
         return {**_item_row(database), "properties": properties}
 

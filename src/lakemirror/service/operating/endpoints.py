@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,27 +36,18 @@ from lakemirror.service.request_notes import notes
 _OPEN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
+@dataclass
 class Operating:
     """Answers the requests of the operating plane."""
 
-    def __init__(
-        self,
-        registry: FolderRegistry,
-        host: EngineHost,
-        authenticator: PrincipalAuthenticator,
-        metrics: RequestMetrics,
-        has_room: Callable[[], bool],
-        in_flight: Callable[[], int],
-        base_url: Callable[[web.BaseRequest], str],
-    ) -> None:
-        self._registry = registry
-        self._host = host
-        self._authenticator = authenticator
-        self._metrics = metrics
-        self._has_room = has_room
-        self._in_flight = in_flight
-        self._base_url = base_url
-        self._all_looked_at = False
+    registry: FolderRegistry
+    host: EngineHost
+    authenticator: PrincipalAuthenticator
+    metrics: RequestMetrics
+    has_room: Callable[[], bool]
+    in_flight: Callable[[], int]
+    base_url: Callable[[web.BaseRequest], str]
+    _all_looked_at: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """The answer. AccessDenied, Refused."""
@@ -70,24 +62,24 @@ class Operating:
             return self._ready()
         if path == "/openapi.json":
             notes().operation = "OpenApi"
-            return _json(description(self._base_url(request), _version()))
+            return _json(description(self.base_url(request), _version()))
         if path == "/ui/style.css":
             notes().operation = "Style"
             return web.Response(text=page.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
         if path == "/metrics":
             notes().operation = "Metrics"
-            return await self._all_metrics(await self._authenticator.by_secret(request))
+            return await self._all_metrics(await self.authenticator.by_secret(request))
         notes().operation = "Page"
-        return await self._page(await self._authenticator.by_secret(request), path)
+        return await self._page(await self.authenticator.by_secret(request), path)
 
     def _ready(self) -> web.Response:
         reasons = []
         if not self._all_looked_at:
-            waiting = len(self._host.not_looked_at(self._registry.all_databases()))
+            waiting = len(self.host.not_looked_at(self.registry.all_databases()))
             self._all_looked_at = waiting == 0
             if waiting:
                 reasons.append({"reason": "NotLookedAt", "message": f"{waiting} databases were not looked at yet"})
-        if not self._has_room():
+        if not self.has_room():
             reasons.append({"reason": "DiskFull", "message": "less than 1 GiB or 2 % of the disk is free"})
         return _json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
@@ -95,17 +87,17 @@ class Operating:
         if not caller.may("*", "read"):
             raise AccessDenied(403, "InsufficientPrivileges", "The metrics need a role on *.")
         lines = await asyncio.to_thread(self._collect)
-        text = "\n".join([*lines, *self._metrics.lines(self._in_flight()), ""])
+        text = "\n".join([*lines, *self.metrics.lines(self.in_flight()), ""])
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE, **_OPEN})
 
     def _collect(self) -> list[str]:
         figures = []
-        for database in self._registry.all_databases():
-            state, _ = self._host.state(database)
+        for database in self.registry.all_databases():
+            state, _ = self.host.state(database)
             found = status_of(database, state)
             workspace = database.workspace.name if database.workspace else ""
             figures.append(DatabaseFigures(workspace, database.display_name, state, found.tables))
-        return [*process_lines(_version(), _size(self._registry.staging)), *database_lines(figures, time.time())]
+        return [*process_lines(_version(), _size(self.registry.staging)), *database_lines(figures, time.time())]
 
     async def _page(self, caller: Caller, path: str) -> web.Response:
         try:
@@ -114,8 +106,8 @@ class Operating:
             parts = [""]
         now = time.time()
         if not parts or parts == ["ui", "overview.json"]:
-            readable = [each for each in self._registry.all_databases() if _may_read(caller, each)]
-            view = await asyncio.to_thread(overview, readable, self._host, now)
+            readable = [each for each in self.registry.all_databases() if _may_read(caller, each)]
+            view = await asyncio.to_thread(overview, readable, self.host, now)
             return _json(view) if parts else _html(page.overview_page(view))
         found = await asyncio.to_thread(self._named, caller, parts, now)
         if found is None:
@@ -131,18 +123,18 @@ class Operating:
             return None
         as_json = len(parts) == 3 and parts[2].endswith(".json")
         wanted = parts[2].removesuffix(".json") if len(parts) == 3 else parts[2]
-        databases = (each for each in self._registry.all_databases() if each.id == wanted.lower())
+        databases = (each for each in self.registry.all_databases() if each.id == wanted.lower())
         database = next((each for each in databases if _may_read(caller, each)), None)
         if database is None:
             return None
         if len(parts) == 3:
-            return database_view(database, self._host, now), as_json
+            return database_view(database, self.host, now), as_json
         if parts[3] != "tables":
             return None
-        view = table_view(database, parts[4], self._host, now)
+        view = table_view(database, parts[4], self.host, now)
         if view is not None or not parts[4].endswith(".json"):
             return None if view is None else (view, False)
-        twin = table_view(database, parts[4].removesuffix(".json"), self._host, now)
+        twin = table_view(database, parts[4].removesuffix(".json"), self.host, now)
         return None if twin is None else (twin, True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -140,7 +140,7 @@ def _page(title: str, path: Sequence[tuple[str, str]], body: str, twin: str, tim
 
 
 def _table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    numbers = {"Rows", "Bytes", "Pending files", "Behind", "Position", "Files"}
+    numbers = {"Rows", "Bytes", "Pending files", "Behind", "Position", "Files", "Seconds"}
     kinds = [' class="number"' if heading in numbers else "" for heading in headings]
     head = "".join(f'<th scope="col"{kind}>{heading}</th>' for heading, kind in zip(headings, kinds, strict=True))
     lines = []
@@ -175,23 +175,34 @@ def _warnings(found: Iterable[Mapping[str, str]]) -> str:
 def _history(applies: Sequence[Mapping[str, Any]]) -> str:
     if not applies:
         return '<p class="soft">No apply since the service started.</p>'
-    most = max(each["rows"] for each in applies) or 1
-    bars = "".join(
-        f'<rect x="{10 * n + 1}" y="{100 - max(1, 98 * each["rows"] / most):.1f}" width="8" '
-        f'height="{max(1, 98 * each["rows"] / most):.1f}">'
-        f"<title>{_text(_moment(each['time']))}: {each['rows']:,} changes, {each['files']} files</title></rect>"
-        for n, each in enumerate(applies)
-    )
-    chart = (
-        f'<svg role="img" aria-label="Changes of the last {len(applies)} applies, at most {most:,}" '
-        f'viewBox="0 0 {max(600, 10 * len(applies))} 100" preserveAspectRatio="none">{bars}</svg>'
-    )
+    charts = _chart(applies, "rows", "Rows", lambda rows: f"{rows:,.0f}")
+    charts += _chart(applies, "seconds", "Seconds", lambda seconds: f"{seconds:.2f} s")
     rows = [
-        [_text(_moment(each["time"])), f"{each['rows']:,}", str(each["files"]), _size(each["bytes"])]
+        [
+            _text(_moment(each["time"])), f"{each['rows']:,}", f"{each['seconds']:.2f}", str(each["files"]),
+            _size(each["bytes"]), _text(each["engine"]),
+        ]
         for each in reversed(applies[-10:])
-    ]
-    return f'<h2>Last applies</h2><p class="soft">Rows of each, at most {most:,}</p>{chart}' + _table(
-        "The last ten", ("Time", "Rows", "Files", "Bytes"), rows
+    ]  # fmt: skip
+    headings = ("Time", "Rows", "Seconds", "Files", "Bytes", "Engine")
+    return f"<h2>Last applies</h2>{charts}" + _table("The last ten", headings, rows)
+
+
+def _chart(applies: Sequence[Mapping[str, Any]], name: str, title: str, shown: Callable[[float], str]) -> str:
+    """One bar for each apply, the oldest first."""
+    most = max(each[name] for each in applies) or 1
+    bars = []
+    for place, each in enumerate(applies):
+        height = max(1, 98 * each[name] / most)
+        told = f"{_text(_moment(each['time']))}: {shown(each[name])}, {each['files']} files"
+        bars.append(
+            f'<rect x="{10 * place + 1}" y="{100 - height:.1f}" width="8" height="{height:.1f}">'
+            f"<title>{told}</title></rect>"
+        )
+    return (
+        f'<p class="soft">{title} of each apply, at most {shown(most)}</p>'
+        f'<svg role="img" aria-label="{title} of the last {len(applies)} applies, at most {shown(most)}" '
+        f'viewBox="0 0 {max(600, 10 * len(applies))} 100" preserveAspectRatio="none">{"".join(bars)}</svg>'
     )
 
 

@@ -114,7 +114,7 @@ def _warnings(found: tuple[Warned, ...]) -> list[dict[str, str]]:
 def _apply(seen: ApplySeen) -> dict[str, Any]:
     return {
         "time": format_time(seen.time), "rows": seen.rows, "files": seen.files, "bytes": seen.bytes,
-        "engine": seen.engine,
+        "seconds": round(seen.seconds, 3), "engine": seen.engine,
     }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from lakemirror.service.storage.filesystems import filesystem_status, make_files
 from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size, rolled_up
 from lakemirror.service.storage.place import Found, Place
 from lakemirror.service.storage.publish import check_now, publish, sync_file
-from lakemirror.service.storage.reads import read, written
+from lakemirror.service.storage.reads import left_as_it_is, read, written
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
 
@@ -73,7 +73,7 @@ async def answer_blob(call: Call) -> web.StreamResponse:
     if comp == "blocklist":
         return await put_block_list(call)
     if comp in ("metadata", "properties"):
-        return await set_nothing(call)
+        return await left_as_it_is(call)
     if comp:
         raise invalid_parameter("comp")
     if "x-ms-copy-source" in call.headers:
@@ -178,16 +178,6 @@ async def delete_blob(call: Call) -> web.Response:
     await call.serving.workers.run(_delete, place, path, conditions_of(call.headers))
     call.serving.registry.published(database)
     return web.Response(status=202, headers={"x-ms-delete-type-permanent": "true"})
-
-
-async def set_nothing(call: Call) -> web.Response:
-    """200: metadata and properties are not kept."""
-    database = call.database("contribute", "write")
-    place = await call.place(database)
-    found = await call.serving.workers.run(place.find, call.address.path)
-    if found is None:
-        raise not_found(call.dialect)
-    return written(200, found)
 
 
 async def list_blobs(call: Call) -> web.Response:

@@ -11,6 +11,7 @@ from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lakemirror.service.interface import Limits
+from lakemirror.service.request_body import answer_expectation
 from lakemirror.service.storage.answers import StorageError
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.checksums import BodyChecksum
@@ -89,13 +90,6 @@ async def read_small(call: Call, most: int) -> bytes:
     checksum.add(bytes(data))
     checksum.check()
     return bytes(data)
-
-
-async def answer_expectation(request: web.BaseRequest) -> None:
-    """Tells a client that asked (`Expect: 100-continue`) to send its body."""
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
 
 
 class _chunks:

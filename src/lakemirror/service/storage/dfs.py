@@ -24,7 +24,15 @@ from lakemirror.service.storage.filesystems import (
 )
 from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size
 from lakemirror.service.storage.place import Found, Place
-from lakemirror.service.storage.reads import ACCESS, FILE_PERMISSIONS, FOLDER_PERMISSIONS, access_of, read, written
+from lakemirror.service.storage.reads import (
+    ACCESS,
+    FILE_PERMISSIONS,
+    FOLDER_PERMISSIONS,
+    access_of,
+    left_as_it_is,
+    read,
+    written,
+)
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.rename import rename
 from lakemirror.service.storage.staging import Part, Upload
@@ -62,7 +70,7 @@ async def answer_dfs(call: Call) -> web.StreamResponse:
         if action == "flush":
             return await flush(call)
         if action == "setproperties":
-            return await set_properties(call)
+            return await left_as_it_is(call)
         if action in ("setaccesscontrol", "setaccesscontrolrecursive"):
             raise StorageError(501, "NotImplemented", "Roles decide here, not lists of control.")
         raise invalid_parameter("action")
@@ -123,16 +131,6 @@ async def flush(call: Call) -> web.Response:
     position = _position(call)
     place = await call.place(database)
     return written(200, await _flush_at(call, database, place, position))
-
-
-async def set_properties(call: Call) -> web.Response:
-    """200: metadata and properties of files are not kept."""
-    database = call.database("contribute", "write")
-    place = await call.place(database)
-    found = await call.serving.workers.run(place.find, call.address.path)
-    if found is None:
-        raise not_found(call.dialect)
-    return written(200, found)
 
 
 async def rename_path(call: Call) -> web.Response:

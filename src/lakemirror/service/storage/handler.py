@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
+from lakemirror.failures import coded
 from lakemirror.service.addresses import (
     DFS,
     AddressError,
@@ -93,7 +94,8 @@ def make_storage_handler(
         except OSError as error:
             answer = _refusal(request, _failed(error, request, dialect), dialect, method)
         except Exception as error:
-            log.exception("storage request failed: %s", type(error).__name__)
+            log.error("storage request failed: %s", coded(error))
+            log.debug("where it failed", exc_info=error)
             answer = _refusal(request, StorageError(500, "InternalError", "The service failed."), dialect, method)
         if not answer.prepared:
             finish_headers(request, answer)

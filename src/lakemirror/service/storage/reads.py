@@ -84,6 +84,16 @@ def written(status: int, found: Found) -> web.Response:
     return web.Response(status=status, headers=headers)
 
 
+async def left_as_it_is(call: Call) -> web.Response:
+    """200 where the path exists: metadata and properties are not kept."""
+    database = call.database("contribute", "write")
+    place = await call.place(database)
+    found = await call.serving.workers.run(place.find, call.address.path)
+    if found is None:
+        raise not_found(call.dialect)
+    return written(200, found)
+
+
 async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
     headers = properties_of(found)
     status = conditions_of(call.headers).verdict(found.etag, found.modified_ns, reading=True)

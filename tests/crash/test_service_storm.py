@@ -1,0 +1,45 @@
+"""kill -9 of a service during uploads and applies: nothing acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the extra `service` is not installed")
+sys.path.insert(0, str(Path(__file__).parent))
+
+from service_storm import Storm, minutes
+
+
+def storm(root: Path, databases: int, publishers: int, kills: int, pause: tuple[float, float]) -> Storm:
+    made = Storm(root, databases, publishers)
+    made.run(kills, pause)
+    count = made.check()
+    assert made.end() == 0
+    assert count >= publishers * 2, "hardly anything was published"
+    said = (root / "serve.log").read_text()
+    assert "Traceback" not in said, said[-3000:]
+    print(
+        f"{count} acknowledged rows, {kills} kills, memory of a process at most {max(made.memory) >> 20} MiB, "
+        f"of the last one {made.memory[-1] >> 20} MiB"
+    )
+    return made
+
+
+def test_a_service_that_is_killed_three_times(tmp_path: Path) -> None:
+    storm(tmp_path / "root", 2, 4, 3, (1.0, 2.0))
+
+
+@pytest.mark.full
+def test_a_service_that_is_killed_twenty_times(tmp_path: Path) -> None:
+    storm(tmp_path / "root", 3, 8, 20, (0.8, 3.0))
+
+
+@pytest.mark.full
+def test_soak(tmp_path: Path) -> None:
+    """50 publishers, 20 databases, random kills; LAKEMIRROR_SOAK_MINUTES."""
+    kills = max(1, int(minutes() * 4))
+    made = storm(tmp_path / "root", 20, 50, kills, (5.0, 25.0))
+    assert max(made.memory) < 600 << 20, made.memory
