@@ -79,6 +79,8 @@ def _opened(root: str, options: Mapping[str, str]) -> Any:
         raise SetupError("stores-extra-missing", f"{root} needs obstore, which is not installed") from error
     prefix = _PREFIXES[root.partition("://")[0]]
     client, config = _client_options(prefix, options)
+    if prefix == "aws_":
+        config.setdefault("aws_copy_if_not_exists", "multipart")  # how S3 copies with a condition
     extra: dict[str, Any] = {}
     if prefix == "aws_" and (provider := _profile(config)) is not None:
         extra["credential_provider"] = provider

@@ -91,6 +91,8 @@ class ObjectStorage:
         self.store.put(self._key(path), data)
 
     def write_new(self, path: str, data: bytes) -> bool:
+        if next(self._entries(path.rpartition("/")[0]), None) is None:
+            raise FileNotFoundError(2, "No such folder", self.uri(path.rpartition("/")[0]))
         return self.store.create(self._key(path), data) is not None
 
     def move(self, source: str, target: str) -> None:

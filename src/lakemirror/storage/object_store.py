@@ -186,6 +186,21 @@ class ObjectStore:
         with self._coded("copy", source):
             obstore.copy(self._store, source, target)
 
+    def copy_new(self, source: str, target: str) -> bool:
+        """Copies an object within the store only if none is at the target; False where one is. FileNotFoundError.
+
+        False may also mean that a first try was carried out and its answer lost: the caller compares.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._coded("copy", source):
+            try:
+                obstore.copy(self._store, source, target, overwrite=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
     def writer(self, key: str) -> ObjectWriter:
         """A new object, written in parts in bounded memory. It is there once the writer is closed."""
         return ObjectWriter(self, key)
