@@ -90,6 +90,7 @@ class Runner:
             storage.uri,
             self.settings.retention_in_days,
             durability=self.settings.durability,
+            look_every=max(5.0, storage.look_again),
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
         self._key_scan = KeyScan(storage.uri)
@@ -100,6 +101,7 @@ class Runner:
         self._idle_since = time.monotonic()
         self._idle_again = 0.0
         self._trouble = 0
+        self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -110,6 +112,7 @@ class Runner:
         so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
         """
         require_zone(self._storage)
+        self._storage.probe()
         self._say_unknown_settings()
         try:
             while not stop.is_set():
@@ -205,6 +208,9 @@ class Runner:
 
     def _follow_definition(self) -> None:
         """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        if time.monotonic() < self._definition_again:
+            return
+        self._definition_again = time.monotonic() + self._storage.look_again / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()

@@ -2,7 +2,8 @@
 
     look without work, error or wait ─▶ note ─▶ same listing, same time of `_delta_log` ─▶ nothing is opened
 
-A note holds for a while only, and none is made for a log that has just changed: a folder's time is coarse.
+A note holds for a while only, and none is made for a log that has just changed: a folder's time is coarse. Where the
+log is in an object store nothing tells that it changed: a note holds for `look_again` seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lakemirror.storage import Storage
 LASTS = 600.0
 """Seconds after which a table is looked into again whatever the listing shows."""
 
+_UNTOLD = -1  # the time of a log in an object store
 _FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
 
 
@@ -40,6 +42,8 @@ class SettledLooks:
 
         Read it before the look.
         """
+        if self._storage.look_again:
+            return _UNTOLD
         try:
             entry = self._storage.stat(f"{target}/_delta_log")
         except LakemirrorError:
@@ -64,7 +68,8 @@ class SettledLooks:
             and not look.reseeding
             and not look.leftovers
         ):
-            self._notes[name] = _Note(look.folder, log_time, time.monotonic() + LASTS)
+            lasts = self._storage.look_again or LASTS
+            self._notes[name] = _Note(look.folder, log_time, time.monotonic() + lasts)
         else:
             self._notes.pop(name, None)
 
