@@ -118,7 +118,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Log:
-    """What lies in `_delta_log`: commits by version, whole checkpoints in order of version."""
+    """What is in `_delta_log`: commits by version, complete checkpoints in order of version."""
 
     folder: Path
     commits: Mapping[int, Path]
@@ -201,7 +201,7 @@ def read_snapshot(table: str | Path, version: int | None = None) -> Snapshot | N
 
 
 def latest_commits(table: str | Path, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
-    """The commits that lie in the log with their actions, read one by one as asked for."""
+    """The commits of the log with their actions; each is read when it is asked for."""
     folder = table_folder(table)
     log = list_log(folder)
     for number in sorted(log.commits if log else (), reverse=newest_first):

@@ -17,7 +17,7 @@ class Feature:
     """One table feature.
 
     `reads`: readers must know it. `requires`: features it stands on. `properties`: table properties that belong to it
-    and go with it. `domains`: domain metadata that goes with it. `traces`: where it can lie beside the protocol.
+    and go with it. `domains`: domain metadata that goes with it. `traces`: where it can be found beside the protocol.
     `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be rewritten
     (by Delta Spark), `history` where cutting the history is the drop, `unused` where a commit suffices as long as no
     column uses it, `no` where it cannot be dropped (`way_out` says what then).
