@@ -76,7 +76,7 @@ def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers
 
 
 def prepared(snapshot: Snapshot, names: Iterable[str]) -> Commit | None:
-    """The commit that switches readers' features off and removes their traces in the metadata; None if nothing changes."""
+    """The commit that switches readers' features off and cleans the metadata; None if nothing changes."""
     present = set(names) & features_of(snapshot.protocol)
     configuration, schema = snapshot.metadata.configuration, copy.deepcopy(snapshot.metadata.schema)
     actions: list[Action] = []
