@@ -9,6 +9,7 @@ from typing import Any
 from lakemirror.cli.engine_options import (
     Database,
     Json,
+    StorageOptions,
     require,
     with_engine_options,
 )
@@ -19,6 +20,7 @@ from lakemirror.cli.printable import printable, say
 def config(
     database: Database,
     flags: dict[str, Any],
+    storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
     """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
@@ -27,13 +29,13 @@ def config(
 
     Example: lakemirror config shop
     """
+    from lakemirror.landing_zone.database_folder import storage_of
     from lakemirror.settings import read_definition
     from lakemirror.settings_origin import DEFAULT, setting_origins
     from lakemirror.settings_spelling import unknown_settings
-    from lakemirror.storage import LocalStorage
 
     require(database)
-    definition = read_definition(LocalStorage(database))
+    definition = read_definition(storage_of(database))
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
     found = setting_origins(definition, flags)

@@ -5,17 +5,44 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lakemirror.landing_zone.database_folder import is_database, local_folder, missing_database
+from lakemirror.landing_zone.database_folder import database_place, is_database, missing_database
+from lakemirror.storage import Place
+from lakemirror.storage.connections import give_options
+
+
+def _give_storage_options(given: list[str] | None) -> list[str] | None:
+    """Options of object stores, for every bucket of this process."""
+    options = {}
+    for each in given or []:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter("give KEY=VALUE")
+        options[name] = value
+    if options:
+        give_options("", options)
+    return given
+
 
 Database = Annotated[
-    Path,
+    Any,
     typer.Argument(
-        help="The mirrored database: the folder that holds Files/LandingZone.", parser=local_folder, metavar="DATABASE"
+        help="The mirrored database: the folder that holds Files/LandingZone, or its address in an object store.",
+        parser=database_place,
+        metavar="DATABASE",
+    ),
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        help="An option of the object store, as KEY=VALUE, over the environment: AWS_ENDPOINT_URL=http://…",
+        callback=_give_storage_options,
+        is_eager=True,
+        metavar="KEY=VALUE",
     ),
 ]
 EngineName = Annotated[
@@ -28,7 +55,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stde
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def require(database: Path) -> None:
+def require(database: Place) -> None:
     """LakemirrorError `database-missing` for a folder that is no database: a misspelt path is never made."""
     if not is_database(database):
         raise missing_database(str(database))

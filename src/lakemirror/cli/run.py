@@ -8,6 +8,7 @@ import typer
 
 from lakemirror.cli.engine_options import (
     Database,
+    StorageOptions,
     Verbose,
     require,
     with_engine_options,
@@ -21,6 +22,7 @@ from lakemirror.errors import LakemirrorError
 def run(
     database: Database,
     flags: dict[str, Any],
+    storage: StorageOptions = None,
     verbose: Verbose = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
 ) -> None:

@@ -12,6 +12,7 @@ import typer
 from lakemirror.cli.engine_options import (
     Database,
     Json,
+    StorageOptions,
     Verbose,
     require,
     with_engine_options,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 def sync(
     database: Database,
     flags: dict[str, Any],
+    storage: StorageOptions = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:

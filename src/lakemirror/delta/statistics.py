@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,11 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.schema import Column
+from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
+_REMEMBERED = 4096  # texts, of files that are changed again and again
 _PREFIX = 32  # characters of a text bound, as Delta cuts it
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
 _WHOLE: dict[str, pa.DataType] = {  # the form in which bounds are computed
@@ -48,17 +50,28 @@ class UnsafeBounds(ValueError):
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
     try:
-        return exact_json.read(add.get("stats") or "{}")
+        return dict(_parsed(add.get("stats") or "{}"))
     except (ValueError, TypeError):
         return {}
 
 
 def record_count(add: Mapping[str, Any]) -> int | None:
     """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
-    count = parse_statistics(add).get("numRecords")
+    return _counted(add.get("stats") or "{}")
+
+
+@lru_cache(_REMEMBERED // 8)
+def _parsed(stats: str) -> Mapping[str, Any]:
+    return exact_json.read(stats)
+
+
+@lru_cache(_REMEMBERED)
+def _counted(stats: str) -> int | None:
+    count = parse_statistics({"stats": stats}).get("numRecords")
     return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
+@lru_cache(_REMEMBERED)
 def with_loose_bounds(stats: str) -> str:
     """The `stats` text of a file some of whose rows are deleted: `tightBounds` is false, all else stays as it is.
 
@@ -72,7 +85,7 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Path, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
+def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
 
     `dictionaries`: columns whose pages all point into dictionaries; their text is looked at once a row group.
@@ -84,7 +97,7 @@ def statistics(path: Path, columns: Sequence[Column], rows: int, dictionaries: I
     whole = Tally(columns)
     names = [column.name for column in columns]
     texts = {column.name for column in columns if column.type == "string"}
-    with pq.ParquetFile(path, read_dictionary=list(texts.intersection(dictionaries))) as file:
+    with pq.ParquetFile(opened(path), read_dictionary=list(texts.intersection(dictionaries))) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
@@ -123,12 +136,12 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
     return whole.stats()
 
 
-def statistics_of_own(path: Path, columns: Sequence[Column]) -> dict[str, Any]:
+def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
     """The same of a Parquet file that this process has just written: by its footer, which is right.
 
     Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
     """
-    footer = pq.read_metadata(path)
+    footer = pq.read_metadata(opened(path))
     told = statistics_told(footer, columns)
     floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
     if floating:

@@ -47,6 +47,8 @@ from lakemirror.engines.kernels.key_file import (
 )
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import place as place_at
 
 log = logging.getLogger("lakemirror")
 
@@ -111,7 +113,7 @@ class KeyIndex:
             if rows is None or not self.is_asked(add, sought.keys.num_rows):
                 continue
             identity = _identity(add, target, columns)
-            one = _Searched(folder / _file_name(identity), identity, rows, add)
+            one = _Searched(_index_of(folder, identity), identity, rows, add)
             if look_up.LATELY_READ.get(one.name) is not None:
                 result[place] = self._rows_in(one, target, sought)
             elif one.path.exists():
@@ -362,10 +364,10 @@ class KeyIndex:
             path.unlink()
 
     def _path(self, identity: str, target: Target) -> Path:
-        return self._of(target) / _file_name(identity)
+        return _index_of(self._of(target), identity)
 
     def _of(self, target: Target) -> Path:
-        return self._folder / _digest(str(Path(target.path).absolute()))
+        return self._folder / _digest(str(place_at(target.path).absolute()))
 
     def _remember_not_worth_it(self, path: Path) -> None:
         with self._lock:
@@ -417,26 +419,34 @@ def _columns(target: Target) -> str:
 def _identity(add: Action, target: Target, columns: str) -> str:
     """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
     file = DataFile.of(add, target)
-    place = Path(file.place)
-    stat = place.stat()
-    return json.dumps([str(place.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
+        return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
+    path = _absolute(file.place)
+    stat = path.stat()
+    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
 
 
 def _is_orphan(path: Path) -> bool:
     """True where the data file is gone, or the index does not say which one it was."""
     try:
-        return not Path(json.loads(identity_of(path))[0]).exists()
+        data_file = str(json.loads(identity_of(path))[0])
+        return not is_in_store(data_file) and not Path(data_file).exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:
         return False
 
 
-def _file_name(identity: str) -> str:
-    return f"{_digest(identity)}.keys"
-
-
 @lru_cache(_MOST_REMEMBERED)
+def _index_of(folder: Path, identity: str) -> Path:
+    return folder / f"{_digest(identity)}.keys"
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
