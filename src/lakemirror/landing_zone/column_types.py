@@ -24,7 +24,7 @@ class FileColumn:
 
     `table_type` is None for a column without a type yet (all NULL) and for one that no table can hold; the latter
     has its reason in `unsupported`. `note` is a warning: what the table will not keep, or keeps in another form.
-    `encoding` says how the values lie in the Parquet file where the Arrow type alone does not tell: `int96`, `enum`,
+    `encoding`: how the Parquet file stores the values where the Arrow type alone does not tell: `int96`, `enum`,
     `uuid`, else empty.
     """
 

@@ -1,4 +1,4 @@
-"""The key index of tables that lack one: tables of before, restored ones, files of other writers.
+"""The key index of tables that lack one: older tables, restored ones, files of other writers.
 
     an idle engine ─▶ a table that has changed since its last scan ─▶ its files ─▶ KeyIndex.want_missing
 
@@ -57,7 +57,7 @@ class KeyScan:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _scan(self, target: str, index: KeyIndex) -> None:
-        """Never raises: a table without an index is slower, nothing else."""
+        """Never raises: a table without an index is only slower."""
         begun = time.monotonic()
         try:
             snapshot = read_snapshot(self._uri(target))

@@ -146,7 +146,7 @@ class Scheduler:
         return self._submit_looked()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no table is at work or looked at; False when the time was too short.
+        """Waits until no apply and no look is running; False after the timeout.
 
         A look that takes longer than LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
         """
@@ -219,8 +219,7 @@ class Scheduler:
     def stop(self, patience: float | None = None) -> bool:
         """Lets every table finish the commit it is at, and no more; True once all have.
 
-        `patience`: seconds to wait for them; a commit that is left alone then ends, or dies with the process, and
-        either is safe.
+        `patience`: seconds to wait for them. A commit that takes longer ends later or with the process; both are safe.
         """
         self._stopping.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -237,7 +236,7 @@ class Scheduler:
             return name in self._running or name in self._looking
 
     def _listed(self, name: TableName) -> TableFolder | None:
-        """One table's folder as it is now; None where it is gone, or new: the next tick over all tables sees to it."""
+        """One table's folder as it is now; None if it is gone or new: the next tick over all tables handles it."""
         folder = scan_table(self._storage, name) if name in self.zone.tables else None
         if folder is not None:
             self.zone.tables[name] = folder
@@ -367,7 +366,7 @@ class Scheduler:
             return self._apply_once(name, look) if has_turn else None
 
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
-        """Applies one batch; the look to go on with, None where the table is through."""
+        """Applies one batch. Returns the look for the next batch, None if the table is done."""
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
@@ -421,7 +420,7 @@ class Scheduler:
             self._report(name, error)
 
     def _mark(self, name: TableName) -> None:
-        """Notes whether the table waits for something that nobody sees come: a time, a store that answers again."""
+        """Notes whether the table waits for something that gives no event: a time, or a store that answers again."""
         state = self.states[name]
         (self.restless.add if state.pending or state.error is not None else self.restless.discard)(name)
 
@@ -430,7 +429,7 @@ class Scheduler:
         self._tell(lambda observer: observer.failed(name, error))
 
     def _tell(self, what: Callable[[Observer], None]) -> None:
-        """Tells the observer; what goes wrong there (a terminal that is gone) stops nothing here."""
+        """Calls the observer. Its errors, such as a closed terminal, are ignored."""
         if self._observer is not None:
             try:
                 what(self._observer)
@@ -438,7 +437,7 @@ class Scheduler:
                 log.debug("the observer failed: %s", failure)
 
     def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
-        """What needs no commit: moves that failed before, and files whose time is over. Never raises."""
+        """Work without a commit: repeats failed moves, removes expired files. Never raises."""
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
@@ -485,7 +484,7 @@ class Scheduler:
             self.warnings.pop("drop-postponed", None)
 
     def warn(self, code: str, message: str) -> None:
-        """Says what concerns no single table: in the status as long as it is so, in the log once."""
+        """Reports what concerns no single table: in the status while it lasts, in the log once."""
         if self.warnings.get(code, Warned(code, "")).message != message:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)
