@@ -10,8 +10,8 @@ install: ## .venv/bin/lakemirror and all it needs
 demo: install ## a year of flights through a landing zone into Delta tables
 	@$(BIN)/lakemirror demo
 
-test: install ## all tests but the slow matrices
-	@$(BIN)/python -m pytest -m "not full"
+test: install ## all tests but the slow matrices, in two processes, of which one has Spark
+	@$(BIN)/python -m pytest -m "not full" -n 2 --dist loadgroup
 
 test-unit: install ## the tests that start no JVM: seconds
 	@$(BIN)/python -m pytest tests/unit

@@ -41,13 +41,14 @@ def hot(random: np.random.Generator, known: int, count: int) -> np.ndarray:
     return random.integers(0, min(1000, known), count) * max(1, known // 1000) % known
 
 
-def load(folder: Path, rows: int, files: int = 4, seed: int = 7) -> list[Path]:
-    """The files of a first load, made where they are not there yet."""
+def load(folder: Path, rows: int, files: int = 4, seed: int = 7, *, as_uuids: bool = False) -> list[Path]:
+    """The files of a first load, made where they are not there yet. `as_uuids`: ids as `uuids` gives them."""
     if not folder.exists():
         random = np.random.default_rng(seed)
         folder.mkdir(parents=True)
         for part, ids in enumerate(np.array_split(np.arange(rows, dtype=np.int64), files)):
-            pq.write_table(table(ids, random), folder / f"{part + 1:020}.parquet")
+            rows_of_file = _with_uuids(table(ids, random)) if as_uuids else table(ids, random)
+            pq.write_table(rows_of_file, folder / f"{part + 1:020}.parquet")
     return sorted(folder.glob("*.parquet"))
 
 
@@ -61,6 +62,7 @@ def upserts(
     new: float = 0.3,
     deletes: float = 0.1,
     seed: int = 8,
+    as_uuids: bool = False,
 ) -> None:
     """Change files on a table of so many rows: known ids by `keys`, of which some are deleted, and new ids."""
     random = np.random.default_rng(seed)
@@ -74,7 +76,7 @@ def upserts(
         markers[:known] = np.where(random.random(known) < deletes, DELETE, UPDATE)
         order = random.permutation(changes)
         newest += fresh
-        _write(folder, number, ids[order], markers[order], random)
+        _write(folder, number, ids[order], markers[order], random, as_uuids=as_uuids)
 
 
 def mixed(folder: Path, rows: int, files: int, changes: int, seed: int = 9) -> None:
@@ -111,6 +113,25 @@ def appends(folder: Path, files: int, changes: int, *, first: int = 0, wider_eve
         _write(folder, number, ids, np.zeros(changes, dtype=np.int32), random, extra)
 
 
+def uuids(ids: np.ndarray) -> pa.Array:
+    """For each id a UUID as text, in no order; its last twelve digits are the id in decimal."""
+    with np.errstate(over="ignore"):
+        mixed_up = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed_up ^= mixed_up >> np.uint64(29)
+        mixed_up *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed_up ^= mixed_up >> np.uint64(32)
+    text = np.full((len(ids), 36), ord("-"), np.uint8)
+    hexadecimal = np.frombuffer(b"0123456789abcdef", np.uint8)
+    for place, digit in enumerate(each for each in range(23) if each not in (8, 13, 18)):
+        text[:, digit] = hexadecimal[((mixed_up >> np.uint64(60 - 4 * (place % 16))) & np.uint64(15)).astype(np.intp)]
+    left = ids.astype(np.int64)
+    for digit in range(35, 23, -1):
+        text[:, digit] = ord("0") + left % 10
+        left = left // 10
+    offsets = np.arange(0, 36 * len(ids) + 1, 36, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(ids), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
 def table(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
     """Rows with these ids; five columns."""
     count = len(ids)
@@ -126,11 +147,15 @@ def table(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
     )
 
 
+def _with_uuids(rows: pa.Table) -> pa.Table:
+    return rows.set_column(0, "id", uuids(rows["id"].to_numpy()))
+
+
 def _write(
     folder: Path, number: int, ids: np.ndarray, markers: np.ndarray, random: np.random.Generator,
-    extra: dict[str, np.ndarray] | None = None,
+    extra: dict[str, np.ndarray] | None = None, *, as_uuids: bool = False,
 ) -> None:  # fmt: skip
-    rows = table(ids, random)
+    rows = _with_uuids(table(ids, random)) if as_uuids else table(ids, random)
     for name, values in (extra or {}).items():
         rows = rows.append_column(name, pa.array(values))
     pq.write_table(rows.append_column(MARKER, pa.array(markers)), folder / f"{number:020}.parquet")

@@ -23,8 +23,16 @@ SUMS = (
 )
 
 
+UUIDS = "ids are uuids"
+"""Among `extra`: ids are text as `data.uuids` makes it."""
+
+
 def sql(source: str, extra: Sequence[str] = ()) -> str:
     """The query over a table or view; `extra` names integer columns that a scenario adds."""
+    if UUIDS in extra:
+        columns = ", ".join(COLUMNS[1:])
+        source = f"(select cast(substr(id, 25) as bigint) as id, {columns} from {source}) as t"
+        extra = [name for name in extra if name != UUIDS]
     more = [part for name in extra for part in (f"count({name})", f"sum({name} * (id % 977))")]
     return f"select {', '.join([*SUMS, *more])} from {source}"
 

@@ -1,6 +1,6 @@
 """How the time of one apply grows: with rows, changes, tables, commits, columns.
 
-python -m benchmarks.growth                  five questions in about ten minutes
+python -m benchmarks.growth                  six questions in about ten minutes
 python -m benchmarks.growth --full           up to 100 million rows, 10,000 tables, 5,000 commits; hours
 python -m benchmarks.growth --only rows --sizes 1000000,3000000
 python -m benchmarks.report RESULTS.json     the figures and the chart in docs/
@@ -29,6 +29,9 @@ import pyarrow.parquet as pq
 
 from benchmarks import data, process
 from benchmarks.runner import REPOSITORY, machine, say
+from lakemirror.engines.kernels import look_up
+from lakemirror.engines.key_index import KeyIndex
+from lakemirror.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = "orders"
@@ -102,6 +105,23 @@ def _rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
         shutil.rmtree(place / f"load-{rows}")
 
 
+def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
+    """The index of keys is built before it counts; then the process has nothing of it in memory; then all of it."""
+    index = KeyIndex.shared(Settings().with_environment().cache_folder / "keys", Settings().key_index_bytes)
+    for rows in sizes:
+        mirror = Mirror(place / f"uuids-{rows}")
+        mirror.put(*data.load(mirror.folder / "load", rows, files=max(4, rows // 1_000_000), as_uuids=True))
+        mirror.apply()
+        data.upserts(mirror.folder / "changes", rows, _WARMING + 6, 1_000, data.uniform, as_uuids=True)
+        files = sorted((mirror.folder / "changes").iterdir())
+        yield "no index", rows, mirror.applies(files[:1])
+        index.wait()
+        look_up.LATELY_READ.clear()
+        yield "index on the disk", rows, mirror.applies(files[1:2])
+        yield "index", rows, mirror.applies(files[2:])[_WARMING:]
+        shutil.rmtree(mirror.folder)
+
+
 def _changes(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
     rows = 300_000
     for changes in sizes:
@@ -170,6 +190,8 @@ def _columns(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
 QUESTIONS = {
     "rows": Question("rows of the table, 1,000 changes", (100_000, 500_000, 1_000_000, 5_000_000),
                      (1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000), _rows),
+    "uuids": Question("rows of the table, 1,000 changes of UUIDs", (100_000, 1_000_000, 3_000_000),
+                      (1_000_000, 10_000_000, 100_000_000), _uuids),
     "changes": Question("changes in the file, 300,000 rows", (1, 100, 1_000, 10_000, 100_000),
                         (1, 100, 10_000, 100_000, 1_000_000), _changes),
     "tables": Question("table folders", (1, 10, 100, 1_000), (1, 10, 100, 1_000, 10_000), _tables),

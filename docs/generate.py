@@ -116,6 +116,7 @@ def _failpoints() -> str:
     ]
     for names, test in (
         (failpoints.NAMES, "test_at_a_failpoint"),
+        (failpoints.ACT_NAMES, "test_at_an_acts_failpoint"),
         (failpoints.PUBLISHER_NAMES, "test_at_a_publishers_failpoint"),
     ):
         for name, meaning in names.items():

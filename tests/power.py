@@ -82,7 +82,7 @@ class Recorder:
     def _kept(self, at: Moment, inode: int, kind: str) -> bytes:
         synced = at.synced_contents.get(inode)
         now = at.contents.get(inode, b"")
-        if synced is not None and (synced == now or kind == "least"):
+        if synced is not None and (synced == now or kind == "least" or inode not in at.contents):
             return synced
         return now[: len(now) // 2] if kind == "torn" else b""
 
@@ -111,7 +111,11 @@ class Recorder:
     def _then(self, name: str, true: Callable[..., Any]) -> Callable[..., Any]:
         def act(*given: Any, **named: Any) -> Any:
             result = true(*given, **named)
-            target = Path(os.fsdecode(given[0] if name in ("unlink", "mkdir") else given[1]))
+            one = name in ("unlink", "mkdir")
+            target = Path(os.fsdecode(given[0] if one else given[1]))
+            inside = named.get("dir_fd" if one else "dst_dir_fd")
+            if inside is not None:
+                target = Path(f"/proc/self/fd/{inside}").readlink() / target
             if self.root in target.parents:
                 self._note(f"{name} {target.name}")
             return result

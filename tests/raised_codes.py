@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         def noted(self: Any, code: str, *rest: Any, _true: Any = true, **more: Any) -> None:
             frame = sys._getframe(1)
-            while frame.f_back is not None and frame.f_code.co_name == "__init__":
+            while frame.f_back is not None and frame.f_locals.get("self") is self:  # of a class derived from it
                 frame = frame.f_back
             if str(frame.f_globals.get("__name__", "")).startswith("lakemirror"):
                 _raised.add(code)
@@ -39,8 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
         kind.__init__ = noted  # type: ignore[method-assign]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes over what a process that ran a part of the tests has noted."""
+    _raised.update(getattr(node, "workeroutput", {}).get("codes", ()))
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fails a complete run in which a code was raised by no test."""
+    if hasattr(session.config, "workeroutput"):  # a part of the tests, in a process of its own
+        session.config.workeroutput["codes"] = sorted(_raised)
+        return
     if place := os.environ.get("RAISED_CODES"):
         Path(place).write_text("\n".join(sorted(_raised)) + "\n", encoding="utf-8")
     config = session.config

@@ -15,8 +15,6 @@ from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
-from lakemirror.spark_session import session as spark
 
 CSV = {
     "fileFormat": "CSV",
@@ -31,17 +29,17 @@ CSV = {
             {"Name": "changed", "DataType": "DateTime"},
         ]
     },
+    "lakemirror": {"complete": "rename"},
 }
 
 
 class Lakemirror(Peer):
-    """All tables in one mirrored database, default settings. A session is started before only where text needs one."""
+    """All tables in one mirrored database, default settings."""
 
     folds = True
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._spark: Any = None
         self._next: dict[str, int] = {}
         self._settings: dict[str, Any] = {}
 
@@ -53,14 +51,13 @@ class Lakemirror(Peer):
         for table, files in work.items():
             csv = files[0].suffix == ".csv"
             place = self.inbox(table, csv=csv)
-            if csv and self._spark is None:
-                self._spark = spark.start(Settings().with_environment(), delta=True, short=True)
             for file in files:
                 number = self._next[table] = self._next.get(table, 0) + 1
-                shutil.copyfile(file, place / f"{number:020}{file.suffix}")
+                copy = shutil.copyfile(file, place / f"_{number:020}{file.suffix}")
+                copy.rename(place / copy.name[1:])
 
     def load(self, work: Work) -> None:
-        result = MirroredDatabase(self.folder, spark=self._spark, **self._settings).sync()
+        result = MirroredDatabase(self.folder, **self._settings).sync()
         if result.failed:
             raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
 
@@ -85,7 +82,7 @@ class Lakemirror(Peer):
 
     def follow(self, table: str, stop: threading.Event, applied: Callable[[int], None]) -> None:
         told = _Told(applied, stop)
-        MirroredDatabase(self.folder, spark=self._spark).run(stop, told)
+        MirroredDatabase(self.folder).run(stop, told)
         if told.error is not None:
             raise told.error
 

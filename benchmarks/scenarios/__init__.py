@@ -10,11 +10,12 @@ from benchmarks.scenarios.scenario import Data, Scenario, Size
 from benchmarks.scenarios.steady import Steady
 from benchmarks.scenarios.swarm import Swarm
 from benchmarks.scenarios.vendor import VENDOR
-from benchmarks.scenarios.warm import Warm
+from benchmarks.scenarios.warm import Warm, WarmUuids
 
 _ORDER = (
     "S3",
     "S3w",
+    "S3u",
     "S1",
     "S2",
     "S9",
@@ -30,7 +31,10 @@ _ORDER = (
     "S1c",
     *(s.name for s in VENDOR),
 )
-_ALL = {s.name: s for s in (*BACKLOGS, Cold(), Initial(), InitialText(), Restart(), Steady(), Swarm(), Warm(), *VENDOR)}
+_ALL = {
+    s.name: s
+    for s in (*BACKLOGS, Cold(), Initial(), InitialText(), Restart(), Steady(), Swarm(), Warm(), WarmUuids(), *VENDOR)
+}
 
 SCENARIOS: dict[str, Scenario] = {name: _ALL[name] for name in _ORDER}
 

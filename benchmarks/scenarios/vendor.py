@@ -64,7 +64,11 @@ class VendorRate(Scenario):
 
 @dataclass(frozen=True)
 class VendorPartitions(Scenario):
-    """Few large files in partition folders, found by their time, without keys."""
+    """Few large files in partition folders, found by their time, without keys.
+
+    `marked`: with a row marker, and with times without a zone, as that test makes them: files that must be written
+    again.
+    """
 
     name: str
     title: str
@@ -99,7 +103,9 @@ def _write(path: Path, rows: int, columns: int, seed: int, *, marked: bool = Tru
     numbers = random.integers(1, 1000, rows)
     names = pa.array([f"E{number:03}" for number in range(1000)])
     held = {
-        "WriterTimestamp": pa.array(np.full(rows, 1_760_000_000_000_000 + seed), pa.timestamp("us")),
+        "WriterTimestamp": pa.array(
+            np.full(rows, 1_760_000_000_000_000 + seed), pa.timestamp("us", None if marked else "UTC")
+        ),
         "EmployeeID": names.take(pa.array(numbers)),
         "EmployeeLocation": pa.array(_PLACES).take(pa.array(random.integers(0, 5, rows))),
     }

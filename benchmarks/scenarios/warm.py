@@ -1,10 +1,10 @@
-"""S3w: one change file on a loaded table, by an engine that has applied some already."""
+"""S3w, S3u: one change file on a loaded table, by an engine that has applied some already."""
 
 from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks import data as make
 from benchmarks import digest
@@ -21,13 +21,16 @@ class Warm(Scenario):
     name, title = "S3w", "one change file, warm engine"
     peers = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "hudi", "ducklake")
     small, full = Size(500_000, 5, 5_000), Size(5_000_000, 12, 10_000)
+    as_uuids: ClassVar[bool] = False
 
     def make(self, store: Path, size: Size) -> Data:
-        load = make.load(store / f"load-{size.rows}", size.rows)
+        name = f"load-uuids-{size.rows}" if self.as_uuids else f"load-{size.rows}"
+        load = make.load(store / name, size.rows, as_uuids=self.as_uuids)
         folder = store / self.name / "changes"
-        make.upserts(folder, size.rows, size.files, size.changes, make.uniform)
+        make.upserts(folder, size.rows, size.files, size.changes, make.uniform, as_uuids=self.as_uuids)
         changes = sorted(folder.iterdir())
-        return Data(size, load, changes, expected=digest.expected(load, changes))
+        extra = [digest.UUIDS] if self.as_uuids else []
+        return Data(size, load, changes, extra, digest.expected(load, changes, extra))
 
     def run(self, peer: Peer, data: Data) -> dict[str, Any]:
         peer.start(data.load_bytes)
@@ -46,3 +49,11 @@ class Warm(Scenario):
             "extra": {"slowest, s": max(counted), "first, s": seconds[0]},
             **costs(peer, all_of_them, data.change_bytes, data),
         }
+
+
+class WarmUuids(Warm):
+    """The same where keys are UUIDs, which every file of the table may hold."""
+
+    name, title = "S3u", "one change file, UUID keys, warm engine"
+    small, full = Size(1_000_000, 8, 1_000), Size(10_000_000, 12, 1_000)
+    as_uuids: ClassVar[bool] = True

@@ -18,9 +18,10 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.archive import REASON_SUFFIX
 from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of
@@ -63,6 +64,7 @@ class Act:
 def pause(storage: Storage, table: str) -> Act:
     """No change file of the table is applied from the next batch on, by any engine, until `resume`."""
     name = _named(storage, table).name
+    failpoints.reach("pause.before-note")
     content = json.dumps({"since": int(time.time()), "by": _user()})
     if not storage.write_new(f"{name.folder}/{PAUSED}", content.encode() + b"\n"):
         return Act(f"{name} is paused already", changed=False)
@@ -74,6 +76,7 @@ def resume(storage: Storage, table: str) -> Act:
     name = _named(storage, table).name
     if not storage.exists(f"{name.folder}/{PAUSED}"):
         return Act(f"{name} is not paused", changed=False)
+    failpoints.reach("resume.before-removal")
     storage.delete(f"{name.folder}/{PAUSED}")
     return _note(storage, "resume", name, Act(f"{name} goes on"))
 
@@ -87,6 +90,7 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
     folder = _named(storage, table)
     _check_archive(storage, folder, default_schema)
     _mark_anew(storage, folder.name)
+    failpoints.reach("resync.before-return")
     moved = _bring_back(storage, folder.name)
     text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
     return _note(storage, "resync", folder.name, Act(text, files=moved))
@@ -104,28 +108,31 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
         for entry in folder.quarantined
         if not entry.name.endswith(REASON_SUFFIX) and (not file or entry.name == file)
     ]
-    if not chosen:
+    metadata, log_ = read_metadata(storage, folder), _log_of(storage, folder.name, default_schema)
+    begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
+    if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
         return Act(f"{what} set aside in {folder.name}", changed=False)
-    metadata, log_ = read_metadata(storage, folder), _log_of(storage, folder.name, default_schema)
     positions = _positions(storage, folder, log_, metadata, default_schema)
     late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
     if late:
         _check_archive(storage, folder, default_schema)
         _mark_anew(storage, folder.name)  # first: at its old place the file would count as applied
-    begun = late or _is_marked_anew(storage, folder.name, log_)
     moved = 0
     for entry in chosen:
         home = _home(entry, QUARANTINED)
+        failpoints.reach("replay.before-return")
         if not storage.exists(home):
             storage.move(entry.path, home)
+            failpoints.reach("replay.before-reason")
             storage.delete(entry.path + REASON_SUFFIX)
             moved += 1
-    back = _bring_back(storage, folder.name) if begun else 0
+    _remove_orphans(storage, folder, chosen)
+    back = _bring_back(storage, folder.name) if late or begun else 0
     text = f"{folder.name}: {moved} of {len(chosen)} files came back from {QUARANTINED}"
     if back:
         text += f"; the table is applied again from number 1, with {back} files from {PROCESSED}"
-    return _note(storage, "replay", folder.name, Act(text, changed=bool(moved), files=moved))
+    return _note(storage, "replay", folder.name, Act(text, changed=bool(moved or back), files=moved))
 
 
 def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
@@ -144,12 +151,23 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     if not found:
         raise LakemirrorError("table-unknown", f"no dropped table {name} in {DROPPED}", table=table)
     newest = max(found)
+    failpoints.reach("restore.before-folder")
     if not storage.exists(name.folder):  # first: a table without a folder is dropped again
         place = f"{name.folder}/{METADATA}"
         kept = read_table_log(storage.uri(newest))
         storage.write(place, json.dumps({"keyColumns": list(kept.key_columns) if kept else []}).encode())
+    failpoints.reach("restore.before-move")
     storage.move(newest, target)
     return _note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
+
+
+def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
+    """Removes the reasons of files that an interrupted replay has brought back."""
+    there = {entry.path for entry in folder.quarantined} - {entry.path for entry in chosen}
+    for path in there:
+        file = path.removesuffix(REASON_SUFFIX)
+        if file != path and file not in there and not storage.exists(file):
+            storage.delete(path)
 
 
 def _named(storage: Storage, table: str) -> TableFolder:
@@ -212,6 +230,7 @@ def _mark_anew(storage: Storage, name: TableName) -> None:
     marker = Marker(uuid.uuid4().hex, marker_place(name))
     for _ in range(_ROUNDS):
         storage.delete(path)
+        failpoints.reach("resync.before-marker")
         try:
             if storage.write_new(path, marker.to_json()):
                 return
@@ -239,6 +258,7 @@ def _bring_back(storage: Storage, name: TableName) -> int:
             with contextlib.suppress(FileNotFoundError):
                 storage.move(path, home)
                 brought.add(home)
+                failpoints.reach("resync.between-returns")
     return len(brought)
 
 
@@ -284,6 +304,7 @@ def _note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
     log.info("%s", act.text)
     line = {"time": int(time.time()), "act": what, "table": str(name), "by": _user(), "what": act.text}
     with contextlib.suppress(OSError, LakemirrorError, ValueError):
+        failpoints.reach("act.before-record")
         before: list[bytes] = []
         with contextlib.suppress(FileNotFoundError):
             before = storage.read(NOTED, _MOST_BYTES).splitlines()

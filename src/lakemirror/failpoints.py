@@ -28,6 +28,20 @@ NAMES: dict[str, str] = {
 }
 """The places of an engine, in the order in which an apply meets them."""
 
+ACT_NAMES: dict[str, str] = {
+    "pause.before-note": "A table is about to be paused.",
+    "resume.before-removal": "A pause is about to end.",
+    "resync.before-marker": "The folder's old marker is removed; the new one is not written.",
+    "resync.before-return": "The folder has another identity; no applied file came back.",
+    "resync.between-returns": "One applied file came back, others did not.",
+    "replay.before-return": "A quarantined file is about to come back; for a late one the folder has another identity.",
+    "replay.before-reason": "A quarantined file came back; why it was set aside is not removed.",
+    "restore.before-folder": "A dropped table is about to come back; no table folder declares it.",
+    "restore.before-move": "A table folder declares the dropped table, which is not back yet.",
+    "act.before-record": "An act is done; `acts.jsonl` does not have it.",
+}
+"""The places of an operator's acts (`acts.py`)."""
+
 PUBLISHER_NAMES: dict[str, str] = {
     "publish.metadata-written": "`_metadata.json` is written; no change file is.",
     "publish.file-written": "A change file is written under a temporary name.",

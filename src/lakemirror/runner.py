@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,18 +25,18 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.landing_zone.zone_warnings import zone_warnings
-from lakemirror.maintenance.idle_work import Maintenance
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.scheduler import Scheduler
+from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import table_status
+from lakemirror.replication.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
 from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.storage import Storage
-from lakemirror.verify.idle import IdleVerification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
+_DELETED = 10.0  # seconds after which a status folder that is gone is made again
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
+_IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
 _QUIET = 10.0  # seconds without work after which looks become rare
 
 StartSpark = Callable[[Settings, int], "SparkSession"]
@@ -62,11 +64,17 @@ class Runner:
         observer: Observer | None = None,
         spark: SparkSession | None = None,
         turns: FairTurns | None = None,
+        watch: bool = False,
     ) -> None:
         """`resolve` reads the settings, and is asked again when `mirroring.json` has changed; what it raises now is
         raised. `start_spark(settings, pending_bytes)` gives a session when the first batch needs one. `spark`: one
-        that runs already. `turns`: shared with the other Runners of the process.
+        that runs already. `turns`: shared with the other Runners of the process. `watch`: has the system say what is
+        touched, where it can; `stop` is then asked a few times a second.
         """
+        from lakemirror.maintenance.idle_work import Maintenance
+        from lakemirror.maintenance.key_scan import KeyScan
+        from lakemirror.verify.idle import IdleVerification  # here, since a single pass needs neither
+
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
         self._storage = storage
@@ -76,19 +84,24 @@ class Runner:
         self._turns = turns
         self._seen = _definition_etag(storage)
         self._scheduler = self._new_scheduler(spark)
+        self._watch = ZoneWatch(storage) if watch else None
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
         self._maintenance = Maintenance(
             storage.uri,
             self.settings.retention_in_days,
             durability=self.settings.durability,
+            look_every=max(5.0, storage.look_again),
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
+        self._key_scan = KeyScan(storage.uri)
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         self._verification = IdleVerification(storage)
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
+        self._idle_again = 0.0
         self._trouble = 0
+        self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -99,6 +112,7 @@ class Runner:
         so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
         """
         require_zone(self._storage)
+        self._storage.probe()
         self._say_unknown_settings()
         try:
             while not stop.is_set():
@@ -106,7 +120,11 @@ class Runner:
                 self._follow_definition()
                 worked = self._round()
                 self._write("Running")
-                stop.wait(self._pause(begun, worked))
+                pause = self._pause(begun, worked)
+                if self._watch is not None and self._watch.sees_everything and not self._trouble:
+                    self._watch.wait(self._scheduler, pause, stop.is_set)
+                else:
+                    stop.wait(pause)
         finally:
             self._end()
 
@@ -121,7 +139,7 @@ class Runner:
     def _round(self) -> int:
         """One tick and what follows it; how many tables got work. Everything that may pass is waited for."""
         try:
-            worked = tick(self._scheduler, self._storage)
+            worked = self._tick()
             if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
                 self._bringing_down = self._dropping.submit(self._bring_down)
             if worked or self._scheduler.at_work:
@@ -136,8 +154,19 @@ class Runner:
                 log.error("%s", error)
             self._round_error = error
             self._trouble += 1
+            if self._watch is not None:
+                self._watch.look_at_all()
             return 0
         self._trouble, self._round_error = 0, None
+        return worked
+
+    def _tick(self) -> int:
+        if self._watch is None:
+            return tick(self._scheduler, self._storage)
+        begun = time.monotonic()
+        due = self._watch.due(self._scheduler)
+        worked = tick(self._scheduler, self._storage, due)
+        self._watch.looked(self._scheduler, due, time.monotonic() - begun)
         return worked
 
     def _bring_down(self) -> int:
@@ -149,11 +178,19 @@ class Runner:
             return 0
 
     def _use_idle_time(self) -> None:
+        """Starts maintenance and verification that are due. Finding that none is takes a look at every table's log:
+        the next such search waits a multiple of its time."""
+        begun = time.monotonic()
+        if begun < self._idle_again:
+            return
         if self.settings.maintenance:
             self._maintain()
+        self._key_scan.step(self._scheduler.last_commits(), self._scheduler.key_index)
         if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
             self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
         self._writer.verification_warnings = self._verification.warnings
+        now = time.monotonic()
+        self._idle_again = now + _IDLE_SHARE * (now - begun)
 
     def _maintain(self) -> None:
         names = {target: name for name, target in self._scheduler.targets().items()}
@@ -171,6 +208,9 @@ class Runner:
 
     def _follow_definition(self) -> None:
         """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        if time.monotonic() < self._definition_again:
+            return
+        self._definition_again = time.monotonic() + self._storage.look_again / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()
@@ -196,6 +236,8 @@ class Runner:
         self.settings = settings
         self._readers = readers
         self._scheduler = self._new_scheduler(self._scheduler.spark)
+        if self._watch is not None:
+            self._watch.look_at_all()
         self._maintenance.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force from now on, but those of Spark", DEFINITION)
 
@@ -222,10 +264,13 @@ class Runner:
         try:
             self._maintenance.stop()
             self._verification.stop()
+            self._key_scan.stop()
             self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
         except Exception as failure:
             log.error("%s", coded(failure))
         finally:
+            if self._watch is not None:
+                self._watch.close()
             self._write("Stopped")
 
 
@@ -241,6 +286,9 @@ class StatusWriter:
         self._when = 0.0
         self._said = ""
         self._logged: list[Warned] = []
+        self._has_folder = False
+        self._missed_since: float | None = None
+        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -268,7 +316,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            tuple(table_status(name, state) for name, state in list(scheduler.states.items())),
+            tuple(self._status_of(name, state) for name, state in list(scheduler.states.items())),
             (
                 *of_the_zone,
                 *list(scheduler.warnings.values()),
@@ -278,20 +326,46 @@ class StatusWriter:
             ),
             partner,
         )
-        if now == self._written and time.monotonic() - self._when < HEARTBEAT:
+        is_same = now == self._written
+        if is_same and time.monotonic() - self._when < HEARTBEAT:
+            return
+        if not self._may_write():
             return
         failpoints.reach("status.before-write")
         self._written, self._when = now, time.monotonic()
-        alive = replace(self._process, heartbeat=time.time())
-        monitoring.write_status(self._storage, replace(now, process=alive))
+        with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
+        (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
+        self._has_folder, self._missed_since = True, None
+
+    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
+        """A table's status, made again where its state is another."""
+        held = self._of_states.get(name)
+        if held is None or held[0] is not state:
+            held = self._of_states[name] = state, table_status(name, state)
+        return held[1]
+
+    def _may_write(self) -> bool:
+        """False where the folder of the status is gone and may be so because somebody deletes the database: a status
+        must not bring it back. After a while, with the landing zone still there, the folder is made again."""
+        if self._storage.exists(monitoring.MONITORING):
+            return True
+        if not self._storage.exists(LANDING_ZONE):
+            return False
+        now = time.monotonic()
+        if self._missed_since is None:
+            self._missed_since = now
+        return not self._has_folder or now - self._missed_since > _DELETED
 
 
-def tick(scheduler: Scheduler, storage: Storage) -> int:
-    """One tick; how many tables got work. LakemirrorError `database-missing`, `storage-unavailable`; SetupError."""
+def tick(scheduler: Scheduler, storage: Storage, only: Collection[TableName] | None = None) -> int:
+    """One tick, over all tables or `only` these; how many tables got work.
+
+    LakemirrorError `database-missing`, `storage-unavailable`; SetupError.
+    """
     if scheduler.broken:
         raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
     try:
-        return scheduler.tick()
+        return scheduler.tick(only=only)
     except FileNotFoundError as error:
         raise missing(storage) from error
 

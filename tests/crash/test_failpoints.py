@@ -50,6 +50,8 @@ outcome = ""
 try:
     if act == "sync":
         outcome = sorted(error.code for error in MirroredDatabase(database, **settings).sync().failed.values())
+    elif act in ("pause", "resume", "resync", "replay", "restore"):
+        outcome = getattr(MirroredDatabase(database), act)("orders").text
     elif act == "rest":
         outcome = merge_at_rest(f"{database}/Tables/orders", all_vectors=True)
     else:
@@ -184,6 +186,72 @@ def test_at_the_failpoint_of_a_compaction_at_rest(mirror: Mirror, mode: str) -> 
     mirror.check()
     snapshot = read_snapshot(mirror.database / "Tables/orders")
     assert snapshot is not None and not any("deletionVector" in add for add in snapshot.files.values())
+
+
+def _quarantined(mirror: Mirror) -> None:
+    """A bad file is set aside, later ones are applied, and somebody has corrected what is set aside."""
+    _bad_file(mirror)
+    mirror.sync(on_bad_file="quarantine")
+    last = mirror.number
+    corrected = last - 1
+    mirror.put({8: "h"}, 4, corrected)
+    mirror.number = last
+    home = folder(mirror.database, "orders")
+    name = f"{corrected:020}.parquet"
+    (home / name).replace(home / "_QuarantinedFiles" / name)
+
+
+def _applied(mirror: Mirror) -> None:
+    _some(mirror)
+    mirror.sync()
+
+
+def _dropped(mirror: Mirror) -> None:
+    _vanish(mirror)
+    mirror.sync()
+    assert not (mirror.database / "Tables/orders").exists()
+
+
+def _paused(mirror: Mirror) -> None:
+    MirroredDatabase(mirror.database).pause("orders")
+    _some(mirror)
+
+
+OF_ACTS: dict[str, tuple[Callable[[Mirror], None], str]] = {
+    "pause": (_some, "pause"),
+    "resume": (_paused, "resume"),
+    "resync": (_applied, "resync"),
+    "replay": (_quarantined, "replay"),
+    "restore": (_dropped, "restore"),
+    "act": (_paused, "resume"),
+}
+
+
+@pytest.mark.parametrize("mode", ["kill", "error"])
+@pytest.mark.parametrize("name", failpoints.ACT_NAMES)
+def test_at_an_acts_failpoint(mirror: Mirror, name: str, mode: str) -> None:
+    """The act done again goes on where it ended, though an engine has looked in between."""
+    prepare, act = OF_ACTS[name.partition(".")[0]]
+    prepare(mirror)
+    said = start(mirror.database, act, name, mode)
+    assert mode == "kill" or "failpoint" in said["outcome"] or name == "act.before-record", said
+    MirroredDatabase(mirror.database).sync()
+    again = getattr(MirroredDatabase(mirror.database), act)("orders")
+    if act == "restore":
+        found = verify_database(LocalStorage(mirror.database), ("orders",))
+        assert found.tables[0].rows == len(mirror.model.rows), again
+        mirror.model, mirror.number = ModelTable(["id"]), 0
+        mirror.put({5: "only"}, 4)
+    if act == "pause":
+        before = read_snapshot(mirror.database / "Tables/orders")
+        mirror.sync()
+        after = read_snapshot(mirror.database / "Tables/orders")
+        assert before is not None and after is not None and after.version == before.version
+        MirroredDatabase(mirror.database).resume("orders")
+    mirror.sync()
+    mirror.check()
+    lines = (mirror.database / "Files/Monitoring/acts.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["table"] == "orders" for line in lines)
 
 
 SNAPSHOT = "table.publish_snapshot(pa.table({'id': [1, 2], 'v': ['b', 'c']}))"

@@ -14,7 +14,7 @@ parser.add_argument("--seed", type=int, default=int(time.time()))
 parser.add_argument("--minutes", type=float, default=30.0)
 parser.add_argument("--steps", type=int, default=0, help="End after so many steps; 0: by time alone.")
 parser.add_argument("--into", type=Path, default=None, help="Where database and logs are kept; must not exist.")
-parser.add_argument("--spark", action="store_true", help="Engines may start Spark: more kinds of tables.")
+parser.add_argument("--spark", action="store_true", help="Spark is another writer, and engines may start it.")
 
 parser.add_argument("--everything", action="store_true", help="All kinds of tables and steps, even without Spark.")
 

@@ -8,11 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+HASTY = """
+from lakemirror import runner
+from lakemirror.engines import key_index
+from lakemirror.verify import idle
+
+key_index.FEWEST_ROWS, key_index._READ_ALL = 8, 1
+runner._QUIET, idle._LEAST_PAUSE, idle._SHARE, idle.CHANGED = 0.3, 0.1, 2.0, 0.5
+"""
+"""Small files have a key index, and tables are verified whenever an engine is idle for a moment."""
+
 NO_SPARK = """
-import sys
 from lakemirror.errors import SetupError
 from lakemirror.spark_session import session
 
@@ -20,6 +30,8 @@ def start(*_, **__):
     raise SetupError("java-missing", "this soak runs without Spark")
 
 session.start = start
+"""
+MAIN = """
 from lakemirror.cli import main
 main()
 """
@@ -43,18 +55,32 @@ class Engines:
         self.findings: list[str] = []
         self._database, self._logs, self._spark = database, logs, spark
         self._count = 0
+        self._cache = logs / "cache"
+        self._cache.mkdir()
 
-    def start(self, *, failpoint: str = "", limit: int = 0, clock: str = "") -> bool:
-        """Starts one more engine, if there is room. `limit`: bytes a file of it may have; `clock`: such as `+1d`."""
+    def start(
+        self, *, failpoint: str = "", limit: int = 0, clock: str = "", settings: Mapping[str, str] | None = None
+    ) -> bool:
+        """Starts one more engine, if there is room. `limit`: bytes a file of it may have; `clock`: such as `+1d`;
+        `settings`: variables of its environment."""
         self.reap()
         if len(self.running) >= 2:
             return False
-        self._launch("run", failpoint, limit, clock)
+        self._launch(["run"], failpoint, limit, clock, settings)
         return True
+
+    def act(self, act: str, table: str, failpoint: str = "") -> str:
+        """An operator's act by the command line, to its end; its exit code and its last words."""
+        engine = self._launch([act], failpoint, 0, "", None, [table])
+        engine.expected |= {1, 2, 3}
+        code = engine.process.wait(timeout=180)
+        said = engine.log.read_text(errors="replace").strip().splitlines()
+        self.reap()
+        return f"{act} {table}: {code}: {said[-1][:200] if said else ''}"
 
     def sync(self) -> int:
         """One pass in a process of its own, to its end; its exit code."""
-        engine = self._launch("sync", "", 0, "")
+        engine = self._launch(["sync"], "", 0, "")
         engine.expected |= {1, 3}
         code = engine.process.wait(timeout=180)
         self.reap()
@@ -100,7 +126,7 @@ class Engines:
             pass
 
     def reap(self) -> None:
-        """Looks at the engines that have ended by themselves."""
+        """Looks at the processes that have ended."""
         for engine in [each for each in self.running if each.process.poll() is not None]:
             self.running.remove(engine)
             said = engine.log.read_text(errors="replace")
@@ -111,9 +137,12 @@ class Engines:
             elif code not in engine.expected:
                 self.findings.append(f"{engine.log.name}: ended by itself with {code}: {said.strip()[-300:]}")
 
-    def _launch(self, command: str, failpoint: str, limit: int, clock: str) -> Engine:
+    def _launch(
+        self, command: Sequence[str], failpoint: str, limit: int, clock: str, settings: Mapping[str, str] | None = None,
+        more: Sequence[str] = (),
+    ) -> Engine:  # fmt: skip
         self._count += 1
-        log = self._logs / f"engine-{self._count}-{command}.log"
+        log = self._logs / f"engine-{self._count}-{command[0]}.log"
         environment = {
             **os.environ,
             "LAKEMIRROR_FAILPOINT": failpoint,
@@ -122,11 +151,13 @@ class Engines:
             "LAKEMIRROR_SETTLE": "1",
             "LAKEMIRROR_RETRY_LIMIT": "1",
             "LAKEMIRROR_MASTER": "local[2]",
+            "LAKEMIRROR_CACHE_DIR": str(self._cache),
             "OMP_NUM_THREADS": "2",
+            **(settings or {}),
         }
         if clock and FAKETIME.exists():
             environment |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": clock}
-        script = ["-m", "lakemirror.cli"] if self._spark else ["-c", NO_SPARK]
+        script = ["-c", HASTY + ("" if self._spark else NO_SPARK) + MAIN]
 
         def limited() -> None:
             if limit:
@@ -134,7 +165,7 @@ class Engines:
 
         with log.open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, *script, command, str(self._database)],
+                [sys.executable, *script, *command, str(self._database), *more],
                 env=environment, stdout=said, stderr=subprocess.STDOUT, preexec_fn=limited,
             )  # fmt: skip
         engine = Engine(process, log)

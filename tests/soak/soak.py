@@ -2,7 +2,8 @@
 
     seed ─▶ steps, one line each in steps.jsonl ─▶ all faults end ─▶ last passes ─▶ verify ─▶ model ─▶ findings
 
-Same seed, same steps. What the machine does in between is not repeated: kill a soak's luck by running the seed again.
+Same seed, same steps, whatever came of the steps before. What the machine does in between is not repeated: run a seed
+several times.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.soak import foreign
 from tests.soak.disks import Disk, disk
 from tests.soak.engines import Engines
 from tests.soak.kinds import kinds
+from tests.soak.spark_writer import SparkWriter
 from tests.soak.world import World
 
 from lakemirror import failpoints
@@ -32,7 +34,9 @@ from lakemirror.verify.source_rows import Source
 
 _DAY = 86_400.0
 _BY_DELTA_RS = ".zstd."  # in the name of a data file
-_NOT_IN_A_SOAK = {"move.before-move", "drop.before-move", "drop.after-move", "quarantine.after-move"}
+_NOT_IN_A_SOAK = {"move.before-move"}
+_ASKED_FOR = ("RESTORE", "UPDATE")  # what other writers do to rows here
+_OPERATOR = ("pause", "resume", "resync", "replay", "restore")
 
 
 @dataclass
@@ -69,6 +73,7 @@ def soak(
             run.judge()
         finally:
             run.engines.kill_all()
+            run.spark_writer.stop()
         return run.outcome
 
 
@@ -76,12 +81,15 @@ class _Soak:
     def __init__(self, place: Path, own: Disk, seed: int, log: Any, *, spark: bool, everything: bool) -> None:
         self.outcome = Outcome(seed)
         self._place, self._disk, self._log = place, own, log
+        self._seed = seed
         self._chance = random.Random(seed)
         self._database = own.place / "db"
         self._world = World(self._database, kinds(spark=spark or everything), self._chance)
         self._names = list(self._world.tables)
         self._recreates = spark or everything
         self.engines = Engines(self._database, place, spark=spark)
+        self.spark_writer = SparkWriter()
+        self._spark = spark
         self._full_until = 0
         self._number = 0
 
@@ -94,13 +102,17 @@ class _Soak:
             ("grow", 1, self._grow), ("recreate", 1, self._recreate), ("start", 10, self._start),
             ("kill", 4, self._kill), ("stop", 1, self._stop), ("failpoint", 4, self._failpoint),
             ("failing disk", 3, self._failing), ("limited files", 1, self._limited), ("wrong clock", 1, self._clock),
-            ("full disk", 1, self._full), ("other writer", 6, self._foreign), ("resync", 1, self._resync),
+            ("full disk", 1, self._full), ("other writer", 6, self._foreign), ("operator", 4, self._operate),
+            ("drop", 1, self._drop), ("status", 2, self._status),
         ]  # fmt: skip
+        if self._spark:
+            steps.append(("spark writer", 3, self._foreign_spark))
         weights = [weight for _, weight, _ in steps]
         while time.monotonic() < until and not (most_steps and self._number >= most_steps):
+            self._number += 1
+            self._chance.seed(f"{self._seed} {self._number}")
             name, _, act = self._chance.choices(steps, weights)[0]
             pause = self._chance.uniform(0.0, 0.15)
-            self._number += 1
             try:
                 said = act()
             except OSError as error:  # of a publisher: the disk is full, or the engine has just moved something
@@ -118,6 +130,8 @@ class _Soak:
         for name in self._names:
             while self._world.repair(name):
                 pass
+            self._put_right(name)
+        self.spark_writer.stop()
         time.sleep(1.2)  # a file that was half written has settled
         code = 3
         for _ in range(5):
@@ -139,7 +153,7 @@ class _Soak:
         for finding in report.findings:
             if finding.code == "verify-bounds-untrue" and _BY_DELTA_RS in finding.file and "NaN" in finding.message:
                 continue  # delta-rs leaves NaN out of its bounds
-            if finding.code == "verify-changed-by-others" and "RESTORE" in finding.message:
+            if finding.code == "verify-changed-by-others" and any(each in finding.message for each in _ASKED_FOR):
                 continue  # it was asked for, and the table is made again or has lost nothing of ours
             count = kinds_found.pop((finding.table, finding.code), 0)
             if count and finding.code != "verify-not-compared":
@@ -191,7 +205,14 @@ class _Soak:
         return name
 
     def _start(self) -> str:
-        return str(self.engines.start())
+        settings = {
+            "LAKEMIRROR_DURABILITY": self._chance.choice(["power", "process"]),
+            "LAKEMIRROR_KEY_INDEX": self._chance.choice(["true", "true", "false"]),
+            "LAKEMIRROR_ON_BAD_FILE": self._chance.choice(["stop", "stop", "quarantine"]),
+            "LAKEMIRROR_BATCH_FILES": self._chance.choice(["1", "3", "1000"]),
+        }
+        said = " ".join(settings.values())
+        return f"{said}: {self.engines.start(settings=settings)}"
 
     def _kill(self) -> str:
         return str(self.engines.kill(self._chance.randrange(2)))
@@ -221,19 +242,75 @@ class _Soak:
 
     def _foreign(self) -> str:
         name = self._chance.choice(self._names)
-        return f"{name}: {foreign.act(self._database / 'Tables' / name.replace('.', '/'), self._chance)}"
+        return f"{name}: {foreign.act(self._table(name), self._chance)}"
 
-    def _resync(self) -> str:
-        return self._resync_table(self._chance.choice(self._names))
+    def _foreign_spark(self) -> str:
+        name = self._chance.choice(self._names)
+        return f"{name}: {self.spark_writer.act(name, self._table(name), self._chance)}"
 
-    def _resync_table(self, name: str) -> str:
-        """Makes a table again from its files; what was said."""
+    def _operate(self) -> str:
+        """One act of an operator; a third of them are killed, or meet a failing disk."""
+        name, act = self._chance.choice(self._names), self._chance.choice([*_OPERATOR, "resume", "restore"])
+        places = [each for each in failpoints.ACT_NAMES if each.split(".")[0] in (act, "resync", "act")]
+        failpoint = f"{self._chance.choice(places)}{self._chance.choice([':1', ':1:error', ':2'])}"
+        failing = self._chance.random() < 0.33
+        return f"{failpoint} {self.engines.act(act, name, failpoint)}" if failing else self._act(act, name)
+
+    def _drop(self) -> str:
+        name = self._chance.choice(self._names)
+        if not self._recreates:
+            return "left out: it needs Spark"
+        return f"{name}: {self._world.drop(name)}"
+
+    def _status(self) -> str:
+        """What a person sees: no table is `internal`, no table is found unsound in idle time."""
+        from lakemirror import MirroredDatabase
+
+        status = MirroredDatabase(self._database).status()
+        codes = {table.name: table.error_code for table in status.tables if table.error_code}
+        for name, code in codes.items():
+            if code == "internal":
+                self._find(f"{name} is internal in step {self._number}")
+        unsound = [
+            each for each in status.warnings if each.code.startswith("verify-") and each.code != "verify-restored"
+        ]
+        for each in unsound[:3]:
+            self._find(f"step {self._number}: {each.code}: {each.message}")
+        return json.dumps(codes)
+
+    def _table(self, name: str) -> Path:
+        return self._database / "Tables" / name.replace(".", "/")
+
+    def _put_right(self, name: str) -> None:
+        """What people do in the end: no pause, no rule in the way, no file set aside, no rows of somebody else."""
+        self.spark_writer.take_back(self._table(name))
+        if self._world.tables[name].gone:
+            return
+        self._note("resume", self._act("resume", name))
+        if self._world.correct_set_aside(name):
+            said = self._act("replay", name)
+            self._note("replay", said)
+            if "refused" in said:
+                self._world.recreate(name)
+        if name in self.spark_writer.changed:
+            self._made_again(name)
+
+    def _made_again(self, name: str) -> None:
+        """A resync; where files are gone, a folder made again."""
+        said = self._act("resync", name)
+        self._note("resync", said)
+        if "refused" in said:
+            self._world.recreate(name)
+            self._note("recreate", name)
+
+    def _act(self, act: str, name: str) -> str:
+        """An operator's act in this process; what was said."""
         from lakemirror import MirroredDatabase
 
         try:
-            return MirroredDatabase(self._database).resync(name).text
+            return f"{act}: {getattr(MirroredDatabase(self._database), act)(name).text}"
         except LakemirrorError as error:
-            return f"{name}: refused: {error}"
+            return f"{act}: {name}: refused: {error}"
 
     def _take_ways_out(self) -> None:
         """What a person does about `table-restored`: resync, and where files are gone, a folder made again."""
@@ -241,11 +318,7 @@ class _Soak:
 
         for table in MirroredDatabase(self._database).status().tables:
             if table.error_code == "table-restored":
-                said = self._resync_table(table.name)
-                self._note("resync", said)
-                if "refused" in said:
-                    self._world.recreate(table.name)
-                    self._note("recreate", table.name)
+                self._made_again(table.name)
 
     def _named(self) -> str:
         return self._chance.choice([name for name in failpoints.NAMES if name not in _NOT_IN_A_SOAK])

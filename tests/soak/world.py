@@ -31,6 +31,8 @@ class Published:
     files: dict[tuple[str, int], tuple[list[str], list[Change]]] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     grown: int = 0
+    data: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    gone: bool = False
     bad: set[tuple[str, int]] = field(default_factory=set)
 
     def model(self) -> ModelTable:
@@ -56,6 +58,9 @@ class World:
         """One more file; how many changes. `bad`: its content is not readable. `slow`: it is written in two halves.
         `shifted`: seconds that its time is off. OSError where the disk is full: then nothing was published."""
         table, kind = self.tables[name], self.tables[name].kind
+        if table.gone:
+            self._declare(kind)
+            table.gone = False
         part = self._chance.randrange(len(PARTS)) if kind.declared.get("isPartitionEnabled") else None
         where = "" if part is None else PARTS[part]
         number = table.numbers.get(where, 0) + 1
@@ -72,20 +77,24 @@ class World:
         self._write(target, data, slow=slow, shifted=shifted, moment=1_600_000_000 + number if events else 0)
         table.numbers[where] = number
         table.files[where, number] = (list(kind.columns(table.grown)), changes)
+        table.data[where, number] = data
         if bad:
             table.bad.add((where, number))
             table.files[where, number] = ([], [])
         return len(changes)
 
     def repair(self, name: str) -> bool:
-        """Puts a good file in place of a bad one, under the same name."""
+        """Puts a good file in place of a bad one, under the same name; where it was set aside, there."""
         table = self.tables[name]
         for where, number in sorted(table.bad):
             part = PARTS.index(where) if where else None
             changes = table.kind.changes(self._chance, 3, table.grown, part)
             target = folder(self.database, name) / where / f"{number:020}.{table.kind.extension}"
-            self._write(target, table.kind.contents(changes, table.grown))
+            aside = folder(self.database, name) / "_QuarantinedFiles" / where / target.name
+            data = table.kind.contents(changes, table.grown)
+            self._write(aside if aside.exists() else target, data)
             table.files[where, number] = (list(table.kind.columns(table.grown)), changes)
+            table.data[where, number] = data
             table.bad.discard((where, number))
             return True
         return False
@@ -104,6 +113,31 @@ class World:
         self.tables[name] = Published(kind)
         self._declare(kind)
         self.publish(name)
+
+    def drop(self, name: str) -> bool:
+        """The table folder is deleted; False where there is none. A later publish makes it again."""
+        place = folder(self.database, name)
+        if not place.exists():
+            return False
+        away = place.with_name(f"_gone-{uuid.UUID(int=self._chance.getrandbits(128)).hex}")
+        place.rename(away)
+        shutil.rmtree(away, ignore_errors=True)
+        self.tables[name] = Published(self.tables[name].kind, gone=True)
+        return True
+
+    def correct_set_aside(self, name: str) -> int:
+        """Files that an engine set aside become what was published, for a replay; how many."""
+        home, table, found = folder(self.database, name), self.tables[name], 0
+        for path in sorted((home / "_QuarantinedFiles").rglob(f"*.{table.kind.extension}")):
+            below = path.relative_to(home / "_QuarantinedFiles")
+            where = "" if str(below.parent) == "." else str(below.parent)
+            data = table.data.get((where, int(below.stem)))
+            if data is not None:
+                self._write(path, data)
+                found += 1
+                for other in (home / below, home / "_ProcessedFiles" / below):  # one copy is enough
+                    other.unlink(missing_ok=True)
+        return found
 
     def write_model(self, name: str, path: Path) -> int:
         """The rows that the table must hold as a Parquet file; how many."""

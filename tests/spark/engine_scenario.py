@@ -23,7 +23,7 @@ import pyarrow as pa
 from tests.mirror import Mirror, target_of, unit
 
 from lakemirror.engines.local import LocalEngine
-from lakemirror.engines.row_work import ChangeUnit, RewriteWork, RowWork
+from lakemirror.engines.row_work import ChangeUnit, RewriteWork, RowWork, TargetColumn
 from lakemirror.engines.spark import SparkEngine
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.row_markers import ROW_MARKER
@@ -40,7 +40,8 @@ def differences(session: Any, folder: Path) -> list[str]:
     cases: list[tuple[str, SparkEngine, Callable[[SparkEngine, Path], Iterator[str]]]] = [
         ("keys in the driver", here, _tables), ("keys by buckets", buckets, _tables), ("any", here, _bad_rows),
         ("any", here, _compaction), ("any", here, _gone), ("keys by buckets", buckets, _one_bad_row),
-        ("any", here, _constraints),
+        ("any", here, _constraints), ("keys in the driver", here, _untyped_key),
+        ("keys by buckets", buckets, _untyped_key),
     ]  # fmt: skip
     found = []
     for number, (way, engine, case) in enumerate(cases):
@@ -177,6 +178,24 @@ def _constraints(engine: SparkEngine, folder: Path) -> Iterator[str]:
     told = error and (error.code, error.row, error.column, "short" in error.message)
     if told != ("constraint-violated", 3, "odd `name", True):
         yield f"constraints: {error}"
+    required = replace(target, columns=(*target.columns[:1], replace(target.columns[1], nullable=False)))
+    bad = unit(folder, 3, pa.table({"id": [5, 6], "odd `name": [None, "ccc"], ROW_MARKER: [4, 4]}))
+    first = Mirror(folder / "c", required).apply(engine, [bad], 0).error
+    if first is None or (first.row, "NOT NULL" in first.message) != (1, True):
+        yield f"constraints: the first row of all is not named: {first}"
+
+
+def _untyped_key(engine: SparkEngine, folder: Path) -> Iterator[str]:
+    """A key column that is not stored: NULL in every row."""
+    target = target_of(folder / "u", {"id": pa.int64(), "v": pa.int64()}, ("id", "b"))
+    target = replace(target, columns=(*target.columns, TargetColumn("b", "__none__b", "int", stored=False)))
+    mirror = Mirror(folder / "u", target)
+    for number in (1, 2):
+        rows = {"id": [1, 2, 1], "b": pa.nulls(3), "v": [1, number, 3], ROW_MARKER: [4, 4, 4]}
+        if (error := mirror.apply(engine, [unit(folder, number, pa.table(rows))], 0).error) is not None:
+            yield f"a key without a type: {error}"
+    if sorted(row[:2] for row in mirror.bag().elements()) != [(1, 3), (2, 2)]:
+        yield f"a key without a type: {mirror.bag()}"
 
 
 def _target(folder: Path, keys: tuple[str, ...], options: dict[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import ipaddress
 import json
@@ -62,6 +61,8 @@ def serve(
     options = Options(
         host, port, public_url, certificate, tuple(tls_name), clear=http, token_lifetime=token_lifetime, limits=limits
     )
+    import asyncio
+
     ended = asyncio.run(_serve(Service(root, options)))
     if not ended:
         say("applies at work were left alone: they are as if the process had been killed, which is safe")
@@ -77,6 +78,8 @@ def require_extra() -> None:
 
 async def _serve(service: Service) -> bool:
     """Serves until a signal comes; a second one ends the process at once."""
+    import asyncio
+
     stopping = asyncio.Event()
 
     def on_signal(number: int) -> None:

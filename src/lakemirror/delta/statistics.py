@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,11 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.schema import Column
+from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
+_REMEMBERED = 4096  # texts, of files that are changed again and again
 _PREFIX = 32  # characters of a text bound, as Delta cuts it
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
 _WHOLE: dict[str, pa.DataType] = {  # the form in which bounds are computed
@@ -48,17 +50,28 @@ class UnsafeBounds(ValueError):
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
     try:
-        return exact_json.read(add.get("stats") or "{}")
+        return dict(_parsed(add.get("stats") or "{}"))
     except (ValueError, TypeError):
         return {}
 
 
 def record_count(add: Mapping[str, Any]) -> int | None:
     """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
-    count = parse_statistics(add).get("numRecords")
+    return _counted(add.get("stats") or "{}")
+
+
+@lru_cache(_REMEMBERED // 8)
+def _parsed(stats: str) -> Mapping[str, Any]:
+    return exact_json.read(stats)
+
+
+@lru_cache(_REMEMBERED)
+def _counted(stats: str) -> int | None:
+    count = parse_statistics({"stats": stats}).get("numRecords")
     return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
+@lru_cache(_REMEMBERED)
 def with_loose_bounds(stats: str) -> str:
     """The `stats` text of a file some of whose rows are deleted: `tightBounds` is false, all else stays as it is.
 
@@ -72,18 +85,22 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Path, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
+
+    `dictionaries`: columns whose pages all point into dictionaries; their text is looked at once a row group.
 
     ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
     that leave a value out. UnsafeBounds for a floating-point column whose footer has bounds beside NaN, or whose
     dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
-    with pq.ParquetFile(path) as file:
+    names = [column.name for column in columns]
+    texts = {column.name for column in columns if column.type == "string"}
+    with pq.ParquetFile(opened(path), read_dictionary=list(texts.intersection(dictionaries))) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], use_threads=False):
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
                 group.add(batch)
             group.check(file.metadata.row_group(index), index)
             whole.join(group)
@@ -119,6 +136,21 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
     return whole.stats()
 
 
+def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
+    """The same of a Parquet file that this process has just written: by its footer, which is right.
+
+    Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
+    """
+    footer = pq.read_metadata(opened(path))
+    told = statistics_told(footer, columns)
+    floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
+    if floating:
+        read = statistics(path, floating, footer.num_rows)
+        for bounds in ("minValues", "maxValues"):
+            told[bounds].update(read[bounds])
+    return told
+
+
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
     """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
     tally = Tally(columns[:_INDEXED])
@@ -152,6 +184,8 @@ class Tally:
                 continue
             values = batch.column(held[column.name])
             self.nulls[column.name] += values.null_count
+            if isinstance(values, pa.DictionaryArray):
+                values = _distinct(values)
             if column.type == "string":
                 values.validate(full=True)  # what is no UTF-8 is found here
             if values.null_count < len(values):
@@ -252,6 +286,11 @@ class Tally:
         if name in self.bounds:
             low, high = min(low, self.bounds[name][0]), max(high, self.bounds[name][1])
         self.bounds[name] = (low, high)
+
+
+def _distinct(values: pa.DictionaryArray) -> pa.Array:
+    """The values that occur, each once, without NULL: a dictionary may hold others as well."""
+    return values.dictionary.take(pc.unique(values.indices).drop_null())
 
 
 def _is_bounded(type_: str) -> bool:

@@ -52,14 +52,15 @@ class Written:
     def remove(self) -> None:
         """Removes the files that were noted."""
         for path in self._paths:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, LakemirrorError):
                 data_file(self._table, path).unlink(missing_ok=True)
 
 
 def changes_of(
-    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None
-) -> Iterator[Changes]:
-    """The changes of a unit. Bad for a row that cannot be applied."""
+    unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None, *,
+    encoded: bool = False,
+) -> Iterator[Changes]:  # fmt: skip
+    """The changes of a unit, as `read_changes` gives them. Bad for a row that cannot be applied."""
     for changes in read_changes(
         unit,
         work.target,
@@ -67,6 +68,7 @@ def changes_of(
         append_only=work.append_only,
         default_marker=work.default_marker,
         budget=budget,
+        encoded=encoded,
     ):
         if isinstance(changes, BadRow):
             raise Bad(changes)
@@ -82,7 +84,7 @@ def kept_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some units that come into the table, in batches."""
     for begin, unit in group:
-        for changes in changes_of(unit, work, budget):
+        for changes in changes_of(unit, work, budget, encoded=feed is None):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - unit.first_row
             places = np.arange(rows.num_rows)
@@ -101,20 +103,28 @@ def kept_batches(
 
 
 def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> None:
-    """Bad where a row has NULL in a column that the table declares NOT NULL. `places` of the rows among all changes."""
-    for column in work.target.columns:
-        if column.nullable or not rows.num_rows:
-            continue
-        values = rows[column.name]
-        if values.null_count:
-            row = int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0])
-            place = row if places is None else int(places[row])
-            begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
-            index = int(np.searchsorted(begins, place, "right")) - 1
-            unit = work.changes[index]
-            number = unit.first_row + place - int(begins[index]) + 1
-            message = f"{unit.name}, row {number}: column {column.name!r} is NULL and the table declares it NOT NULL"
-            raise Bad(BadRow("constraint-violated", unit.name, message, number, column.name))
+    """Bad for the first row with NULL in a column that the table declares NOT NULL. `places`: of the rows among all
+    changes, ascending."""
+    nulls = [
+        (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
+        for column in work.target.columns
+        if not column.nullable and (values := rows[column.name]).null_count
+    ]
+    if not nulls:
+        return
+    row, name = min(nulls, key=lambda found: found[0])
+    place = row if places is None else int(places[row])
+    begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
+    index = int(np.searchsorted(begins, place, "right")) - 1
+    unit = work.changes[index]
+    number = unit.first_row + place - int(begins[index]) + 1
+    raise Bad(null_row(unit.name, number, name))
+
+
+def null_row(file: str, row: int, column: str) -> BadRow:
+    """What is wrong with a row that has NULL in a NOT NULL column; `row` from 1."""
+    message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
+    return BadRow("constraint-violated", file, message, row, column)
 
 
 def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:

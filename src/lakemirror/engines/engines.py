@@ -21,7 +21,9 @@ class Engines:
     def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
         self._start_spark = start_spark
-        self.index = KeyIndex(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None
+        self.index = (
+            KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None
+        )
         self._local: Engine = LocalEngine(settings.memory, index=self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
@@ -38,5 +40,5 @@ class Engines:
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine
 
-        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory)
+        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory, index=self.index)
         return engine

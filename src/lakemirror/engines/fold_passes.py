@@ -7,7 +7,7 @@ Narrow rows ─▶ fit ─────────────▶ fold ─▶ fl
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
-from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
 
+_FEW = 256 * 1024  # rows of data files that one thread reads as fast as several
 _MOST_BUCKETS = 256  # files that are open at once; a process may often have 1024, and Arrow, tables and logs need some
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def look_up_keys(
     Files without one are left out. `each` maps over items in order, several at once. `index` is asked first.
     """
     if isinstance(deletes, Spill):
-        return _joined(work, deletes, memory, each)
+        return _joined(work, deletes, memory, each, index)
     if not deletes.num_rows or not work.candidates:
         return {}
     target, sought = work.target, Sought(deletes)
@@ -106,7 +107,7 @@ def look_up_keys(
     adds = [add for add in work.candidates if may_hold(add, target, sought)]
     result: dict[str, list[np.ndarray]] = {}
     if index is not None:
-        indexed = list(each(lambda add: index.find(add, target, sought), adds))
+        indexed = index.find_in(adds, target, sought, each)
         result = {
             add["path"]: [rows] for add, rows in zip(adds, indexed, strict=True) if rows is not None and len(rows)
         }
@@ -121,6 +122,8 @@ def look_up_keys(
         version = (add.get("size"), add.get("modificationTime"))
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
+    if sum(record_count(add) or _FEW for add in adds) < _FEW:
+        each = map  # small files are read before threads have begun
     groups = [item for found in each(groups_of, adds) for item in found]
     if index is not None:
         for add in adds:
@@ -165,11 +168,18 @@ def _folded(
     return FoldedBatch(flags, kept_deletes, pa.concat_tables(replaced))
 
 
-def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str, np.ndarray]:
-    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once."""
+def _joined(work: RowWork, deletes: Spill, memory: int, each: Each, index: KeyIndex | None) -> dict[str, np.ndarray]:
+    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once.
+
+    Data files with far more rows than there are keys, and with an index, are not read: buckets are looked up in them.
+    """
     target = work.target
     columns = key_columns(target)
     deletes.close()
+    result: dict[str, list[np.ndarray]] = {}
+    numbers_left = list(range(len(work.candidates)))
+    if index is not None:
+        numbers_left = _without_indexed(work, deletes, index, result)
 
     def keys_of(item: tuple[int, Any]) -> list[pa.Table]:
         number, group = item
@@ -184,10 +194,9 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
 
     items = [
         (number, group)
-        for number, add in enumerate(work.candidates)
+        for number, add in ((number, work.candidates[number]) for number in numbers_left)
         for group in row_groups(add, target, None, read_footer(add, target))
     ]
-    result: dict[str, list[np.ndarray]] = {}
     with Spill(deletes.folder.parent, deletes.buckets, list(target.key_columns)) as table_keys:
         for parts in each(keys_of, items):
             for part in parts:
@@ -204,6 +213,28 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each) -> dict[str,
             for number in np.unique(numbers):
                 result.setdefault(work.candidates[number]["path"], []).append(places[numbers == number])
     return {path: np.sort(np.concatenate(rows)) for path, rows in result.items()}
+
+
+def _without_indexed(work: RowWork, deletes: Spill, index: KeyIndex, result: dict[str, list[np.ndarray]]) -> list[int]:
+    """Numbers of the candidates that must be read; the rows of all others are put into `result`."""
+    left = set(range(len(work.candidates)))
+    large = [number for number in left if index.is_asked(work.candidates[number], deletes.rows)]
+    for bucket in range(deletes.buckets):
+        sought = deletes.read(bucket) if large else None
+        if sought is None:
+            continue
+        found = index.find_in([work.candidates[number] for number in large], work.target, Sought(sought))
+        for number, rows in zip(large, found, strict=True):
+            path = work.candidates[number]["path"]
+            if rows is None:
+                result.pop(path, None)
+            elif len(rows):
+                result.setdefault(path, []).append(rows)
+        large = [number for number, rows in zip(large, found, strict=True) if rows is not None]
+    for number in left - set(large):
+        result.pop(work.candidates[number]["path"], None)
+        index.want(work.candidates[number], work.target)
+    return sorted(left - set(large))
 
 
 def _buckets(size: int, memory: int) -> int:

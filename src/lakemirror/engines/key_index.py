@@ -4,8 +4,8 @@
                 └ none ─▶ the key columns are read (`look_up`) ─▶ want ─▶ a thread builds the index
 
 It is derived from the data files and never authoritative: an index that is damaged, cut short or of another file is
-dropped and the keys are read. Two tiers hold keys: this one those of large files in no order; `key_cache`, in memory,
-those of small files and of numbers that rise. Several engines may share one folder.
+dropped and the keys are read. The key cache in memory holds the summaries of indexes, and the keys of files that have
+none: of small files and of numbers that rise. Several engines may share one folder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +40,15 @@ from lakemirror.engines.kernels.key_file import (
     MOST_ROWS,
     Damaged,
     KeyFile,
+    TooManyEqual,
     identity_of,
     size_of,
-    state_of,
     write_key_file,
 )
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import place as place_at
 
 log = logging.getLogger("lakemirror")
 
@@ -51,11 +57,15 @@ FEWEST_ROWS = 64 * 1024
 
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # where an eighth of a file's rows is looked for, its keys are read instead
-_MOST_OPEN = 4096
+_MOST_REMEMBERED = 64 * 1024  # files that are not worth an index
 _USED_LATELY = 3600.0  # seconds in which an index is not dropped for another one
 _LEFT_BEHIND = 3600.0  # seconds after which what a killed process was writing is removed
-_AFTER_FAILURE = 600.0  # seconds without a try after the disk did not take an index
+_AFTER_FAILURE = 600.0  # seconds without a try after the disk, or the setting, left no room for an index
 _YIELD = 0.2  # seconds at most that building waits for an apply, each time it looks
+Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
+_SHARED: dict[Path, KeyIndex] = {}
+_SHARING = threading.Lock()
 
 
 class KeyIndex:
@@ -67,7 +77,6 @@ class KeyIndex:
         self._folder = folder
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._open: OrderedDict[str, KeyFile] = OrderedDict()
         self._wanted: OrderedDict[str, tuple[Action, Target]] = OrderedDict()
         self._not_worth_it: OrderedDict[str, None] = OrderedDict()
         self._builder: threading.Thread | None = None
@@ -76,48 +85,92 @@ class KeyIndex:
         self._swept = -_LEFT_BEHIND
         self._warned = False
 
+    @staticmethod
+    def shared(folder: Path, most_bytes: int) -> KeyIndex:
+        """The index in this folder that all engines of the process share."""
+        with _SHARING:
+            index = _SHARED.setdefault(folder.absolute(), KeyIndex(folder, most_bytes))
+            index._most_bytes = most_bytes
+            return index
+
     def find(self, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray | None:
         """Numbers of the rows (int64, ascending) of a data file whose key is sought; None where no index says so.
 
         FileNotFoundError where the data file is gone; ArrowException or ValueError where it cannot be read.
         """
+        return self.find_in([add], target, sought)[0]
+
+    def find_in(
+        self, adds: Sequence[Action], target: Target, sought: look_up.Sought, each: Each = map
+    ) -> list[np.ndarray | None]:
+        """The same for several data files. `each` maps over items in order, several at once."""
+        columns = _columns(target)
+        folder = self._of(target)
+        result: list[np.ndarray | None] = [None] * len(adds)
+        absent = []
+        for place, add in enumerate(adds):
+            rows = record_count(add)
+            if rows is None or not self.is_asked(add, sought.keys.num_rows):
+                continue
+            identity = _identity(add, target, columns)
+            one = _Searched(_index_of(folder, identity), identity, rows, add)
+            if look_up.LATELY_READ.get(one.name) is not None:
+                result[place] = self._rows_in(one, target, sought)
+            elif one.path.exists():
+                absent.append((place, one))
+        found = each(lambda item: self._rows_in(item[1], target, sought), absent)
+        for (place, _), rows_of_one in zip(absent, found, strict=True):
+            result[place] = rows_of_one
+        return result
+
+    def is_asked(self, add: Action, keys: int) -> bool:
+        """True where an index of the data file finds so many keys faster than its keys are read."""
         rows = record_count(add)
-        if not _is_large(rows) or sought.keys.num_rows * _READ_ALL > (rows or 0):
-            return None
-        identity = _identity(add, target)
-        path = self._path(identity, target)
+        return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
+
+    def _rows_in(self, one: _Searched, target: Target, sought: look_up.Sought) -> np.ndarray | None:
         try:
-            file = self._opened(path, identity)
-            if file is None:
-                return None
-            if file.rows != rows:
-                raise Damaged(f"{path.name} has {file.rows} rows, the data file {rows}")
-            words, fits = encode(sought.keys, file.layout)
-            found = file.rows_with(words[fits])
+            for _ in range(2):
+                file = self._opened(one)
+                found = file.rows_with(sought.in_layout(file.layout))
+                if found is not None:
+                    break
+                look_up.LATELY_READ.drop(one.name)  # another engine has built it again
         except Damaged as damaged:
             log.info("the key index is built again: %s", damaged)
-            self._drop(path)
+            self._drop(one.path)
             return None
         except OSError as error:
+            look_up.LATELY_READ.drop(one.name)
             log.info("the key index is not used: %s", error)
             return None
-        return found if file.layout.is_exact or not len(found) else _verified(found, add, target, sought)
+        if found is None or file.layout.is_exact or not len(found):
+            return found
+        return _verified(found, one.add, target, sought)
 
     def want(self, add: Action, target: Target) -> None:
         """Has the index of a data file built soon, where it is large and has none. Does not wait."""
         if not _is_large(record_count(add)) or not target.key_columns:
             return
         try:
-            name = str(self._path(_identity(add, target), target))
+            name = str(self._path(_identity(add, target, _columns(target)), target))
         except OSError:
             return
         with self._lock:
-            if name in self._not_worth_it or name in self._wanted:
+            if name in self._not_worth_it or name in self._wanted or time.monotonic() < self._not_before:
                 return
             self._wanted[name] = (add, target)
             if self._builder is None:
                 self._builder = threading.Thread(target=self._build_wanted, name="key-index")
                 self._builder.start()
+
+    def want_missing(self, adds: Iterable[Action], target: Target) -> None:
+        """Has the indexes built that data files of a table lack. Does not wait."""
+        columns = _columns(target)
+        for add in adds:
+            with contextlib.suppress(OSError):
+                if _is_large(record_count(add)) and not self._path(_identity(add, target, columns), target).exists():
+                    self.want(add, target)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -139,9 +192,11 @@ class KeyIndex:
     def build(self, add: Action, target: Target) -> bool:
         """Builds the index of a data file. False where it is not worth it, or there is no room.
 
+        Memory: about 160 MiB, however many rows the file has.
+
         ArrowException, ValueError or FileNotFoundError where the data file cannot be read; OSError of the cache.
         """
-        identity = _identity(add, target)
+        identity = _identity(add, target, _columns(target))
         path = self._path(identity, target)
         with opened(DataFile.of(add, target)) as parquet:
             rows = parquet.metadata.num_rows
@@ -160,19 +215,36 @@ class KeyIndex:
                     return self._write(path, identity, rows, layout, parquet, add, target)
                 except _Wider as wider:
                     layout = layout.widened(wider.layout)
+                except TooManyEqual:
+                    self._remember_not_worth_it(path)
+                    return False
+
+    @cached_property
+    def _seed(self) -> int:
+        """The random number of this folder; one of this process where the folder has none that can be read."""
+        seed, place = secrets.token_bytes(8), self._folder / "seed"
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError), place.open("xb") as file:
+                file.write(seed)
+            held = place.read_bytes()
+            seed = held if len(held) == len(seed) else seed
+        return int.from_bytes(seed, "little")
 
     def _write(
         self, path: Path, identity: str, rows: int, layout: KeyLayout, parquet: pq.ParquetFile, add: Action,
         target: Target,
     ) -> bool:  # fmt: skip
         if not self._make_room(size_of(rows, layout)):
+            self._not_before = time.monotonic() + _AFTER_FAILURE
             return False
         number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         os.close(number)
         try:
-            write_key_file(Path(name), identity, rows, layout, self._words(parquet, add, target, layout))
+            words = self._words(parquet, add, target, layout)
+            write_key_file(Path(name), identity, rows, layout, words, seed=self._seed, pause=self._yield_to_applies)
             failpoints.reach("index.before-rename")
-            if _identity(add, target) != identity:
+            if _identity(add, target, _columns(target)) != identity:
                 raise ValueError("the data file has changed meanwhile")
             Path(name).replace(path)
         finally:
@@ -241,26 +313,16 @@ class KeyIndex:
         if not threading.main_thread().is_alive():
             raise _Ended
 
-    def _opened(self, path: Path, identity: str) -> KeyFile | None:
-        name = str(path)
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            with self._lock:
-                self._open.pop(name, None)
-            return None
-        with self._lock:
-            file = self._open.get(name)
-            if file is not None and file.state == state_of(stat):
-                self._open.move_to_end(name)
-                return file
-        if time.time() - stat.st_mtime > _USED_LATELY / 2:
-            os.utime(path)
-        file = KeyFile(path, identity)
-        with self._lock:
-            self._open[name] = file
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
+    def _opened(self, one: _Searched) -> KeyFile:
+        held = look_up.LATELY_READ.get(one.name)
+        if isinstance(held, KeyFile):
+            if time.time() - held.touched > _USED_LATELY / 2:
+                held.touch()
+            return held
+        file = KeyFile(one.path, one.identity)
+        if file.rows != one.rows:
+            raise Damaged(f"{one.path.name} has {file.rows} rows, the data file {one.rows}")
+        look_up.LATELY_READ.put(one.name, file)
         return file
 
     def _make_room(self, size: int) -> bool:
@@ -297,19 +359,35 @@ class KeyIndex:
 
     def _drop(self, path: Path) -> None:
         failpoints.reach("index.before-drop")
-        with self._lock:
-            self._open.pop(str(path), None)
+        look_up.LATELY_READ.drop(_name(path))
         with contextlib.suppress(OSError):
             path.unlink()
 
     def _path(self, identity: str, target: Target) -> Path:
-        return self._folder / _digest(str(Path(target.path).absolute())) / f"{_digest(identity)}.keys"
+        return _index_of(self._of(target), identity)
+
+    def _of(self, target: Target) -> Path:
+        return self._folder / _digest(str(place_at(target.path).absolute()))
 
     def _remember_not_worth_it(self, path: Path) -> None:
         with self._lock:
             self._not_worth_it[str(path)] = None
-            while len(self._not_worth_it) > 16 * _MOST_OPEN:
+            while len(self._not_worth_it) > _MOST_REMEMBERED:
                 self._not_worth_it.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """The index of one data file that is searched. `path`: where it is."""
+
+    path: Path
+    identity: str
+    rows: int
+    add: Action
+
+    @property
+    def name(self) -> Hashable:
+        return _name(self.path)
 
 
 class _Wider(Exception):
@@ -328,23 +406,45 @@ def _is_large(rows: int | None) -> bool:
     return rows is not None and rows >= FEWEST_ROWS
 
 
-def _identity(add: Action, target: Target) -> str:
+def _name(path: Path) -> Hashable:
+    """Under which the key cache holds the summary of an index."""
+    return "key index", str(path)
+
+
+def _columns(target: Target) -> str:
+    """What tells the keys of a table from others of the same file."""
+    return json.dumps([(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)])
+
+
+def _identity(add: Action, target: Target, columns: str) -> str:
     """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
     file = DataFile.of(add, target)
-    place = Path(file.place)
-    stat = place.stat()
-    columns = [(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)]
-    return json.dumps([1, str(place.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
+        return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
+    path = _absolute(file.place)
+    stat = path.stat()
+    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
 
 
 def _is_orphan(path: Path) -> bool:
     """True where the data file is gone, or the index does not say which one it was."""
     try:
-        return not Path(json.loads(identity_of(path))[1]).exists()
+        data_file = str(json.loads(identity_of(path))[0])
+        return not is_in_store(data_file) and not Path(data_file).exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:
         return False
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _index_of(folder: Path, identity: str) -> Path:
+    return folder / f"{_digest(identity)}.keys"
 
 
 def _digest(text: str) -> str:

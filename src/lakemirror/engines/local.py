@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,10 +38,11 @@ from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
-from lakemirror.engines.kernels.write import ROWS_A_FILE, write_change_feed, write_rows
+from lakemirror.engines.kernels.write import ROWS_A_FILE, ROWS_A_GROUP, write_change_feed, write_rows
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
+from lakemirror.storage.place import is_in_store
 
 MEMORY = 512 << 20
 _SMALL = 256 << 10  # bytes of changes that one thread reads faster than several
@@ -89,7 +91,8 @@ class LocalEngine:
         try:
             with named_errors(work.target.path):
                 size = sum(unit.bytes for unit in work.changes)
-                if size <= self.memory // 8:
+                long = (work.append_only or not work.target.key_columns) and work.rows > ROWS_A_GROUP
+                if size <= self.memory // 8 and not long:
                     with contextlib.suppress(TooMuch):
                         return self._at_once(work, written, self.memory // 8)
                 with self._one_large:
@@ -113,8 +116,8 @@ class LocalEngine:
         if size <= self.memory // 3:
             with contextlib.suppress(TooMuch):
                 return self._at_once(work, written, self.memory // 3)
-        narrow = self._narrow(work)
-        scratch = self._scratch or Path(work.target.path)
+        narrow = self._narrow(work, self.memory // 32)
+        scratch = self._scratch or _scratch_of(work.target.path)
         with fold_in_passes(work, narrow, scratch, self.memory // 2) as folded:
             found = look_up_keys(work, folded.deletes, self.memory // 2, self._each, self._index)
             feed = FeedRows.of(work, found, folded.replaced_keys)
@@ -181,20 +184,18 @@ class LocalEngine:
 
         return [add for made in self._each(write, groups) for add in made]
 
-    def _narrow(self, work: RowWork) -> Iterator[Narrow]:
+    def _narrow(self, work: RowWork, at_once: int) -> Iterator[Narrow]:
+        """Keys and markers, in order. A unit with more than about `at_once` bytes of them is read in parts."""
         begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
 
-        def read(item: tuple[int, ChangeUnit]) -> Narrow:
-            begin, unit = item
-            parts, markers = [], []
-            for changes in changes_of(unit, work, self._budget, work.target.key_columns):
-                parts.append(pa.Table.from_batches([changes.rows]).select(list(work.target.key_columns)))
-                markers.append(changes.marker)
-            if not parts:
-                return Narrow(begin, pa.table({}), np.zeros(0, np.int8))
-            return Narrow(begin, pa.concat_tables(parts), np.concatenate(markers))
+        def read(item: tuple[int, ChangeUnit]) -> tuple[Narrow | None, Iterator[Narrow]]:
+            parts = _narrow_parts(*item, work, self._budget, at_once)
+            return next(parts, None), parts
 
-        return self._each(read, list(zip(begins.tolist(), work.changes, strict=False)))
+        for first, others in self._each(read, list(zip(begins.tolist(), work.changes, strict=False))):
+            if first is not None:
+                yield first
+            yield from others
 
     def _result(
         self,
@@ -259,6 +260,28 @@ def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudge
     if not parts:
         return work_schema(work.target).empty_table(), markers[0]
     return pa.Table.from_batches(parts), np.concatenate(markers)
+
+
+def _scratch_of(table: str) -> Path:
+    """Where keys go that do not fit into memory: beside the rows, or on this machine where the table is in a store."""
+    return Path(tempfile.gettempdir() if is_in_store(table) else table)
+
+
+def _narrow_parts(begin: int, unit: ChangeUnit, work: RowWork, budget: MemoryBudget, at_once: int) -> Iterator[Narrow]:
+    keys = list(work.target.key_columns)
+    parts: list[pa.Table] = []
+    markers: list[np.ndarray] = []
+    size = 0
+    for changes in changes_of(unit, work, budget, keys):
+        parts.append(pa.Table.from_batches([changes.rows]).select(keys))
+        markers.append(changes.marker)
+        size += changes.rows.nbytes + len(changes.marker)
+        if size >= at_once:
+            part = Narrow(begin, pa.concat_tables(parts), np.concatenate(markers))
+            yield part
+            begin, parts, markers, size = begin + len(part.markers), [], [], 0
+    if parts:
+        yield Narrow(begin, pa.concat_tables(parts), np.concatenate(markers))
 
 
 def _first(left: Iterator[_Item]) -> Iterable[_Item]:

@@ -48,13 +48,15 @@ class ChangeUnit:
 @dataclass(frozen=True)
 class TargetColumn:
     """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it, Parquet field id
-    (of column mapping; None without)."""
+    (of column mapping; None without). `stored` False: a key column that no file has typed yet; it is NULL in every row,
+    and neither the table nor its files have it."""
 
     name: str
     physical_name: str
     type: str
     field_id: int | None = None
     nullable: bool = True
+    stored: bool = True
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from lakemirror.engines.kernels.key_values import key_bucket, whole_numbers
 class Spill:
     """A temporary folder with one file for each bucket. Use as a context manager: leaving it removes the folder.
 
-    `keys`: the columns by which rows are put into buckets. `folder`: below it the temporary
+    `keys`: the columns by which rows are put into buckets. `rows`: how many are there. `folder`: below it the temporary
     folder is made. Not for several threads at once.
     """
 
     def __init__(self, folder: Path, buckets: int, keys: Sequence[str]) -> None:
         self.buckets = buckets
+        self.rows = 0
         self._keys = list(keys)
         self.folder = Path(tempfile.mkdtemp(prefix="fold-", dir=folder))
         self._writers: dict[int, pa.RecordBatchStreamWriter] = {}
@@ -43,6 +44,7 @@ class Spill:
         if not rows.num_rows:
             return
         self._schema = rows.schema
+        self.rows += rows.num_rows
         bucket = key_bucket(rows.select(self._keys), self.buckets)
         order = np.argsort(bucket, kind="stable")
         ordered = rows.take(whole_numbers(order)).combine_chunks()

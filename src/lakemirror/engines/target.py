@@ -10,11 +10,13 @@ from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.engines.row_work import Target, TargetColumn
 
+_UNTYPED = "__lakemirror_untyped__"  # begins the physical name of a key column that no data file has
+
 
 def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str] = ()) -> Target:
     """The table at `path` with this `metaData` content: its columns, their names in data files, its partitions.
 
-    `key_columns` in any case; those that the table lacks are left out.
+    `key_columns` in any case. One that the table lacks is NULL in every row: it gets a column that is not stored.
     """
     configuration = metadata.get("configuration") or {}
     mapped = configuration.get(MAPPING, "none") != "none"
@@ -33,11 +35,14 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         )
     checks = spark_checks(metadata)
     spelled = {column.name.lower(): column.name for column in columns}
+    for key in key_columns:
+        if spelled.setdefault(key.lower(), key) == key and not any(column.name == key for column in columns):
+            columns.append(TargetColumn(key, _UNTYPED + key, "int", stored=False))
     return Target(
         path,
         tuple(columns),
         tuple(metadata.get("partitionColumns") or ()),
-        tuple(spelled[key.lower()] for key in key_columns if key.lower() in spelled),
+        tuple(spelled[key.lower()] for key in key_columns),
         configuration.get(VECTORS, "").lower() == "true",
         configuration.get(FEED, "").lower() == "true",
         constraints=tuple(sorted(checks.expressions.items())) if checks is not None else (),

@@ -52,8 +52,10 @@ def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFile
     return [entry for entry in entries if entry not in last]
 
 
-def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[str]:
-    """Moves the applied files but the newest to `_ProcessedFiles`; returns what was moved.
+def retire(
+    storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles
+) -> list[tuple[str, str]]:
+    """Moves the applied files but the newest to `_ProcessedFiles`; returns from where to where.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
     be moved stays for a later pass. A file that was applied and appears again is moved like the others but never
@@ -61,8 +63,9 @@ def retire(storage: Storage, folder: TableFolder, metadata: TableMetadata, appli
     """
     moved = []
     for entry in leftovers(folder, metadata, applied):
-        if _move(storage, entry, _free_place(storage, folder, entry, PROCESSED)):
-            moved.append(entry.path)
+        target = _free_place(storage, folder, entry, PROCESSED)
+        if _move(storage, entry, target):
+            moved.append((entry.path, target))
             failpoints.reach("retire.between-moves")
     return moved
 
@@ -121,22 +124,8 @@ def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str)
 
 
 def _move(storage: Storage, entry: Entry, target: str) -> bool:
-    """True once the applied file has been moved and given the time of its move.
-
-    The folder may have been deleted and made again since it was listed, with another file under the same name, which
-    nobody has applied. So what was moved is looked at again, and goes back if it is not the one that was listed.
-    """
+    """True once the applied file has been moved and given the time of its move (`Storage.set_aside`)."""
     try:
-        now = storage.stat(entry.path)
-        if now is None or now.etag != entry.etag:
-            return False
-        storage.move(entry.path, target)
-        moved = storage.stat(target)
-        if moved is not None and moved.etag != entry.etag:
-            storage.move(target, entry.path)
-            return False
-        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
-            storage.touch(target)
+        return storage.set_aside(entry, target)
     except (OSError, LakemirrorError):
         return False
-    return True

@@ -178,6 +178,9 @@ _SIMPLE: dict[pa.DataType, str] = {
     pa.date64(): "date",
 }
 
+_PLAIN = frozenset(kind for kind in _SIMPLE if pa.types.is_primitive(kind))
+"""Numbers, dates and booleans: no enum, UUID or INT96 is shown as one of them."""
+
 _ARROW = {
     "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
@@ -205,11 +208,16 @@ def _digits(type_: str) -> tuple[int, int] | None:
 
 
 def _file_columns(footer: pq.FileMetaData) -> Iterator[FileColumn]:
-    leaf = 0
-    for field in footer.schema.to_arrow_schema():
-        size = leaves(field.type)
-        encoding = _encoding(footer.schema.column(leaf)) if size == 1 and not _is_nested(field.type) else ""
-        yield _file_column(field.name, field.type, encoding)
+    leaf, schema = 0, footer.schema
+    for field in schema.to_arrow_schema():
+        kind = field.type
+        if kind in _PLAIN:
+            yield FileColumn(field.name, kind, _SIMPLE[kind])
+            leaf += 1
+            continue
+        size = leaves(kind)
+        encoding = _encoding(schema.column(leaf)) if size == 1 and not _is_nested(kind) else ""
+        yield _file_column(field.name, kind, encoding)
         leaf += size
 
 

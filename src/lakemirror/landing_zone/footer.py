@@ -7,8 +7,12 @@ some that cannot be true end the whole process there. The pages and the rows are
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -58,12 +62,16 @@ def read_footer(file: Any) -> pq.FileMetaData:
     """
     size = file.seek(0, 2)
     tail = _tail(file, size)
-    if tail is not None:
-        reason = contradiction(tail, size)
-        if reason is not None:
-            raise FooterContradiction(reason)
-    file.seek(0)
-    footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
+    footer = None if tail is None else _proven.find(tail, size)
+    if footer is None:
+        if tail is not None:
+            reason = contradiction(tail, size)
+            if reason is not None:
+                raise FooterContradiction(reason)
+        file.seek(0)
+        footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
+        if tail is not None:
+            _proven.keep(tail, size, footer)
     reason = _against_empty_groups(footer, file)
     if reason is not None:
         raise FooterContradiction(reason)
@@ -81,6 +89,48 @@ def contradiction(footer: bytes, size: int) -> str | None:
         return _against(fields, size - len(footer))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"its footer makes no sense: {error}"
+
+
+class ProvenFooters:
+    """Footers that have been checked, by their bytes and the size of their file: the same bytes are not parsed twice.
+
+    A file is looked at by the one who plans and again by the one who reads its rows. What is not in the footer (pages,
+    row groups without rows) is checked each time.
+    """
+
+    def __init__(self, most_bytes: int = 8 << 20) -> None:
+        """`most_bytes`: of encoded footers, together; the longest unused ones are forgotten."""
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[bytes, tuple[int, pq.FileMetaData]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def find(self, footer: bytes, size: int) -> pq.FileMetaData | None:
+        """The parsed footer, None where these bytes have not been checked for a file of this size."""
+        key = _digest(footer, size)
+        with self._lock:
+            held = self._held.get(key)
+            if held is None:
+                return None
+            self._held.move_to_end(key)
+            return held[1]
+
+    def keep(self, footer: bytes, size: int, parsed: pq.FileMetaData) -> None:
+        """Remembers a footer that `contradiction` found nothing against."""
+        key = _digest(footer, size)
+        with self._lock:
+            if key not in self._held:
+                self._bytes += len(footer)
+                self._held[key] = len(footer), parsed
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._held.popitem(last=False)[1][0]
+
+
+_proven = ProvenFooters()
+
+
+def _digest(footer: bytes, size: int) -> bytes:
+    return hashlib.blake2b(footer, digest_size=32, salt=size.to_bytes(8, "little")).digest()
 
 
 def _against_empty_groups(footer: pq.FileMetaData, file: Any) -> str | None:
@@ -202,7 +252,7 @@ def _against_chunk(leaf: _Leaf, chunk: Mapping[int, Any], rows: int, size: int) 
     if values < rows or (values != rows and not leaf.repetition):
         return f"says {rows} rows, and {values} values of column {name!r}"
     readable = _CODECS.get(codec, "")
-    if readable == "" or (readable is not None and not pa.Codec.is_available(readable)):
+    if readable == "" or (readable is not None and not _is_available(readable)):
         return f"has column {name!r} compressed by codec {_CODEC_NAMES.get(codec, codec)}, which cannot be read"
     unknown = set(encodings) - _ENCODINGS
     if unknown:
@@ -216,6 +266,11 @@ def _against_chunk(leaf: _Leaf, chunk: Mapping[int, Any], rows: int, size: int) 
     return _against_levels(name, leaf, told.get(16, {})) or _against_bounds(
         name, kind, element, told.get(12, {}), values
     )
+
+
+@cache
+def _is_available(codec: str) -> bool:
+    return bool(pa.Codec.is_available(codec))
 
 
 def _against_levels(name: str, leaf: _Leaf, told: Mapping[int, Any]) -> str | None:

@@ -8,10 +8,10 @@ parquet.thrift, `PageHeader`, in Thrift's compact encoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from lakemirror.landing_zone.thrift import struct
+from lakemirror.landing_zone.thrift import I32, STRUCT, Wire, struct
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
@@ -20,20 +20,31 @@ PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTE
 
 _READABLE = {PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT}
 _KINDS = (DATA, INDEX, DICTIONARY, DATA_V2)
+_COUNTS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # the field of a header that holds them
 _FIRST_LOOK = 256  # bytes; statistics make headers longer
 _LONGEST_HEADER = 16 << 20
 _SMALL_CHUNK = 128 << 10  # read at once
+_INT = Wire(I32)
+_HEADER = {
+    1: _INT, 2: _INT, 3: _INT, 5: Wire(STRUCT, fields={1: _INT, 2: _INT}), 7: Wire(STRUCT, fields={1: _INT, 2: _INT}),
+    8: Wire(STRUCT, fields={1: _INT, 3: _INT, 4: _INT}),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: `values` with NULLs, `rows` where its header says them; `size` after decompression, in bytes."""
+    """A page: `values` with NULLs, `rows` where its header says them; `size` after decompression, in bytes.
+
+    `begin`, `stored`: where its bytes are in the file, and how many, as they are stored.
+    """
 
     kind: int
     values: int
     size: int
     encoding: int
     rows: int | None = None
+    begin: int = field(default=0, compare=False)
+    stored: int = field(default=0, compare=False)
 
     @property
     def is_data(self) -> bool:
@@ -64,11 +75,19 @@ def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int,
     return found
 
 
-def check_all_pages(file: Any, footer: Any) -> None:
-    """Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ."""
+def check_all_pages(file: Any, footer: Any) -> set[str]:
+    """The columns all of whose pages point into dictionaries, by their paths.
+
+    Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ.
+    """
+    others: set[str] = set()
+    columns = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
     for group in range(footer.num_row_groups):
-        for leaf in range(footer.num_columns):
-            checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+        for leaf, column in enumerate(columns):
+            found = checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
+            if any(page.is_data and page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found):
+                others.add(column)
+    return set(columns) - others
 
 
 def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
@@ -82,11 +101,11 @@ def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterat
         if size < 0 or compressed < 0 or at + length + compressed > end:
             raise ValueError(f"the page at byte {at} does not end in its column")
         if kind != INDEX:
-            yield _page(kind, size, fields.get({DATA: 5, DICTIONARY: 7, DATA_V2: 8}[kind]), at)
+            yield _page(kind, size, fields.get(_COUNTS[kind]), at, at + length, compressed)
         at += length + compressed
 
 
-def _page(kind: int, size: int, header: Any, at: int) -> Page:
+def _page(kind: int, size: int, header: Any, at: int, begin: int, stored: int) -> Page:
     if not isinstance(header, dict):
         raise ValueError(f"the page header at byte {at} lacks its counts")
     values, encoding = header.get(1), header.get(4 if kind == DATA_V2 else 2)
@@ -95,7 +114,7 @@ def _page(kind: int, size: int, header: Any, at: int) -> Page:
         raise ValueError(f"the page header at byte {at} has impossible counts")
     if encoding not in _READABLE:
         raise ValueError(f"the page at byte {at} has the unknown encoding {encoding}")
-    return Page(kind, values, size, encoding, rows)
+    return Page(kind, values, size, encoding, rows, begin, stored)
 
 
 def _header(
@@ -110,7 +129,7 @@ def _header(
             look = min(look, end - at)
             data, place, last = read_at(at, look), 0, look >= min(end - at, _LONGEST_HEADER)
         try:
-            fields, after = struct(data, place)
+            fields, after = struct(data, place, shape=_HEADER)
             return fields, after - place
         except IndexError:
             if last:

@@ -28,8 +28,9 @@ def struct(
 ) -> tuple[dict[int, Any], int]:
     """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
 
-    A field of `shape` that is written in another type is left out, and the items of a list are read in the type of
-    `shape`: so does the code that Thrift generates, which other readers use.
+    With `shape` only its fields are kept; the others are walked over. A field of `shape` that is written in another
+    type is left out, and the items of a list are read in the type of `shape`: so does the code that Thrift generates,
+    which other readers use.
     """
     if depth > _DEEPEST:
         raise ValueError("it nests too deep")
@@ -46,10 +47,14 @@ def struct(
             raw, at = _varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
-        wire = shape.get(number) if shape is not None else None
-        if wire is not None and wire.kind != kind:
-            at = at if kind < 3 else _value(data, at, kind, depth)[1]
-        elif 3 < kind < 7:
+        wire = None
+        if shape is not None:
+            wire = shape.get(number)
+            if wire is None or wire[0] != kind:
+                if kind > 2:
+                    at = _behind(data, at, kind, depth)
+                continue
+        if 3 < kind < 7:
             raw = data[at]
             at += 1
             if raw > 127:
@@ -67,9 +72,47 @@ def struct(
         elif kind < 3:
             fields[number] = kind == 1
         elif kind == 12:
-            fields[number], at = struct(data, at, depth + 1, wire.fields if wire is not None else None)
+            fields[number], at = struct(data, at, depth + 1, wire[2] if wire is not None else None)
         else:
             fields[number], at = _value(data, at, kind, depth, wire)
+
+
+def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
+    """The place behind a value that nobody wants; IndexError and ValueError as for one that is read."""
+    if kind == 12:
+        if depth >= _DEEPEST:
+            raise ValueError("it nests too deep")
+        while True:
+            head = data[at]
+            at += 1
+            if head == 0:
+                return at
+            if not head >> 4:
+                _, at = _varint(data, at)
+            kind = head & 15
+            if 3 < kind < 7 and data[at] < 128:
+                at += 1
+            elif kind > 2:
+                at = _behind(data, at, kind, depth + 1)
+    if kind == 8:
+        size, at = _varint(data, at)
+        if at + size > len(data):
+            raise IndexError(at + size)
+        return at + size
+    if kind in (4, 5, 6):
+        return _varint(data, at)[1]
+    if kind in (9, 10):
+        if depth > _DEEPEST:
+            raise ValueError("it nests too deep")
+        size, kind = data[at] >> 4, data[at] & 15
+        at += 1
+        if size == 15:
+            size, at = _varint(data, at)
+        for _ in range(size):
+            at = _behind(data, at, kind, depth + 1)
+        return at
+    _, end = _value(data, at, kind, depth)
+    return end
 
 
 def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None) -> tuple[Any, int]:
@@ -98,10 +141,15 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     if size == 15:
         size, at = _varint(data, at)
     items: list[Any] = []
+    item: Any
     kind = wire.items if wire is not None else kind
+    shape = wire.fields if wire is not None else None
     for _ in range(size):
         if kind == STRUCT:
-            item, at = struct(data, at, depth + 2, wire.fields if wire is not None else None)
+            item, at = struct(data, at, depth + 2, shape)
+        elif kind == I32 and data[at] < 128:
+            item = (data[at] >> 1) ^ -(data[at] & 1)
+            at += 1
         else:
             item, at = _value(data, at, kind, depth + 1, wire)
         items.append(item)

@@ -49,7 +49,7 @@ class TableFolder:
     `processed`: what is in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
     out because their name begins with `_`, but the service's own. `others`: what is neither a regular file nor a
     folder, by its path, with what it is. `paused`: there while nothing of the table is applied. `error`: why the folder
-    could not be listed completely.
+    could not be listed completely. `folders`: where change files may come, the table folder itself and those below it.
     """
 
     name: TableName
@@ -57,6 +57,7 @@ class TableFolder:
     metadata: Entry | None = None
     marker: Entry | None = None
     paused: Entry | None = None
+    folders: list[str] = field(default_factory=list)
     processed: list[Entry] = field(default_factory=list)
     quarantined: list[Entry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -70,11 +71,12 @@ class Zone:
 
     `skipped`: folders that are no table because of their name (`_…`). `strays`: files in no table folder. `others`:
     what is neither a regular file nor a folder, outside of table folders. `errors`: schema folders that could not be
-    listed; nothing is known of their tables.
+    listed; nothing is known of their tables. `folders`: the schema folders.
     """
 
     tables: dict[TableName, TableFolder]
     skipped: list[str]
+    folders: list[str] = field(default_factory=list)
     partner_events: Entry | None = None
     strays: list[Entry] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
@@ -120,16 +122,19 @@ def _zone(listing: Listing) -> Zone:
         if depth == 0:
             if _is_table_name(parts[-1]):
                 name = _name(parts)
-                zone.tables[name] = TableFolder(name)
+                zone.tables[name] = TableFolder(name, folders=[path])
             else:
                 zone.skipped.append(path)
         elif depth < 0:
-            if not _schema(parts[0]):
-                zone.skipped.append(path)
+            (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
         elif parts[-1].startswith("_") and not (depth == 1 and parts[-1] in _OF_THE_SERVICE):
             folder = _folder(zone, parts)
             if folder is not None and not _set_aside(parts):
                 folder.skipped.append(path)
+        elif not any(part.startswith("_") for part in parts):
+            folder = _folder(zone, parts)
+            if folder is not None:
+                folder.folders.append(path)
     _place_files(zone, listing.files)
     for path, kind in listing.others.items():
         folder = _folder(zone, _parts(path))
@@ -142,6 +147,13 @@ def _zone(listing: Listing) -> Zone:
         elif not _set_aside(parts):  # what cannot be seen of applied files is not needed to apply others
             folder.error = folder.error or error
     return zone
+
+
+def table_of(path: str) -> TableName | None:
+    """The table whose folder a folder of the landing zone is, or is in; None above all tables."""
+    parts = _parts(path)
+    depth = _table_depth(parts)
+    return _name(parts[:depth]) if len(parts) >= depth else None
 
 
 def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:

@@ -6,14 +6,17 @@ The state is written after its change file. A crash in between leaves a file tha
 other writer's file does: every key that such files touch counts as different. It is published again, as an update or
 a delete, and those may be repeated without harm: afterwards the table holds exactly the given row, or none. Rows are
 published as inserts only where no file can have brought their key.
+
+A large content is a file of the table folder while it is compared, half a million rows at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,13 +27,17 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher import sequence, snapshot_state
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE
+from lakemirror.publisher.disk_rows import DiskRows
+from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing import LandingTable, Published
+    from lakemirror.publisher.table_folder import TableFolder
 
 ATTEMPTS = 100
+ROWS_AT_ONCE = 500_000  # that are compared in memory
 
 
 def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
@@ -39,7 +46,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
     The first content is published as an initial load. Errors beside those of `LandingTable`: `keys-not-unique`,
     `type-changed`, and `snapshot-state-lost` where files were published that are gone and of which no state tells.
     """
-    given = table.take(rows).read_all()
+    given = _gathered(table, rows)
     for _ in range(ATTEMPTS):
         numbers, keys = table.opened()
         if not keys:
@@ -48,7 +55,7 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
         newest = numbers.newest()
         state, touched = _known(numbers, newest, content, keys)
         content = in_types_of(state.whole.schema, content, numbers.folder.path.name)
-        difference = _all_new(content, keys) if newest == 0 else compare(state, content, touched, keys)
+        difference = _difference(state, content, touched, keys, numbers) if newest else _all_new(content, keys)
         if difference.repeated:
             raise LakemirrorError(
                 "keys-not-unique", f"{table.name}: {difference.repeated} rows of the snapshot repeat a key"
@@ -117,10 +124,67 @@ def compare(state: State, content: pa.Table, touched: pa.Table | None, keys: Seq
     return Difference(changes, content.filter(pc.invert(same)), gone, repeated)
 
 
+def compare_in_parts(
+    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], count: int, folder: TableFolder
+) -> Difference:
+    """The same as `compare`, in so many parts by their keys, one after another; what is large goes to the disk."""
+    known = snapshot_state.current_rows(state)
+    holds = pa.repeat(pa.scalar(True), state.whole.num_rows) if known is None else known
+    tables = [content, state.whole, state.added, *([] if touched is None else [touched])]
+    of_content, of_whole, of_added, *of_touched = [part_numbers(table, keys, count) for table in tables]
+    gone, repeated = [pa.array([], pa.int32())], 0
+    with contextlib.ExitStack() as stack:
+        changes: DiskRows | None = None
+        added = stack.enter_context(DiskRows(content.schema, folder.staged("arrow")))
+        for part in range(count):
+            here = pa.array(of_whole == part)
+            one = replace(
+                state,
+                whole=state.whole.filter(here),
+                gone=pc.indices_nonzero(pc.invert(holds.filter(here))).cast(pa.int32()),
+                added=state.added.filter(pa.array(of_added == part)),
+            )
+            of_part = None if touched is None else touched.filter(pa.array(of_touched[0] == part))
+            found = compare(one, content.filter(pa.array(of_content == part)), of_part, keys)
+            changes = changes or stack.enter_context(DiskRows(found.changes.schema, folder.staged("arrow")))
+            changes.add(found.changes)
+            added.add(found.added)
+            gone.append(pc.indices_nonzero(here).take(found.gone).cast(pa.int32()))
+            repeated += found.repeated
+        assert changes is not None
+        return Difference(changes.table(), added.table(), pa.concat_arrays(gone), repeated)
+
+
+def _gathered(table: LandingTable, rows: Any) -> pa.Table:
+    """The content: in memory, or where it is large in a file on the disk."""
+    reader = table.take(rows)
+    table.opened()
+    with DiskRows(reader.schema, table.place.staged("arrow")) as gathered:
+        for batch in reader:
+            gathered.add(batch)
+        return gathered.table()
+
+
+def _difference(
+    state: State, content: pa.Table, touched: pa.Table | None, keys: Sequence[str], numbers: sequence.Sequence
+) -> Difference:
+    count = 1 + max(content.num_rows, state.whole.num_rows) // ROWS_AT_ONCE
+    if count == 1:
+        return compare(state, content, touched, keys)
+    return compare_in_parts(state, content, touched, keys, count, numbers.folder)
+
+
 def _all_new(content: pa.Table, keys: Sequence[str]) -> Difference:
     """The difference to nothing: an initial load, without markers."""
-    repeated = content.num_rows - distinct(content, keys)
-    return Difference(content, content, pa.array([], pa.int32()), repeated)
+    count = 1 + content.num_rows // ROWS_AT_ONCE
+    only = content.select(list(keys))
+    parts = part_numbers(only, keys, count) if count > 1 else None
+    different = (
+        distinct(only, keys)
+        if parts is None
+        else sum(distinct(only.filter(pa.array(parts == part)), keys) for part in range(count))
+    )
+    return Difference(content, content, pa.array([], pa.int32()), content.num_rows - different)
 
 
 def _publish(table: LandingTable, difference: Difference, newest: int) -> Published | None:

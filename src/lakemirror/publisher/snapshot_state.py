@@ -24,6 +24,7 @@ WHOLE = "_snapshot.arrow"
 PATCH = "_snapshot_patch.arrow"
 TAIL_BYTES = 1 << 16
 SMALL_ROWS = 10_000
+COMBINED_ROWS = 1_000_000  # beyond, rows are written as they come
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def read_state(folder: TableFolder) -> State | None:
 
 def write_whole_state(folder: TableFolder, content: pa.Table, number: int, fingerprint: str) -> None:
     """Makes this content the state."""
-    content = content.combine_chunks()
+    if content.num_rows <= COMBINED_ROWS:
+        content = content.combine_chunks()
     kept = _Kept(uuid.uuid4().hex, number, fingerprint)
     schema = content.schema.with_metadata(kept.metadata())
     temporary = folder.staged("arrow")

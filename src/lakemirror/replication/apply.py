@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from lakemirror import failpoints
@@ -33,6 +32,8 @@ from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
 from lakemirror.storage.durable import POWER
+from lakemirror.storage.inside import make_folders
+from lakemirror.storage.place import Place, place
 
 log = logging.getLogger("lakemirror")
 
@@ -57,7 +58,7 @@ def apply(
     begun = time.monotonic()
     failpoints.reach("apply.before-write")
     if plan.snapshot is None:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        _make_table_folder(path, path_of(""))
     written = _written(plan, path, engine, path_of, trust_footers)
     if isinstance(written, BadRow | NotAdded):
         return written
@@ -78,9 +79,17 @@ def apply(
     return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason, seconds)
 
 
+def _make_table_folder(path: str, database: str) -> None:
+    """LakemirrorError `concurrent-commit` where the database is gone."""
+    try:
+        make_folders(place(path), place(database))
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{database} is not there any more") from error
+
+
 def _written(
     plan: ApplyPlan, path: str, engine: Callable[[str], Engine], path_of: Callable[[str], str], trust_footers: bool
-) -> tuple[list[Action], list[Path]] | BadRow | NotAdded:
+) -> tuple[list[Action], list[Place]] | BadRow | NotAdded:
     """The actions of the batch's rows, and the files that were written for them."""
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
@@ -129,7 +138,8 @@ def _as_they_are(
     plan: ApplyPlan, target: Target, path_of: Callable[[str], str], trust_footers: bool
 ) -> RowResult | BadRow | NotAdded:
     def add(item: Any) -> Action | NotAdded | BadRow:
-        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers)
+        own = bool(item.file.read_from)
+        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]
@@ -176,9 +186,9 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, A
     )
 
 
-def _remove(files: Sequence[Path]) -> None:
+def _remove(files: Sequence[Place]) -> None:
     for path in files:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LakemirrorError):
             path.unlink(missing_ok=True)
 
 

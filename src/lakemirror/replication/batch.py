@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.schema import Column, needs_mapping
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.landing_zone.column_types import FileColumn, file_columns
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
 from lakemirror.replication.schema_evolution import Rules, evolve
@@ -78,7 +78,7 @@ def next_batch(
         if taken and (len(taken) >= most_files or size + file.entry.size > most_bytes):
             break
         try:
-            item = BatchFile(file, tuple(_columns(file)))
+            item = BatchFile(file, tuple(_columns(file, after)))
             _check_marker_name(item, rules is not None and rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
             inserts = _inserts_only(item, upsert_by_default, trust_statistics)
@@ -111,17 +111,32 @@ def next_batch(
     return Batch(tuple(taken), after, append_only, tuple(warnings.values())), error
 
 
-def _columns(file: ChangeFile) -> list[FileColumn]:
-    """The file's columns, and those that its partition folders give."""
+def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
+    """The file's columns, and those that its partition folders give: in the table's type, or as strings."""
     try:
         found = file_columns(file.footer)
         held = {column.name.lower() for column in found}
-        given = [name for name, _ in file.constants if name.lower() not in held]
-        return [*found, *(FileColumn(name, pa.string(), "string", encoding=CONSTANT) for name in given)]
+        types = {column.name.lower(): column.type for column in columns}
+        given = [(name, types.get(name.lower(), "string"), value) for name, value in file.constants]
+        return [*found, *(_given(file, *each) for each in given if each[0].lower() not in held)]
     except pa.ArrowException as error:
         raise TableError(
             "file-unreadable", f"{file.entry.path}: its schema cannot be read: {error}", file=file.entry.path
         ) from error
+
+
+def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileColumn:
+    """A column that a partition folder gives. TableError `value-invalid` where the name is no value of the type."""
+    kind = arrow_type(type_)
+    if kind is None:
+        return FileColumn(name, pa.string(), "string", encoding=CONSTANT)
+    try:
+        pa.scalar(value, pa.string()).cast(kind)
+    except pa.ArrowException as error:
+        path = file.entry.path
+        message = f"{path}: the folder gives {name} = {str(value)[:100]!r}, and the column is {type_} in the table"
+        raise TableError("value-invalid", message, file=path, column=name) from error
+    return FileColumn(name, kind, type_, encoding=CONSTANT)
 
 
 def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
@@ -165,7 +180,7 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
 
 def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequence[str]) -> None:
     """A file that is not proved to be inserts needs keys; whether a row really does is seen when it is read."""
-    held = {c.name.lower() for c in columns}
+    held = {column.name.lower() for column in columns} | {column.name.lower() for column in item.columns}
     for key in key_columns:
         if key.lower() not in held:
             raise TableError(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,8 @@ from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.add_files import NotAdded
+from lakemirror.engines.kernels.compact import compact
+from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
@@ -50,8 +52,8 @@ from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.replication.table_rules import column_rules, table_properties
 from lakemirror.settings import Settings
 from lakemirror.status import format_time
-from lakemirror.storage import Entry, Storage
-from lakemirror.storage.durable import POWER
+from lakemirror.storage import Entry, Storage, place
+from lakemirror.storage.durable import POWER, sync_each
 
 log = logging.getLogger("lakemirror")
 
@@ -108,8 +110,13 @@ class Replicator:
     def _inspect(self, found: TablePlan, now: float, mark: bool) -> None:
         folder = found.folder
         check_name(self.name)
-        self._storage.stat(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
-        found.table_log = read_table_log(self._table)
+        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        try:
+            found.table_log = read_table_log(self._table)
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and mark:
+                self._storage.finish_move(self.target)
+            raise
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = read_table_log(self._table)
         if folder.error is not None:
@@ -217,12 +224,21 @@ class Replicator:
             as_they_are=attempt.as_they_are,
         )
 
-    def tidy_up(self, version: int) -> None:
-        """Merges the table's small files every so many commits; `version` is that of the last one."""
+    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
+        """Merges the table's small files every so many commits; `version` is that of the last one.
+
+        `on_written` gets the files that it has written.
+        """
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
             return
-        merged = small_files.merge_small_files(self._table, durability=self._settings.durability)
+
+        def rewrite(work: RewriteWork) -> list[Action]:
+            adds = compact(work)
+            on_written(work.target, adds)
+            return adds
+
+        merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
@@ -266,10 +282,25 @@ class Replicator:
                 make_durable(self._storage.uri(self.target))
                 self._synced = position
             failpoints.reach("retire.before-move")
-            return len(cleanup.retire(self._storage, found.folder, found.metadata, found.applied))
+            moved = cleanup.retire(self._storage, found.folder, found.metadata, found.applied)
+            if self._settings.durability == POWER:
+                self._sync_moves(found.folder, moved)
+            return len(moved)
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
             return 0
+
+    def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
+        """Syncs the folders that files came into, then those that they left: after a power cut each file is in one of
+        them at least."""
+        home = folder.name.folder
+        into = {target.rpartition("/")[0] for _, target in moved}
+        for inner in sorted(into):
+            while (inner := inner.rpartition("/")[0]) != home:
+                into.add(inner)
+        left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
+        for places in (into, left):
+            sync_each(place(self._storage.uri(each)) for each in sorted(places, reverse=True))
 
     def _is_marked_anew(self, found: TablePlan) -> bool:
         content = read_marker(self._storage, f"{found.folder.name.folder}/{MARKER}")
@@ -296,7 +327,7 @@ class Replicator:
         so_far = None
         if at is not None:
             manifest = found.table_log.manifest if found.table_log else None
-            last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
+            last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(at.identity, at.number, last, found.applied)
         failpoints.reach("identity.before-marker")
         decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
@@ -324,7 +355,7 @@ class Replicator:
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
-        return {manifest.file: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag} if manifest else {}
 
     def _read_progress(self, found: TablePlan) -> None:
         """How files are found from here on, and which are applied; nothing is where the folder was made again."""

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engines import Engines
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
@@ -33,6 +34,7 @@ from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.settled_looks import SettledLooks
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import remembered
@@ -72,6 +74,8 @@ class Scheduler:
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
         self.warnings: dict[str, Warned] = {}  # what went wrong and concerns no single table
+        self.unseen: set[TableName] = set()  # tables that the last tick was to look at and could not
+        self.restless: set[TableName] = set()  # tables that another look may find changed although nothing was touched
         self.broken = False  # the JVM has died: this process can apply nothing any more
         self._storage = storage
         self._settings = settings
@@ -89,12 +93,19 @@ class Scheduler:
         self._looking: set[TableName] = set()
         self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not begun yet
         self._lookers = Lookers()
+        self._settled = SettledLooks(storage)
+        self._ambiguous: dict[TableName, TableName] = {}
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
         self._engines = Engines(settings, self.need_spark)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         staging.sweep(storage)
+
+    @property
+    def key_index(self) -> KeyIndex | None:
+        """The index of the tables' keys; None where the setting `key_index` says no."""
+        return self._engines.index
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""
@@ -103,27 +114,35 @@ class Scheduler:
             for add in adds:
                 index.want(add, target)
 
-    def tick(self, now: float | None = None) -> int:
+    def tick(self, now: float | None = None, only: Collection[TableName] | None = None) -> int:
         """Looks at everything once and starts what there is to do; returns how many tables got work.
 
-        Does not wait for them. FileNotFoundError where the landing zone is missing, LakemirrorError
-        `storage-unavailable` where it cannot be listed: then nothing was concluded from what was not seen.
+        `only`: at these tables alone; no table is dropped or forgotten then. Does not wait for them. FileNotFoundError
+        where the landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be listed: then nothing
+        was concluded from what was not seen.
         """
         now = time.time() if now is None else now
-        self.zone = zone = scan(self._storage)
-        ambiguous = collisions(zone, self._settings.default_schema)
+        self.unseen = set()
+        if only is None:
+            self.zone = scan(self._storage)
+            self._ambiguous = collisions(self.zone, self._settings.default_schema)
         jobs = []
-        for name, folder in zone.tables.items():
+        for name in self.zone.tables if only is None else only:
             if self._busy(name) or time.monotonic() - self._applied_at.get(name, -math.inf) < self._gather:
+                self.unseen.add(name)
+                continue
+            folder = self.zone.tables.get(name) if only is None else self._listed(name)
+            if folder is None:
                 continue
             if name not in self._replicators:
                 self._replicators[name] = Replicator(
                     self._storage, name, self._settings, spark_given=self._spark is not None
                 )
-            jobs.append(partial(self._look_at, name, folder, ambiguous.get(name), now))
+            jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
         self._lookers.each(jobs)
-        self._forget(zone)
-        self._drop(zone)
+        if only is None:
+            self._forget(self.zone)
+            self._drop(self.zone)
         return self._submit_looked()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -159,6 +178,11 @@ class Scheduler:
     def targets(self) -> dict[TableName, str]:
         """The Delta tables of the table folders, relative to the database; those that exist."""
         return {name: name.target(self._settings.default_schema) for name, s in list(self.states.items()) if s.position}
+
+    def last_commits(self) -> dict[str, float]:
+        """When each table was committed to last, by its target."""
+        schema = self._settings.default_schema
+        return {name.target(schema): state.last_commit for name, state in list(self.states.items()) if state.position}
 
     @contextmanager
     def held_back(self, name: TableName) -> Iterator[bool]:
@@ -212,19 +236,35 @@ class Scheduler:
         with self._lock:
             return name in self._running or name in self._looking
 
+    def _listed(self, name: TableName) -> TableFolder | None:
+        """One table's folder as it is now; None where it is gone, or new: the next tick over all tables sees to it."""
+        folder = scan_table(self._storage, name) if name in self.zone.tables else None
+        if folder is not None:
+            self.zone.tables[name] = folder
+        return folder
+
     def _look_at(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> None:
         """One table's look and what needs no commit; whatever goes wrong becomes the table's error."""
         with self._lock:
             if name in self._running or name in self._looking or self._stopping.is_set():
                 return
             self._looking.add(name)
+        log_time = 0
         try:
+            target = self._replicators[name].target
+            if rival is None and self._is_well(name) and self._settled.holds(name, folder, target):
+                with self._lock:
+                    self._looking.discard(name)
+                self._purge(name, folder, now)
+                return
+            log_time = self._settled.log_time(target)
             look = self._look(name, folder, rival, now)
         except Exception as failure:  # the boundary around one table
             look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
         due = False
         try:
             self._note(name, look)
+            self._settled.note(name, look, log_time if rival is None else 0)
             due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
@@ -233,6 +273,10 @@ class Scheduler:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+
+    def _is_well(self, name: TableName) -> bool:
+        state = self.states.get(name)
+        return state is not None and state.error is None
 
     def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
         replicator = self._replicators[name]
@@ -258,6 +302,7 @@ class Scheduler:
         message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
         error = LakemirrorError("storage-unavailable", message, table=str(name))
         self.states[name] = replace(self.states.get(name, TableState()), error=error)
+        self._mark(name)
         self._report(name, error)
 
     def _note(self, name: TableName, look: TablePlan) -> None:
@@ -283,6 +328,7 @@ class Scheduler:
         for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
             log.warning("%s: warning %s: %s", name, warned.code, warned.message)
         self.states[name] = state
+        self._mark(name)
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
 
@@ -335,6 +381,7 @@ class Scheduler:
                 engine=applied.engine,
                 engine_reason=applied.engine_reason,
             )
+            self._mark(name)
             self._applied_at[name] = time.monotonic()
             self._tell(lambda observer: observer.applied(name, applied))
             assert look.start is not None
@@ -343,7 +390,7 @@ class Scheduler:
             if look.pending.files and error is None:
                 return look
             if not look.pending.behind:
-                replicator.tidy_up(applied.version)
+                replicator.tidy_up(applied.version, self.index_keys)
         if replicator.quarantine(look, error):
             return self._look_again(name)
         if error is not None:
@@ -369,8 +416,14 @@ class Scheduler:
             now=time.time(),
             longest=self._settings.retry_limit,
         )
+        self._mark(name)
         if before is None or str(before) != str(error):
             self._report(name, error)
+
+    def _mark(self, name: TableName) -> None:
+        """Notes whether the table waits for something that nobody sees come: a time, a store that answers again."""
+        state = self.states[name]
+        (self.restless.add if state.pending or state.error is not None else self.restless.discard)(name)
 
     def _report(self, name: TableName, error: LakemirrorError) -> None:
         log.debug("%s: %s", name, error)
@@ -389,10 +442,17 @@ class Scheduler:
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
-            if look.folder.processed:
-                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", name, coded(failure))
+        self._purge(name, look.folder, now)
+
+    def _purge(self, name: TableName, folder: TableFolder, now: float) -> None:
+        """Deletes applied files whose time is over. Never raises."""
+        try:
+            if folder.processed:
+                cleanup.purge(self._storage, folder, self._settings.processed_retention, now)
+        except Exception as failure:
+            log.debug("%s: purged in a later pass: %s", name, coded(failure))
 
     def _forget(self, zone: Zone) -> None:
         for name in set(self.states) - set(zone.tables):
@@ -403,6 +463,8 @@ class Scheduler:
                 self.states.pop(name)
                 self._replicators.pop(name, None)
                 self._applied_at.pop(name, None)
+                self.restless.discard(name)
+                self._settled.forget(name)
 
     def _drop(self, zone: Zone) -> None:
         """Drops the tables whose folder is gone. What fails there is tried again in the next pass, and said once."""

@@ -226,8 +226,10 @@ class _Engine:
                     self._host._spark_is_gone(self._spark)
                 if time.monotonic() - begun > _STEADY:
                     pause = 1.0
+                self._host.busy.rests(self.stop)
                 self.stop.pause(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
+        self._host.busy.rests(self.stop)
 
     def _run(self) -> None:
         storage = LocalStorage(self.database.folder)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place, StorePath
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -61,6 +62,20 @@ def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterat
         yield at, parts[-1] if parts else "."
     finally:
         os.close(at)
+
+
+def make_folders(folder: Place, root: Place) -> None:
+    """Makes a folder and those above it that are missing, up to `root`, which is never made: who deletes a database or
+    a table while it is written must not find it again. FileNotFoundError where `root` is gone. Nothing is to be made
+    in a store."""
+    if isinstance(folder, StorePath) or isinstance(root, StorePath):
+        return
+    for each in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
+        with suppress(FileExistsError):
+            each.mkdir()
+            continue
+        if not each.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
 
 
 def open_file(folder: int, name: str, path: str) -> int:
@@ -114,4 +129,4 @@ def _check_is_file(mode: int, path: str) -> None:
         raise not_a_file(path, kind_of(mode))
 
 
-__all__ = ["folder_of", "kind_of", "not_a_file", "open_file", "open_folder"]
+__all__ = ["folder_of", "kind_of", "make_folders", "not_a_file", "open_file", "open_folder"]

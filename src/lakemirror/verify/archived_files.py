@@ -145,7 +145,8 @@ def _of_file(
             if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
                 arrays.append(_value(batch.column(position), column.type))
             elif column.name.lower() in constants:
-                arrays.append(pa.repeat(pa.scalar(constants[column.name.lower()], column.type), batch.num_rows))
+                value = pa.scalar(constants[column.name.lower()], pa.string()).cast(column.type)
+                arrays.append(pa.repeat(value, batch.num_rows))
             else:
                 arrays.append(pa.nulls(batch.num_rows, column.type))
         rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])

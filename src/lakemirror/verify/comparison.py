@@ -25,16 +25,20 @@ _ROW, _KEY, _KEY_TOO = 1, 2, 3  # seeds of independent hashes
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: these columns, rows told apart by these keys; without keys by the complete row."""
+    """What is compared: these columns, rows told apart by these keys; without keys by the complete row.
+
+    `one_key`: keys are declared, and no file has typed one yet: all rows have the same key, NULL.
+    """
 
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...]
+    one_key: bool = False
 
     def of(self, batch: pa.RecordBatch) -> tuple[Hashes, Hashes, Hashes]:
         """Two numbers of each row's key, and one of the row."""
         held = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         row = [held[column.name] for column in self.columns]
-        key = [held[name] for name in self.keys] if self.keys else row
+        key = [held[name] for name in self.keys] if self.keys or self.one_key else row
         count = batch.num_rows
         return row_hashes(key, count, _KEY), row_hashes(key, count, _KEY_TOO), row_hashes(row, count, _ROW)
 
@@ -52,7 +56,8 @@ class Compared:
 def choose(
     columns: Sequence[TableColumn], keys: Sequence[str], left_out: Iterable[str], only: Iterable[str] | None = None
 ) -> Compared:
-    """The columns that can be compared. `only`: names that the other side has."""
+    """The columns that can be compared. `only`: names that the other side has. A key that no column of the table is
+    named by is NULL in every row."""
     without = set(left_out)
     names = None if only is None else {name.lower() for name in only}
     kept = tuple(
@@ -61,8 +66,9 @@ def choose(
         if column.type is not None and column.name not in without and (names is None or column.name.lower() in names)
     )
     spelling = {column.name.lower(): column.name for column in kept}
-    named = tuple(spelling[key.lower()] for key in keys if key.lower() in spelling)
-    return Compared(kept, named if len(named) == len(keys) else ())
+    typed = [key for key in keys if any(key.lower() == column.name.lower() for column in columns)]
+    named = tuple(spelling[key.lower()] for key in typed if key.lower() in spelling)
+    return Compared(kept, named if len(named) == len(typed) else (), bool(keys) and not typed)
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,3 +97,18 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, make: Callable[[Path
     make(tmp_path / "b")
     for one, other in zip(sorted((tmp_path / "a").iterdir()), sorted((tmp_path / "b").iterdir()), strict=True):
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_uuids_are_all_different_in_no_order_and_give_the_digest_of_their_ids(tmp_path: Path) -> None:
+    ids = np.concatenate([np.arange(5000), [10**12 - 1]])
+    texts = data.uuids(ids).to_pylist()
+    assert len(set(texts)) == len(ids) and texts != sorted(texts)
+    assert all(re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9]{12}", text) for text in texts)
+    assert [int(text[24:]) for text in texts] == ids.tolist()
+    files = {}
+    for as_uuids in (False, True):
+        place = tmp_path / str(as_uuids)
+        load = data.load(place / "load", 300, as_uuids=as_uuids)
+        data.upserts(place / "changes", 300, 3, 100, data.uniform, as_uuids=as_uuids)
+        files[as_uuids] = load, sorted((place / "changes").iterdir())
+    assert digest.expected(*files[True], [digest.UUIDS]) == digest.expected(*files[False])

@@ -128,6 +128,7 @@ def test_files_that_came_and_went_since_the_last_checkpoint_leave_no_tombstone_i
 
 def test_in_a_slow_table_every_tombstone_is_kept(tmp_path: Path) -> None:
     make(tmp_path, **{"delta.deletedFileRetentionDuration": "interval 0.05 seconds"})
+    (tmp_path / "slow").mkdir()
     snapshot = make(tmp_path / "slow", **{"delta.deletedFileRetentionDuration": "interval 1 day"})
     first = {"commitInfo": {**commit_info(snapshot, "WRITE", {}), "timestamp": int(time.time() * 1000) - 3_600_000}}
     commit(tmp_path / "slow", snapshot, [first, {"add": add(tmp_path / "slow", "a.parquet")}])

@@ -19,7 +19,7 @@ import pytest
 
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import Tally, statistics, statistics_told
+from lakemirror.delta.statistics import Tally, statistics, statistics_of_own, statistics_told
 from lakemirror.engines.kernels.add_files import NotAdded, add_file, large_enough, unsupported_reason
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
@@ -39,6 +39,9 @@ def unit(found: pq.FileMetaData, path: str = "1.parquet", **options: Any) -> Cha
 
 
 def target(types: dict[str, str], path: Path = Path("/t"), **options: Any) -> Target:
+    """A table with these columns; its folder is there, unless it is nobody\'s."""
+    if path != Path("/t"):
+        path.mkdir(exist_ok=True)
     return Target(str(path), tuple(TargetColumn(name, name, type_) for name, type_ in types.items()), **options)
 
 
@@ -253,6 +256,13 @@ def test_what_a_true_footer_says_is_what_the_rows_say(tmp_path: Path) -> None:
         pq.write_table(rows, path, row_group_size=size)
         read = statistics(path, wanted, 6)
         assert statistics_told(pq.read_metadata(path), wanted) == read
+        floats = rows.append_column("rate", pa.array([1.5, None, -2.0, 0.0, 7.25, None]))
+        pq.write_table(floats.append_column("inf", pa.array([1.0, math.inf, 2.0, 3.0, 4.0, 5.0])), path,
+                       row_group_size=size, use_dictionary=False)  # fmt: skip
+        rated = [*wanted, Column("rate", "double"), Column("inf", "float")]
+        own = statistics_of_own(path, rated)
+        assert own == statistics(path, rated, 6) and own["maxValues"]["rate"] == 7.25 and "inf" not in own["maxValues"]
+        pq.write_table(rows, path, row_group_size=size)
         assert read["nullCount"]["later"] == 6 and read["minValues"]["short"] == -7
     pq.write_table(rows, path, row_group_size=2, write_statistics=["short", "text"])
     told = statistics_told(pq.read_metadata(path), wanted)

@@ -30,10 +30,11 @@ from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.kernels import key_file, look_up
 from lakemirror.engines.kernels.key_file import KeyFile, write_key_file
-from lakemirror.engines.kernels.key_layout import encode, layout_of
+from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import RowWork, Target
+from lakemirror.engines.spill import Spill
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
 UUIDS = [str(uuid.UUID(int=n * 7**45 % 2**128)) for n in range(6)]
@@ -79,7 +80,13 @@ def test_tables_equal_the_model_whatever_happens_to_index_files(data: Any) -> No
             index.wait()
             happen(data, sorted((place / "keys").glob("*/*.keys")))
             if data.draw(st.booleans()):
-                index = KeyIndex(place / "keys", 1 << 30)
+                index = restarted(place / "keys")
+
+
+def restarted(folder: Path) -> KeyIndex:
+    """The index as a new process sees it: nothing is in memory."""
+    look_up.LATELY_READ.clear()
+    return KeyIndex(folder, 1 << 30)
 
 
 def happen(data: Any, files: list[Path]) -> None:
@@ -143,7 +150,8 @@ def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
-    monkeypatch.setattr(key_file, "_WINDOW", 1000)
+    monkeypatch.setattr(key_file, "_READ_AT_ONCE", 1000)
+    monkeypatch.setattr(key_file, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
     table = TABLES[name]
     target, add = with_table(tmp_path, table, row_group_size=700)
@@ -171,15 +179,15 @@ def test_a_miss_is_believed_only_of_a_complete_index(tmp_path: Path) -> None:
     content, used = path.read_bytes(), 0
     for place in range(0, len(content), 61):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-        index = KeyIndex(tmp_path / "keys", 1 << 30)
+        index = restarted(tmp_path / "keys")
         two = found(index, add, target, keys.slice(7, 2))
         used += two is not None
         assert two in (None, [7, 8])
         assert found(index, add, target, keys) in (None, list(range(500)))
     assert used, "blocks that are not touched cost nothing"
     path.write_bytes(content)
-    assert found(KeyIndex(tmp_path / "keys", 1 << 30), add, target, keys.slice(7, 2)) == [7, 8]
-    assert found(KeyIndex(tmp_path / "keys", 1 << 30), {**add, "stats": '{"numRecords": 499}'}, target, keys) is None
+    assert found(restarted(tmp_path / "keys"), add, target, keys.slice(7, 2)) == [7, 8]
+    assert found(restarted(tmp_path / "keys"), {**add, "stats": '{"numRecords": 499}'}, target, keys) is None
 
 
 def test_another_data_file_at_the_same_place_has_no_index(tmp_path: Path) -> None:
@@ -214,6 +222,90 @@ def test_equal_keys_of_random_tables_have_equal_words() -> None:
         for a in range(len(values)):
             for b in range(len(values)):
                 assert (words[a].tolist() == words[b].tolist()) == (same[a] == same[b]), (name, a, b)
+
+
+@pytest.mark.parametrize("form", ["uuid", "UUID"])
+def test_only_text_of_its_form_is_packed_as_a_uuid(form: str) -> None:
+    """Every byte in every place: text that is held as a UUID gives the same text again."""
+    text = bytearray(str(uuid.UUID("01234567-89ab-cdef-fedc-ba9876543210")).encode())
+    digits = b"0123456789abcdef"
+    if form == "UUID":
+        text, digits = bytearray(bytes(text).upper()), digits.upper()
+    values, fit = [], []
+    for place in range(36):
+        for byte in range(256):
+            values.append(bytes(text[:place]) + bytes([byte]) + bytes(text[place + 1 :]))
+            fit.append(byte in digits if text[place] != ord("-") else byte == ord("-"))
+    keys = pa.table({"k": pa.array(values, pa.binary())})
+    words, fits = encode(keys, KeyLayout((ColumnLayout(form, 16, False),)))
+    assert fits.tolist() == fit
+    for place in np.flatnonzero(fits).tolist():
+        assert words[place].tobytes() == uuid.UUID(values[place].decode()).bytes
+
+
+def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 2999)
+    monkeypatch.setattr(key_file, "_AT_ONCE", 100)
+    target, add = with_table(tmp_path, TABLES["equal"])
+    assert not KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+    assert not list((tmp_path / "keys").glob("*/*"))
+    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 3000)
+    assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
+
+
+def test_keys_that_were_spilled_are_looked_up_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    work = RowWork(target, (), False, 4, (add,))
+    with Spill(tmp_path, 3, ["k"]) as deletes:
+        deletes.add(TABLES["uuid"].slice(40, 7))
+        each = lambda act, items: [act(item) for item in items]  # noqa: E731
+        rows = look_up_keys(work, deletes, 1 << 28, each, index)
+        assert rows["a.parquet"].tolist() == list(range(40, 47))
+        index.wait()
+        monkeypatch.setattr("lakemirror.engines.fold_passes.read_footer", lambda *_: pytest.fail("a file is read"))
+        rows = look_up_keys(work, deletes, 1 << 28, each, index)
+        assert rows["a.parquet"].tolist() == list(range(40, 47))
+
+
+def test_engines_of_one_process_share_an_index_and_another_engine_may_replace_its_files(tmp_path: Path) -> None:
+    first = KeyIndex.shared(tmp_path / "keys", 1 << 30)
+    assert KeyIndex.shared(tmp_path / "keys", 1 << 29) is first
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    assert first.build(add, target)
+    assert found(first, add, target, TABLES["uuid"].slice(3, 1)) == [3]
+    assert in_a_process(tmp_path).stdout == "[5]\n", "built again, at the same place"
+    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) == [4, 5]
+    (path,) = (tmp_path / "keys").glob("*/*")
+    path.unlink()
+    assert found(first, add, target, TABLES["uuid"].slice(4, 2)) is None, "another engine has dropped it"
+
+
+def test_a_file_that_is_cut_or_fails_while_it_is_read_is_an_error_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    read = os.pread
+    for what in ("cut", "fail"):
+        index.build(add, target)
+        assert found(index, add, target, TABLES["uuid"].slice(3, 1)) == [3]
+        (path,) = (tmp_path / "keys").glob("*/*")
+
+        def pread(number: int, size: int, place: int, path: Path = path, what: str = what) -> bytes:
+            if what == "fail":
+                raise OSError(5, "Input/output error")
+            os.truncate(path, 5000)
+            return read(number, size, place)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.pread", pread)
+            assert found(index, add, target, TABLES["uuid"].slice(4, 1)) is None
+        assert found(restarted(tmp_path / "keys"), add, target, TABLES["uuid"].slice(4, 1)) == (
+            [4] if what == "fail" else None
+        )
 
 
 def test_the_index_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
@@ -359,7 +451,7 @@ def test_a_file_of_another_identity_is_refused(tmp_path: Path) -> None:
     KeyFile(tmp_path / "a", "one")
     with pytest.raises(key_file.Damaged):
         KeyFile(tmp_path / "a", "two")
-    with pytest.raises(ValueError, match="5000 keys of 4999 rows"):
+    with pytest.raises(ValueError, match="more than 4999 keys"):
         write_key_file(tmp_path / "b", "one", 4999, layout, [encode(keys, layout)[0]])
 
 

@@ -113,6 +113,50 @@ def test_null_in_a_column_that_must_not_be_null(tmp_path: Path, monkeypatch: pyt
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_row_of_several_that_break_a_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """By file and row, whatever the order of the columns and of the threads."""
+    worker = tuned(monkeypatch, way)
+    names = ("id", "a", "b")
+    columns = tuple(TargetColumn(name, name, "bigint", nullable=name == "id") for name in names)
+    target = Target(str(tmp_path / "t"), columns, key_columns=("id",))
+    rows = {"id": [1, 2, 3], "a": [1, 2, None], "b": [1, None, 3], ROW_MARKER: [4, 4, 4]}
+    units = [
+        unit(tmp_path, number, pa.table({**rows, "id": [number * 10 + n for n in range(3)]})) for number in range(1, 5)
+    ]
+    error = Mirror(tmp_path / "t", target).apply(worker, units, 0).error
+    assert error is not None and (error.file, error.row, error.column) == (units[0].name, 2, "b")
+
+
+def test_keys_of_one_large_unit_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part holds much more than it may, though the unit is one row group of one file."""
+    seen: list[tuple[int, int]] = []
+    true = fold_passes.fold_in_passes
+
+    def noted(work: Any, narrow: Any, scratch: Any, memory: int) -> Any:
+        def each() -> Any:
+            for part in narrow:
+                seen.append((part.begin, len(part.markers)))
+                assert part.keys.nbytes < worker.memory // 8
+                yield part
+
+        return true(work, each(), scratch, memory)
+
+    worker = LocalEngine(8 << 20, threads=2)
+    monkeypatch.setattr(LocalEngine, "_at_once", too_much)
+    monkeypatch.setattr(local, "fold_in_passes", noted)
+    count = 200_000
+    target = target_of(tmp_path / "t", {"id": pa.int64(), "v": pa.int64()}, ("id",))
+    ids = pa.array([n % 150_000 for n in range(count)], pa.int64())
+    rows = pa.table({"id": ids, "v": pa.array(range(count)), ROW_MARKER: pa.array([4] * count, pa.int8())})
+    one, other = unit(tmp_path, 1, rows), unit(tmp_path, 2, rows.slice(0, 10))
+    mirror = Mirror(tmp_path / "t", target)
+    assert mirror.apply(worker, [one, other], 0).error is None
+    assert len(seen) > 3 and [begin for begin, _ in seen] == [sum(n for _, n in seen[:i]) for i in range(len(seen))]
+    expected = {n % 150_000: n for n in range(count)} | {n: n for n in range(10)}
+    assert mirror.bag() == Counter(dict.fromkeys(expected.items(), 1))
+
+
 def test_many_inserts_stream_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = tuned(monkeypatch, "passes")
     mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", {"id": pa.int64()}, ("id",)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import gzip
+import importlib
 import io
 import math
 from decimal import Decimal
@@ -18,13 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited import convert, records, text_source
+from lakemirror.landing_zone.delimited import convert, exact_rows, fast_reader, records, text_source
 from lakemirror.landing_zone.delimited import convert as convert_file
-from lakemirror.landing_zone.delimited.fast_reader import Inexact, _simply_quoted, _well_quoted, parsed, whole_rows
-from lakemirror.landing_zone.delimited.records import RecordReader
+from lakemirror.landing_zone.delimited.fast_reader import FastReader, Inexact, _simply_quoted, _well_quoted, whole_rows
+from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata, parse_metadata
 
 UTC = dt.timezone.utc
+convert_module = importlib.import_module("lakemirror.landing_zone.delimited.convert")
 
 
 def declared(*columns: tuple[str, str], **properties: str) -> TableMetadata:
@@ -386,13 +388,14 @@ def test_the_fast_reader_agrees_or_says_that_it_cannot(
     data = text.encode()
     names = ["a", "b"] if wide else ["a"]
     try:
-        blocks = iter([data[at : at + block] for at in range(0, len(data), block)])
-        batches = [parsed(piece, names, form) for piece in whole_rows(blocks, form)]
+        blocks = Blocks(data[at : at + block] for at in range(0, len(data), block))
+        reader = FastReader(dict.fromkeys(names, pa.string()), form)
+        batches = [reader.parsed(piece) for piece in whole_rows(blocks, form)]
     except Inexact:
         return
     found = [list(row.values()) for batch in batches for row in batch.to_pylist()]
     expected = []
-    for record in RecordReader(iter([b"h" + form.row_separator.encode() + data]), form, "f"):
+    for record in RecordReader(Blocks([b"h" + form.row_separator.encode() + data]), form, "f"):
         if record.line == 1 and record.fields[0].text == b"h":
             continue
         if wide and len(record.fields) == 1 and record.fields[0] == (b"", False):
@@ -407,18 +410,82 @@ def test_the_fast_reader_agrees_or_says_that_it_cannot(
     assert found == expected
 
 
+NUMBERS = st.text(st.sampled_from("0123456789+-.eExXaAnfi \t_,\u0660"), max_size=8) | st.sampled_from(
+    [
+        "1e309",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "2147483648",
+        "32768",
+        "3.5e38",
+        "nan",
+        "-inf",
+        "0x1F",
+        "1_0",
+    ]
+)
+
+
+@patient
+@given(
+    texts=st.lists(NUMBERS, min_size=1, max_size=4), quoted=st.booleans(), null=st.sampled_from([None, "N", "0"]),
+    kind=st.sampled_from(["Int16", "Int32", "Int64", "Single", "Double"]),
+)  # fmt: skip
+def test_numbers_that_arrow_parses_are_those_of_the_contract(
+    texts: list[str], quoted: bool, null: str | None, kind: str
+) -> None:
+    properties = {} if null is None else {"nullValue": null}
+    fields = [f'"{text}"' if quoted or "," in text else text for text in texts]
+    data = "n,t\r\n" + "".join(f"{field},x\r\n" for field in fields)
+    metadata = declared(("n", kind), ("t", "String"), **properties)
+    outcomes = []
+    for direct in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not direct:
+                patch.setattr(convert_module, "_NUMBERS", ())
+            try:
+                outcomes.append(repr(rows(data, metadata)))
+            except TableError as error:
+                outcomes.append(f"{error.code} {error}")
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("block", [16, 64, 1000])
+def test_the_exact_reader_reads_only_the_pieces_that_need_it(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f'{number},"plain, {number}"' for number in range(60)]
+    lines[20] = '20,"escaped \\" quote"'
+    lines[40] = "+40,plain"
+    metadata = declared(("n", "Int64"), ("t", "String"))
+    exact: list[int] = []
+    columns = exact_rows.ExactRows.columns
+
+    def counted(self: Any, size: int) -> Any:
+        for texts, at in columns(self, size):
+            exact.extend(at)
+            yield texts, at
+
+    monkeypatch.setattr(exact_rows.ExactRows, "columns", counted)
+    monkeypatch.setattr(text_source, "BLOCK", block)
+    monkeypatch.setattr(fast_reader, "_LONG_ROW", 100)
+    found = rows("n,t\r\n" + "\r\n".join(lines), metadata)
+    assert [row[0] for row in found] == list(range(60)) and found[20][1] == 'escaped " quote'
+    assert 22 in exact and (len(exact) < 16 or block == 1000)
+    lines[50] = "fifty,plain"
+    error = refused("n,t\r\n" + "\r\n".join(lines), metadata)
+    assert (error.code, error.row, error.column) == ("value-invalid", 52, "n") and "'fifty'" in str(error)
+
+
 @patient
 @given(text=st.text(st.sampled_from('a",\r\n'), max_size=12), form=FORMS)
 def test_the_quick_look_at_quotes_never_says_more_than_the_thorough_one(text: str, form: DelimitedFormat) -> None:
     data = text.replace(",", form.column_separator).replace('"', form.quote).encode() + form.row_separator.encode()
-    data = form.column_separator.encode() + data
     if _simply_quoted(data, form):
-        assert form.quote.encode() not in _well_quoted(form).sub(b"", data)
+        assert form.quote.encode() not in _well_quoted(form).sub(b"", form.column_separator.encode() + data)
 
 
 def test_most_quoted_text_passes_the_quick_look() -> None:
     form = DelimitedFormat()
-    for text, passes in ((b',"a b",1\n"c","d,\ne"\r\n', True), (b',"a ""b""",1\n', False), (b',a "b"\n', False)):
+    for text, passes in ((b'"a b",1\n"c","d,\ne"\r\n', True), (b',"a ""b""",1\n', False), (b'a "b"\n', False)):
         assert _simply_quoted(text, form) is passes
 
 

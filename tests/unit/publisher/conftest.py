@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,11 @@ BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/p
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The URL of a PostgreSQL of its own on loopback; it does not run as root."""
     if not BINARIES or not shutil.which(str(BINARIES[-1] / "initdb")):
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("adbc_driver_postgresql")
-    folder = tmp_path_factory.mktemp("postgres")
     user = getpass.getuser()
     as_user: dict[str, Any] = {}
     if os.geteuid() == 0:
@@ -39,10 +39,10 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             pwd.getpwnam(user)
         except KeyError:
             pytest.skip("no user postgres to run it")
-        shutil.chown(folder, user)
-        for parent in folder.parents[:2]:
-            parent.chmod(0o755)
         as_user = {"user": user}
+    # not below pytest's own folder, which each run of pytest closes to other users
+    folder = Path(tempfile.mkdtemp(prefix="lakemirror-postgres-"))
+    shutil.chown(folder, user)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,6 +58,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"postgresql://shop@127.0.0.1:{port}/postgres"
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=False, capture_output=True, cwd=folder, **as_user)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from published_contents import MARKER, change_files, changes, comparable, fold, retire
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, row_keys
+from lakemirror.publisher import Landing, LandingTable, disk_rows, row_keys, snapshot
+from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import distinct, positions
 
 pytestmark = pytest.mark.usefixtures("door")
@@ -241,11 +243,11 @@ def test_a_small_change_of_a_large_table_writes_little(stock: LandingTable) -> N
 @contextlib.contextmanager
 def ways_for_many_rows() -> Iterator[None]:
     """What is done for many rows, done for few as well."""
-    many, row_keys.MANY = row_keys.MANY, 0
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_keys, "MANY", 0)
+        patch.setattr(snapshot, "ROWS_AT_ONCE", 2)
+        patch.setattr(disk_rows, "IN_MEMORY_BYTES", 0)
         yield
-    finally:
-        row_keys.MANY = many
 
 
 KEY_VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -322,6 +324,35 @@ def test_positions_agree_with_python(drawn: tuple[list[str], pa.Schema, list[lis
     assert distinct(tables[0], keys) == len({key_of(row, keys) for row in wanted})
     with ways_for_many_rows():
         assert positions(tables[0], tables[1], keys).to_pylist() == expected
+
+
+@given(contents(), st.integers(2, 5))
+@settings(max_examples=100, deadline=None)
+def test_rows_with_the_same_key_are_in_the_same_part(
+    drawn: tuple[list[str], pa.Schema, list[list[dict[str, Any]]]], count: int
+) -> None:
+    keys, schema, many = drawn
+    part: dict[tuple[Any, ...], int] = {}
+    for rows in many:
+        numbers = part_numbers(pa.Table.from_pylist(rows, schema), keys, count)
+        for row, number in zip(rows, numbers, strict=True):
+            assert part.setdefault(key_of(row, keys), number) == number < count
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        int,
+        "{:07}".format,
+        lambda number: dt.date(2000, 1, 1) + dt.timedelta(number),
+        lambda number: number / 8,
+        Decimal,
+    ],
+)
+def test_parts_are_of_about_the_same_size(value: Callable[[int], Any]) -> None:
+    values = [value(number) for number in range(9000)]
+    numbers = part_numbers(pa.table({"k": pa.array(values)}), ["k"], 8).tolist()
+    assert all(900 < numbers.count(part) < 1350 for part in range(8))
 
 
 NUMBERS = [None, -1, 0, 1, 2, 3, 40, (1 << 63) - 1, -(1 << 63)]

@@ -36,6 +36,19 @@ def sync(database: Path, **settings: Any) -> dict[str, str]:
     return {name: error.code for name, error in done.failed.items()}
 
 
+@pytest.mark.parametrize(("what", "code"), [("encrypted", "file-unreadable"), ("two markers", "columns-ambiguous")])
+def test_a_file_with_a_code_of_its_own_stops_nobody(tmp_path: Path, what: str, code: str) -> None:
+    path = put(tmp_path, "t", 1, {"id": [1], MARKER: [0]})
+    put(tmp_path, "u", 1, {"id": [1]})
+    if what == "encrypted":
+        path.write_bytes(path.read_bytes()[:-4] + b"PARE")
+    else:
+        names = ["id", MARKER, MARKER]
+        pq.write_table(pa.Table.from_arrays([pa.array([1])] * 3, names), path)
+    assert sync(tmp_path, settle=0.0) == {"t": code}
+    assert read_snapshot(tmp_path / "Tables/u") is not None and not (tmp_path / "Tables/t").exists()
+
+
 def adds(database: Path) -> list[dict[str, Any]]:
     snapshot = read_snapshot(database / "Tables/t")
     return [] if snapshot is None else list(snapshot.files.values())

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.landing import declare, folder, put
 from tests.power import KINDS, Recorder
 from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
+from lakemirror.delta.checkpoint import clean_up_log, write_checkpoint
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance.compaction import merge_at_rest
@@ -50,6 +52,21 @@ def compacted(database: Path) -> None:
 def dropped(database: Path) -> None:
     compacted(database)
     drop(database / "Tables/t", Wish(("deletionVectors",)), confirmed=True)
+
+
+def dropped_with_its_history(database: Path) -> None:
+    """Commits and checkpoints of the time with vectors are removed at once."""
+    compacted(database)
+    late = datetime.now(timezone.utc) + timedelta(days=2)
+    wish = Wish(("deletionVectors",), truncate=True, wait=timedelta(0))
+    drop(database / "Tables/t", wish, confirmed=True, now=lambda: late)
+
+
+def dropped_to_two_numbers(database: Path) -> None:
+    compacted(database)
+    late = datetime.now(timezone.utc) + timedelta(days=2)
+    wish = Wish(("deletionVectors",), truncate=True, as_numbers=True, wait=timedelta(0))
+    drop(database / "Tables/t", wish, confirmed=True, now=lambda: late)
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +118,13 @@ def test_applies_and_archive(database: Path, tmp_path: Path, every: int) -> None
         applied(database)
 
     def check(disk: Path, moment: int) -> None:
+        names = {path.name for path in folder(disk, "t").rglob("*.parquet")}
+        published = {f"{number:020}.parquet" for number in range(1, 4 if moment < first else 7)}
+        assert names >= published, f"a change file is gone: {sorted(published - names)}"
         applied(disk)
         assert rows(disk / "Tables/t") == expected(3 if moment < first else 6)
 
+    assert f"replace {1:020}.parquet" in [each.event for each in recorder.moments], "files are set aside"
     assert after_a_cut(recorder, tmp_path, every, check) > 30
 
 
@@ -124,7 +145,28 @@ def test_checkpoint_and_log_clean_up(database: Path, tmp_path: Path, every: int)
 
 
 @pytest.mark.parametrize("every", EVERY)
-@pytest.mark.parametrize("work", [compacted, dropped])
+def test_clean_up_of_an_old_log(database: Path, tmp_path: Path, every: int) -> None:
+    """Commits past the retention are removed once the checkpoint that stands for them is on the disk."""
+    publish(database, 4, 19)
+    sync(database, batch_files=1, maintenance=False)
+    log = database / "Tables/t/_delta_log"
+    for path in log.glob("*.json"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    snapshot = read_snapshot(database / "Tables/t")
+    assert snapshot is not None
+    with Recorder(database) as recorder:
+        write_checkpoint(snapshot, durable=False)
+        again = read_snapshot(database / "Tables/t")
+        assert again is not None and clean_up_log(again) == 18
+
+    def check(disk: Path, moment: int) -> None:
+        assert rows(disk / "Tables/t") == expected(19)
+
+    assert after_a_cut(recorder, tmp_path, every, check) > 10
+
+
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("work", [compacted, dropped, dropped_with_its_history, dropped_to_two_numbers])
 def test_work_on_the_table_itself(database: Path, tmp_path: Path, work: Callable[[Path], None], every: int) -> None:
     publish(database, 4, 6)
     sync(database, batch_files=1, maintenance=False)
@@ -136,7 +178,7 @@ def test_work_on_the_table_itself(database: Path, tmp_path: Path, work: Callable
         work(disk)
         assert rows(disk / "Tables/t") == expected(6)
 
-    assert after_a_cut(recorder, tmp_path, every, check) >= 10
+    assert after_a_cut(recorder, tmp_path, every, check) >= len(recorder.moments) // every
 
 
 @pytest.mark.parametrize("every", EVERY)

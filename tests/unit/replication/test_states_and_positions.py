@@ -132,6 +132,7 @@ def database(tmp_path: Path) -> LocalStorage:
     commit(tmp_path / "Tables/kept", 0, *applied(1))
     commit(tmp_path / "Tables/foreign", 0, {"txn": {"appId": "stream", "version": 1}})
     (tmp_path / "Tables/a-file").write_text("")
+    (tmp_path / NOTE).parent.mkdir(parents=True)
     return LocalStorage(tmp_path)
 
 

@@ -50,7 +50,8 @@ def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     both = batch(Column("id", "bigint"), Column("a b", "string"))
     after = metadata(before, both)
     assert metadata(before, both) == after, "files and commit agree on the names"
-    id_, new = target_of("/t", after, ("ID", "gone")).columns
+    id_, new, gone = target_of("/t", after, ("ID", "gone")).columns
+    assert (gone.name, gone.stored) == ("gone", False)
     assert (id_.physical_name, id_.field_id) == ("id", 1), "files hold it by its name"
     assert new.field_id == 2 and new.physical_name.startswith("col-")
     assert after["configuration"]["delta.columnMapping.maxColumnId"] == "2"
@@ -62,7 +63,7 @@ def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     replaced = metadata(after, batch(Column("c", "int")), replaces=True)
     (column,) = target_of("/t", replaced, ()).columns
     assert column.field_id == 3, "no id is given twice"
-    assert target_of("/t", after, ("ID", "gone")).key_columns == ("id",)
+    assert target_of("/t", after, ("ID", "gone")).key_columns == ("id", "gone")
 
 
 def test_a_mapped_table_is_read_by_another_reader(tmp_path: Path) -> None:

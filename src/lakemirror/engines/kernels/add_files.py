@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
-from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_text, statistics_told
+from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -27,6 +26,9 @@ from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.inside import make_folders
+from lakemirror.storage.place import Place, StorePath, opened, place
 
 SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
 _FEW = 4
@@ -73,13 +75,13 @@ def unsupported_reason(
         return f"{name} is taken in parts"
     if legacy_calendar(footer):
         return f"{name} counts days by the legacy calendar"
-    if any(column.field_id is not None or column.physical_name != column.name for column in target.columns):
+    if any(each.stored and (each.field_id is not None or each.physical_name != each.name) for each in target.columns):
         return "the table maps its columns"
     if any(not column.nullable for column in target.columns):
         return "the table has NOT NULL columns"
     if missing := set(target.partition_columns) - {column for column, _ in unit.constants}:
         return f"{name} is in no folder of partition column {min(missing)!r}"
-    types = {column.name: column.type for column in target.columns}
+    types = {column.name: column.type for column in target.columns if column.stored}
     for given, _ in unit.constants:
         if given not in target.partition_columns:
             return f"column {given!r}, which the folder gives, is no partition column of the table"
@@ -100,36 +102,50 @@ def unsupported_reason(
 
 
 def add_file(
-    unit: ChangeUnit, target: Target, footer: pq.FileMetaData, *, folder: str | None = None, trust_footer: bool = False
+    unit: ChangeUnit,
+    target: Target,
+    footer: pq.FileMetaData,
+    *,
+    folder: str | None = None,
+    trust_footer: bool = False,
+    is_own: bool = False,
 ) -> Action | NotAdded | BadRow:
     """Copies the file of a unit into the table's folder; the content of the copy's `add` action.
 
     The copy is read once as a whole: a file that does not decode, or is not what its footer says, is BadRow
     `file-unreadable`; one whose bounds make a reader lose rows is NotAdded. With `trust_footer` the footer is
-    believed. Where there is no action there is no copy either. A killed process leaves its copy to VACUUM.
+    believed. `is_own`: this process has just written the file, so its footer is right. Where there is no action there
+    is no copy either. A killed process leaves its copy to VACUUM.
 
     `footer`: as it was read when the file was looked at. To be called after `unsupported_reason`. LakemirrorError
     `concurrent-commit` where the file is gone.
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="")
-    copy = Path(folder or target.path) / below
-    columns = [Column(each.name, each.type) for each in target.columns if each.name not in target.partition_columns]
+    top = place(folder or target.path)
+    copy = top / below
+    held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
+    columns = [Column(each.name, each.type) for each in held]
     try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy_file(unit.path, copy)
-        with pa.OSFile(str(copy)) as source:
-            check_all_pages(source, read_footer(source))
-        if trust_footer:
-            found = pq.read_metadata(copy)
+        if "/" in below:
+            make_folders(copy.parent, top)
+        _copy(unit.path, copy)
+        dictionaries: set[str] = set()
+        if not is_own:
+            with _source(copy) as source:
+                dictionaries = check_all_pages(source, read_footer(source))
+        if is_own:
+            stats = statistics_of_own(copy, columns)
+        elif trust_footer:
+            found = pq.read_metadata(opened(copy))
             if not found.equals(footer):
                 raise ValueError("it was written again while it was copied")
             stats = statistics_told(found, columns)
         else:
-            stats = statistics(copy, columns, footer.num_rows)
+            stats = statistics(copy, columns, footer.num_rows, dictionaries)
         status = copy.stat()
     except BaseException as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
         if isinstance(error, FileNotFoundError):
             raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
@@ -150,6 +166,17 @@ def add_file(
     }
 
 
+def _copy(source: str, target: Place) -> None:
+    if isinstance(target, StorePath):
+        target.store.copy(StorePath(*parse_address(source)).key, target.key)
+    else:
+        copy_file(source, target)
+
+
+def _source(path: Place) -> pa.NativeFile:
+    return pa.PythonFile(opened(path), mode="r") if isinstance(path, StorePath) else pa.OSFile(str(path))
+
+
 def _held(unit: ChangeUnit) -> list[FileColumn]:
     """The columns that the file itself holds."""
     given = {name for name, _ in unit.constants}
@@ -159,8 +186,8 @@ def _held(unit: ChangeUnit) -> list[FileColumn]:
 def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaData, trust_footer: bool) -> str | None:
     """What in the file not every reader reads, or what a reader believes that nobody can check."""
     schema = footer.schema
-    for place in range(footer.num_columns):
-        column = schema.column(place)
+    for leaf in range(footer.num_columns):
+        column = schema.column(leaf)
         wanted = _PHYSICAL.get(types.get(column.path, "").partition("(")[0], ())
         if column.physical_type not in wanted or column.max_repetition_level or column.max_definition_level > 1:
             return f"{name}: column {column.path!r} is stored as {column.physical_type}"
@@ -170,8 +197,8 @@ def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaD
         group = footer.row_group(index)
         if group.total_byte_size > _LARGEST_GROUP_BYTES:
             return f"{name} has a row group of {group.total_byte_size} bytes"
-        for place in range(group.num_columns):
-            chunk = group.column(place)
+        for leaf in range(group.num_columns):
+            chunk = group.column(leaf)
             encodings = set(chunk.encodings)
             if chunk.compression not in _CODECS:
                 return f"{name} is compressed with {chunk.compression}"

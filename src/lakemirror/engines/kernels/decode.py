@@ -23,6 +23,7 @@ MOST_ROWS = 64 * 1024
 
 _SHARE = 8  # one part of the budget in so many is decoded at once: the rest is for its conversion and its reader
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_SHARED = 8  # rows that share a value of a dictionary that is kept, at least
 _LEVELS = 4  # bytes of a nested value's levels
 _GROWN = 64  # a nested column that decodes to so many times its pages cannot be cut into rows safely
 _OBJECT = 150  # bytes of a Python value, which JSON text of some types is made from
@@ -108,10 +109,20 @@ def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[Col
     ]
 
 
+def has_few_values(column: ColumnPages) -> bool:
+    """True where all pages of a flat column point into a dictionary, each of whose values many rows share."""
+    distinct = sum(page.values for page in column.pages if page.kind == DICTIONARY)
+    pointing = all(page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) for page in column.data)
+    return pointing and not column.nested and 0 < distinct * _SHARED <= column.values
+
+
 def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.RecordBatch]:
     """The batch in parts whose values, once converted, take at most `share` bytes. TooLarge: one row needs more than
     the budget."""
     if not batch.num_rows or not any(_expands(field.type) for field in batch.schema):
+        yield batch
+        return
+    if sum(_size_at_most(column) for column in batch.columns) <= share:
         yield batch
         return
     open_parts = [batch]
@@ -132,6 +143,26 @@ def longest(values: pa.Array) -> int:
     if not pa.types.is_dictionary(values.type) or not len(values.dictionary):
         return 0
     return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 0)
+
+
+def longest_stored(dictionary: bytes, values: int) -> int | None:
+    """Bytes of the longest value of a dictionary page after decompression, where that is quickly proved: all are
+    shorter than 256 bytes and none holds three zero bytes. Else None.
+
+    A value is stored as its length in four bytes and its own bytes. Every place that could be a length is taken as
+    one, and then each must end where the next begins.
+    """
+    data = np.frombuffer(dictionary, np.uint8)
+    if not values or len(data) < 4:
+        return None
+    zero = data == 0
+    places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    if len(places) != values or places[0] != 0:
+        return None
+    lengths = data[places].astype(np.int64)
+    if not np.array_equal(places + 4 + lengths, np.append(places[1:], len(data))):
+        return None
+    return int(lengths.max())
 
 
 def share_of(budget: int) -> int:
@@ -201,6 +232,13 @@ def _converted_size(values: pa.Array) -> int:
     if pa.types.is_nested(values.type) and not pa.types.is_run_end_encoded(values.type):
         return _text_size(values)
     return int(values.get_total_buffer_size() if isinstance(values, pa.ExtensionArray) else values.nbytes)
+
+
+def _size_at_most(values: pa.Array) -> int:
+    """The same, of a dictionary by its longest value, which takes no time."""
+    if pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type):
+        return len(values) * (longest(values) + 8)
+    return _converted_size(values)
 
 
 def _text_size(values: Any) -> int:

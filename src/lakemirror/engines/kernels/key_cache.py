@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -59,22 +59,29 @@ class Runs:
 Kept: TypeAlias = "pa.Table | Runs"
 
 
+class Sized(Protocol):
+    """What the cache holds: keys, or the summary of an index."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
 class Cache:
     """What was read of row groups lately, of at most so many bytes. A data file never changes, so it stays true."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self._left = most_bytes
-        self._held: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._held: OrderedDict[Hashable, Sized] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, name: Hashable) -> Kept | None:
+    def get(self, name: Hashable) -> Sized | None:
         with self._lock:
             if name in self._held:
                 self._held.move_to_end(name)
             return self._held.get(name)
 
-    def put(self, name: Hashable, keys: Kept) -> None:
+    def put(self, name: Hashable, keys: Sized) -> None:
         with self._lock:
             if name not in self._held:
                 self._held[name] = keys
@@ -82,7 +89,20 @@ class Cache:
             while self._left < 0:
                 self._left += size_of(self._held.popitem(last=False)[1])
 
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._held.clear()
+            self._left = self.most_bytes
 
-def size_of(keys: Kept) -> int:
+    def drop(self, name: Hashable) -> None:
+        """Forgets what is held under this name, if anything is."""
+        with self._lock:
+            keys = self._held.pop(name, None)
+            if keys is not None:
+                self._left += size_of(keys)
+
+
+def size_of(keys: Sized) -> int:
     """Bytes that it takes to keep them."""
     return keys.nbytes + _OF_AN_ENTRY

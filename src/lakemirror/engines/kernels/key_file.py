@@ -1,10 +1,12 @@
-"""One file of the key index: where the keys of one data file are, as a static hash table that is mapped into memory.
+"""One file of the key index: where the keys of one data file are, as a static hash table that is read by pieces.
 
-    header │ directory │ tags │ high bits │ rest │ row numbers │ checksums, one for each block of 1 KiB
+    header │ summary: begins of buckets, their checksums, filter │ buckets of about 64 entries: key, row number
 
-The first word of a key is mixed by a permutation: its top bits choose a bucket of about eight keys, its low bits are
-the tag, what is left is stored. So entries hold the keys themselves, and a miss reads two places of the file.
-Each block is held against its checksum when it is first touched; the header says what the file was made of.
+The first word of a key is mixed by a permutation: its top bits choose the bucket, so entries hold the keys themselves.
+In an entry the row number is in the place of those bits, and in one more byte.
+An open file holds its summary in memory, about 1.6 bytes a row. The filter says of most keys that they are not there;
+the buckets of all others are read and held against their checksums. Nothing is mapped into memory: a file that is cut
+short or a disk that fails gives an error.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import json
 import os
 import secrets
 import tempfile
+import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,23 +28,32 @@ import numpy as np
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout
 from lakemirror.engines.kernels.key_values import mixed
 
-_MAGIC = b"LMKEYS01"
-_HEADER = 4096
-_BLOCK = 1024
-_KEYS_A_BUCKET = 8
-_IN_MEMORY = 32 << 20  # bytes of entries that are sorted at once
-_WINDOW = 1 << 20  # entries that are compared at once
-_U32 = np.uint64(0xFFFFFFFF)
 MOST_ROWS = 1 << 32
+MOST_IN_BUCKET = 1 << 16
+"""Rows of one bucket: a data file with more rows of one key has no index."""
+
+_MAGIC = b"LMKEYS04"
+_HEADER = 4096
+_KEYS_A_BUCKET = 64
+_FILTER_BITS = 12  # of a row: 1.0 % of the keys that are not there pass
+_IN_MEMORY = 32 << 20  # bytes of entries that are sorted at once
+_AT_ONCE = 16 * 1024  # entries of the table that are worked on at once: they fit into the processor's cache
+_READ_AT_ONCE = 4 << 20  # bytes of buckets that are searched at once
+_MOST_PARTS = 8  # 2^8 files that are open at once
+_U32 = np.uint64(0xFFFFFFFF)
 
 
 class Damaged(Exception):
     """The file is not what was written, or belongs to something else."""
 
 
+class TooManyEqual(ValueError):
+    """More rows share a key than a bucket may have."""
+
+
 @dataclass(frozen=True)
 class _Places:
-    """Where the parts of a file begin, in bytes behind the header."""
+    """Where the parts of a file are, in bytes."""
 
     rows: int
     words: int
@@ -52,32 +64,32 @@ class _Places:
         return max(1, (self.rows // _KEYS_A_BUCKET).bit_length())
 
     @property
-    def high_bytes(self) -> int:
-        return 2 if self.bits >= 16 else 4
+    def buckets(self) -> int:
+        return 1 << self.bits
 
     @property
-    def begins(self) -> tuple[int, ...]:
-        """Of directory, tags, high bits, rest, row numbers; then where the last one ends."""
-        sizes = (
-            4 * ((1 << self.bits) + 1),
-            4 * self.rows,
-            self.high_bytes * self.rows,
-            8 * (self.words - 1) * self.rows,
-            4 * self.rows,
-        )
-        begins = [0]
-        for size in sizes:
-            begins.append(-(-(begins[-1] + size) // _BLOCK) * _BLOCK)
-        return tuple(begins)
+    def filter_words(self) -> int:
+        return max(1, self.rows * _FILTER_BITS // 64)
 
     @property
-    def blocks(self) -> int:
-        return self.begins[-1] // _BLOCK
+    def entry(self) -> int:
+        """Bytes of a key and its row number."""
+        return 8 * self.words + 1
+
+    @property
+    def summary(self) -> int:
+        """Bytes of the summary, which follows the header."""
+        return 4 * (self.buckets + 1) + 4 * self.buckets + 8 * self.filter_words
+
+    @property
+    def entries(self) -> int:
+        """Where the entries begin."""
+        return _HEADER + self.summary
 
     @property
     def size(self) -> int:
         """Bytes of the complete file."""
-        return _HEADER + self.begins[-1] + 4 * self.blocks
+        return self.entries + self.entry * self.rows
 
 
 def size_of(rows: int, layout: KeyLayout) -> int:
@@ -86,21 +98,23 @@ def size_of(rows: int, layout: KeyLayout) -> int:
 
 
 def write_key_file(
-    path: Path, identity: str, rows: int, layout: KeyLayout, batches: Iterable[np.ndarray], *,
-    in_memory: int = _IN_MEMORY,
+    path: Path, identity: str, rows: int, layout: KeyLayout, batches: Iterable[np.ndarray], *, seed: int | None = None,
+    in_memory: int = _IN_MEMORY, pause: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Writes the index of a data file with `rows` rows. `batches`: words of its keys in the order of its rows.
 
-    Memory: some times `in_memory` bytes; entries beyond that are put into parts in files beside it first. ValueError
-    where there are not as many keys as rows. OSError.
+    `seed`: a random number that nobody else knows; keys are searched faster in files that share one.
+    Memory: about four times `in_memory` bytes; entries beyond that are put into parts in files beside it first.
+    `pause` is called every few milliseconds of work. ValueError where there are not as many keys as rows, TooManyEqual.
+    OSError.
     """
     places = _Places(rows, layout.words)
-    seed = secrets.randbits(64)
-    parts_bits = min(places.bits, max(0, (rows * 8 * (layout.words + 1) // in_memory).bit_length()))
+    seed = secrets.randbits(64) if seed is None else seed
+    parts_bits = min(places.bits, _MOST_PARTS, max(0, (rows * 8 * (layout.words + 1) // in_memory).bit_length()))
     with (
         path.open("w+b") as file,
         tempfile.TemporaryDirectory(prefix=".parts-", dir=path.parent) as folder,
-        contextlib.closing(_Parts(Path(folder), parts_bits)) as parts,
+        contextlib.closing(_Parts(Path(folder), parts_bits, rows, layout.words)) as parts,
     ):
         written = 0
         for words in batches:
@@ -108,11 +122,14 @@ def write_key_file(
             written += len(words)
         if written != rows:
             raise ValueError(f"{written} keys of {rows} rows")
-        _write_entries(file, places, parts)
-        sums = _checksums(file, places, seed)
-        file.write(sums)
+        summary = _Summary(places, seed)
+        file.seek(places.entries)
+        for entries in parts:
+            summary.write_part(entries, file, pause)
+        text = summary.bytes()
         file.seek(0)
-        file.write(_header_text(identity, rows, seed, layout, sums))
+        file.write(_header_text(identity, rows, seed, layout, zlib.crc32(text)))
+        file.write(text)
 
 
 def identity_of(path: Path) -> str:
@@ -122,97 +139,143 @@ def identity_of(path: Path) -> str:
 
 
 class KeyFile:
-    """An index that is open. Damaged where it is none, or not of `identity`; OSError."""
+    """An index whose summary is in memory. Damaged where the file is none, or not of `identity`; OSError."""
 
     def __init__(self, path: Path, identity: str) -> None:
-        with path.open("rb") as file:
+        self._path = path
+        with path.open("rb", buffering=0) as file:
             self.state = state_of(os.fstat(file.fileno()))
             header = _header(file)
             if header["identity"] != identity:
                 raise Damaged(f"{path.name} is the index of another file")
             try:
-                self.rows, self._seed = int(header["rows"]), int(header["seed"])
+                self.rows, self.seed = int(header["rows"]), int(header["seed"])
                 self.layout = KeyLayout(tuple(ColumnLayout(**column) for column in header["columns"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise Damaged(f"{path.name}: {error}") from error
-            self._places = _Places(self.rows, self.layout.words)
-            if self.state[1] != self._places.size:
+            self._places = places = _Places(self.rows, self.layout.words)
+            if self.state[1] != places.size:
                 raise Damaged(f"{path.name} is cut short")
-            self._map = np.memmap(file, np.uint8, "r")
-        begin, end = _HEADER + self._places.begins[-1], self._places.size
-        self._sums = np.array(self._map[begin:end]).view(np.uint32)
-        if zlib.crc32(self._sums.tobytes()) != header.get("sums"):
-            raise Damaged(f"{path.name}: its checksums are damaged")
-        self._is_good = np.zeros(self._places.blocks, bool)
+            summary = os.pread(file.fileno(), places.summary, _HEADER)
+        if len(summary) != places.summary or zlib.crc32(summary) != header.get("summary"):
+            raise Damaged(f"{path.name}: its summary is damaged")
+        self.nbytes = len(summary)
+        self.touched = self.state[2] / 1e9
+        ends = 4 * (places.buckets + 1)
+        self._begins = np.frombuffer(summary, np.uint32, places.buckets + 1)
+        self._sums = np.frombuffer(summary, np.uint32, places.buckets, ends)
+        self._filter = np.frombuffer(summary, np.uint8, offset=ends + 4 * places.buckets).view(np.uint64)
 
-    def rows_with(self, words: np.ndarray) -> np.ndarray:
-        """Numbers of the rows (int64, ascending) that hold one of these keys, in the words of `layout`.
+    def rows_with(self, sought: KeysOfLayout) -> np.ndarray | None:
+        """Numbers of the rows (int64, ascending) that hold one of these keys, which are in `layout`.
 
-        Where the layout is not exact, they only may hold one. Damaged.
+        Where the layout is not exact, they only may hold one. None where another file has taken the place of this one.
+        Damaged, OSError.
         """
-        first = _scrambled(words, self._seed)
-        word, rest = first[:, 0], first[:, 1:]
-        directory, tags, highs, others, numbers, _ = self._places.begins
-        bucket = (word >> np.uint64(64 - self._places.bits)).astype(np.int64)
-        self._check(directory + 4 * bucket)
-        self._check(directory + 4 * bucket + 4)
-        table = self._part(directory, np.uint32, (1 << self._places.bits) + 1)
-        begin, end = table[bucket].astype(np.int64), table[bucket + 1].astype(np.int64)
-        counts = end - begin
-        if len(counts) and (counts.min() < 0 or end.max() > self.rows):
-            raise Damaged("a bucket is out of bounds")
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        found = []
-        for start in range(0, total, _WINDOW):
-            at = np.arange(start, min(total, start + _WINDOW))
-            owner = (
-                np.repeat(np.arange(len(counts)), counts) if total <= _WINDOW else np.searchsorted(ends, at, "right")
-            )
-            at += (begin - ends + counts)[owner]
-            for place, kind, wanted in (
-                (tags, "u4", word & _U32),
-                (highs, f"u{self._places.high_bytes}", _high(word, self._places.high_bytes)),
-            ):
-                self._check(place + at * np.dtype(kind).itemsize)
-                fits = self._part(place, kind, self.rows)[at] == wanted[owner]
-                at, owner = at[fits], owner[fits]
-            for column in range(rest.shape[1]):
-                place = others + 8 * (at * rest.shape[1] + column)
-                self._check(place)
-                fits = (
-                    self._part(others, "u8", self.rows * rest.shape[1])[at * rest.shape[1] + column]
-                    == rest[owner, column]
-                )
-                at, owner = at[fits], owner[fits]
-            self._check(numbers + 4 * at)
-            found.append(self._part(numbers, "u4", self.rows)[at].astype(np.int64))
-        result: np.ndarray = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+        keys, bits = sought.scrambled(self.seed)
+        place = _filter_places(keys[:, 0], len(self._filter))
+        keys = keys[(self._filter[place] & bits) == bits]
+        if not len(keys):
+            return np.zeros(0, np.int64)
+        bucket = (keys[:, 0] >> np.uint64(64 - self._places.bits)).astype(np.int64)
+        buckets = bucket[np.flatnonzero(np.diff(bucket, prepend=-1))]
+        with self._path.open("rb", buffering=0) as file:
+            if state_of(os.fstat(file.fileno())) != self.state:
+                return None
+            found = [_matches(*entries, keys) for entries in self._read(file.fileno(), buckets)]
+        result: np.ndarray = np.unique(np.concatenate(found)).astype(np.int64)
         if len(result) and result[-1] >= self.rows:
             raise Damaged("a row number is out of bounds")
         return result
 
-    def _part(self, begin: int, kind: Any, count: int) -> np.ndarray:
-        kind = np.dtype(kind)
-        begin += _HEADER
-        return np.asarray(self._map)[begin : begin + kind.itemsize * count].view(kind)
+    def touch(self) -> None:
+        """Notes on the disk that the index is in use."""
+        os.utime(self._path)
+        self.state = state_of(self._path.stat())
+        self.touched = time.time()
 
-    def _check(self, places: np.ndarray) -> None:
-        """Holds the blocks of these bytes against their checksums, those that were not before."""
-        blocks = places // _BLOCK
-        touched = blocks[~self._is_good[blocks]]
-        if not len(touched):
-            return
-        for block in np.unique(touched).tolist():
-            begin = _HEADER + block * _BLOCK
-            if _checksum(self._map[begin : begin + _BLOCK], block, self._seed) != self._sums[block]:
-                raise Damaged(f"block {block} is damaged")
-            self._is_good[block] = True
+    def _read(self, number: int, buckets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Keys (uint64, a row for each) and row numbers (uint64) of these buckets, some at a time. Damaged where they
+        do not fit their checksums.
+        """
+        entry, size = self._places.entry, 0
+        begins = entry * self._begins[buckets].astype(np.int64)
+        sizes = entry * self._begins[buckets + 1].astype(np.int64) - begins
+        salts = _salts(buckets.astype(np.uint64), self.seed)
+        columns = (begins + self._places.entries, sizes, salts, self._sums[buckets])
+        parts: list[bytes] = []
+        first = 0
+        for place, (begin, length, salt, checksum) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            part = os.pread(number, length, begin)
+            if len(part) != length or zlib.crc32(part, salt) != checksum:
+                raise Damaged(f"the bucket at byte {begin} is damaged")
+            parts.append(part)
+            size += length
+            if size >= _READ_AT_ONCE or place + 1 == len(buckets):
+                some = slice(first, place + 1)
+                owners = np.repeat(buckets[some].astype(np.uint64), sizes[some] // entry)
+                yield _unpacked(b"".join(parts), owners, self._places)
+                first, parts, size = place + 1, [], 0
+
+
+class KeysOfLayout:
+    """Keys that are looked for, as the words of one layout."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        self._words = words
+        self._scrambled: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def scrambled(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """As files with this seed hold them, in the order of the first words; and their bits of the filter."""
+        found = self._scrambled.get(seed)
+        if found is None:
+            keys = _scrambled(self._words, seed)
+            keys = keys[np.argsort(keys[:, 0])]
+            found = self._scrambled[seed] = keys, _filter_bits(keys[:, 0])
+        return found
 
 
 def state_of(stat: os.stat_result) -> tuple[int, ...]:
     """What changes with a file that is replaced or written to."""
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _packed(words: np.ndarray, numbers: np.ndarray, places: _Places) -> bytes:
+    """Entries: the row number's lowest byte is behind the key, its others take the place of the bucket's bits."""
+    shift = np.uint64(64 - places.bits)
+    packed = np.empty((len(words), places.entry), np.uint8)
+    packed[:, :-1] = np.ascontiguousarray(words).view(np.uint8)
+    first = (words[:, 0] & ((np.uint64(1) << shift) - np.uint64(1))) | ((numbers >> np.uint64(8)) << shift)
+    packed[:, :8] = first.view(np.uint8).reshape(-1, 8)
+    packed[:, -1] = numbers & np.uint64(255)
+    return packed.tobytes()
+
+
+def _unpacked(entries: bytes, buckets: np.ndarray, places: _Places) -> tuple[np.ndarray, np.ndarray]:
+    """Words and row numbers (uint64) of entries of these buckets."""
+    shift = np.uint64(64 - places.bits)
+    packed = np.frombuffer(entries, np.uint8).reshape(-1, places.entry)
+    words = packed[:, :-1].copy().view(np.uint64)
+    numbers = ((words[:, 0] >> shift) << np.uint64(8)) | packed[:, -1]
+    words[:, 0] &= (np.uint64(1) << shift) - np.uint64(1)
+    words[:, 0] |= buckets << shift
+    return words, numbers
+
+
+def _matches(entries: np.ndarray, numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Row numbers of the entries whose key is among `keys`, which are in the order of their first word."""
+    low = np.searchsorted(keys[:, 0], entries[:, 0])
+    near = np.flatnonzero(keys[np.minimum(low, len(keys) - 1), 0] == entries[:, 0])
+    low, held = low[near], entries[near]
+    fits = np.zeros(len(near), bool)
+    left = np.arange(len(near))
+    while len(left):  # once, but for keys whose first words are equal
+        fits[left] |= (keys[low[left]] == held[left]).all(axis=1)
+        low[left] += 1
+        left = left[low[left] < len(keys)]
+        left = left[keys[low[left], 0] == held[left, 0]]
+    result: np.ndarray = numbers[near[fits]]
+    return result
 
 
 def _header(file: IO[bytes]) -> dict[str, Any]:
@@ -233,9 +296,9 @@ def _header(file: IO[bytes]) -> dict[str, Any]:
     return header
 
 
-def _header_text(identity: str, rows: int, seed: int, layout: KeyLayout, sums: bytes) -> bytes:
+def _header_text(identity: str, rows: int, seed: int, layout: KeyLayout, summary: int) -> bytes:
     columns = [asdict(column) for column in layout.columns]
-    header = {"identity": identity, "rows": rows, "seed": seed, "columns": columns, "sums": zlib.crc32(sums)}
+    header = {"identity": identity, "rows": rows, "seed": seed, "columns": columns, "summary": summary}
     text = json.dumps(header).encode()
     if len(text) > _HEADER - 16:
         raise ValueError("the header is too long")
@@ -245,96 +308,149 @@ def _header_text(identity: str, rows: int, seed: int, layout: KeyLayout, sums: b
 
 def _scrambled(words: np.ndarray, seed: int) -> np.ndarray:
     """The words with the first one mixed with all others: equal exactly where the words are. The seed is the file's
-    own, so that nobody can choose keys that share a bucket.
+    own or the folder's, so that nobody can choose keys that share a bucket.
     """
-    first = words[:, 0] ^ np.uint64(seed)
-    with np.errstate(over="ignore"):
-        for column in range(1, words.shape[1]):
-            first = first ^ mixed(words[:, column] + np.uint64(seed ^ column))
     result = np.empty_like(words)
-    result[:, 0] = mixed(first)
     result[:, 1:] = words[:, 1:]
+    for begin in range(0, len(words), _AT_ONCE):
+        part = words[begin : begin + _AT_ONCE]
+        first = part[:, 0] ^ np.uint64(seed)
+        with np.errstate(over="ignore"):
+            for column in range(1, words.shape[1]):
+                first = first ^ mixed(part[:, column] + np.uint64(seed ^ column))
+        result[begin : begin + _AT_ONCE, 0] = mixed(first)
     return result
 
 
-def _high(word: np.ndarray, width: int) -> np.ndarray:
-    """The bits of the first word that neither bucket nor tag says."""
-    return (word >> np.uint64(32)) & (np.uint64(0xFFFF) if width == 2 else _U32)
+def _filter_bits(first: np.ndarray) -> np.ndarray:
+    """The five bits of the filter that say of each first word whether it is there, in a word of their own."""
+    six = np.uint64(63)
+    one = np.uint64(1)
+    bits = one << (first & six)
+    for shift in (6, 12, 18, 24):
+        bits |= one << ((first >> np.uint64(shift)) & six)
+    return bits
+
+
+def _filter_places(first: np.ndarray, size: int) -> np.ndarray:
+    """The word of the filter that holds the bits of each first word: it rises with them."""
+    result: np.ndarray = ((first >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
+    return result
+
+
+class _Summary:
+    """The summary of a file whose parts are being written, in the order of their first words."""
+
+    def __init__(self, places: _Places, seed: int) -> None:
+        self._places, self._seed = places, seed
+        self._counts = np.zeros(places.buckets, np.int64)
+        self._sums = _salts(np.arange(places.buckets, dtype=np.uint64), seed).astype(np.uint32)  # of empty ones
+        self._filter = np.zeros(places.filter_words, np.uint64)
+
+    def write_part(self, entries: np.ndarray, file: IO[bytes], pause: Callable[[], None]) -> None:
+        """Writes the entries of a part (uint64: words, row number) to the file. TooManyEqual."""
+        width = entries.shape[1] - 1
+        shift = np.uint64(64 - self._places.bits)
+        order = _order(entries[:, 0])
+        begin = 0
+        while begin < len(order):
+            pause()
+            some = entries.take(order[begin : begin + _AT_ONCE], axis=0)
+            bucket = (some[:, 0] >> shift).astype(np.int64)
+            end = begin + len(some)
+            if end < len(order):  # a bucket is written by one step
+                end = begin + int(np.searchsorted(bucket, bucket[-1]))
+                if end == begin:
+                    end = begin + _end_of_bucket(entries, order[begin:], shift)
+                    some = entries.take(order[begin:end], axis=0)
+                    bucket = (some[:, 0] >> shift).astype(np.int64)
+            some, bucket = some[: end - begin], bucket[: end - begin]
+            data = _packed(some[:, :width], some[:, width], self._places)
+            file.write(data)
+            self._add(bucket, memoryview(data))
+            self._add_to_filter(some[:, 0])
+            begin = end
+
+    def bytes(self) -> bytes:
+        """The summary as it is in the file."""
+        begins = np.zeros(self._places.buckets + 1, np.uint32)
+        np.cumsum(self._counts, out=begins[1:])
+        return begins.tobytes() + self._sums.tobytes() + self._filter.tobytes()
+
+    def _add(self, bucket: np.ndarray, data: memoryview) -> None:
+        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        numbers = bucket[starts]
+        counts = np.diff(starts, append=len(bucket))
+        self._counts[numbers] = counts
+        ends = (self._places.entry * np.append(starts, len(bucket))).tolist()
+        salts = _salts(numbers.astype(np.uint64), self._seed).tolist()
+        self._sums[numbers] = [zlib.crc32(data[ends[i] : ends[i + 1]], salt) for i, salt in enumerate(salts)]
+
+    def _add_to_filter(self, first: np.ndarray) -> None:
+        place, bits = _filter_places(first, len(self._filter)), _filter_bits(first)
+        starts = np.flatnonzero(np.diff(place, prepend=place[0] + np.uint64(1)))
+        self._filter[place[starts]] |= np.bitwise_or.reduceat(bits, starts)
+
+
+def _order(first: np.ndarray) -> np.ndarray:
+    """Places (int64) of first words in their order, as far as their upper half says."""
+    rank = np.uint64((1 << max(1, len(first) - 1).bit_length()) - 1)
+    packed = first & ~rank
+    packed |= np.arange(len(first), dtype=np.uint64)
+    packed.sort()
+    packed &= rank
+    return packed.view(np.int64)
+
+
+def _end_of_bucket(entries: np.ndarray, order: np.ndarray, shift: np.uint64) -> int:
+    """How many of these belong to the bucket of the first one. TooManyEqual."""
+    some = entries[order[: MOST_IN_BUCKET + 1], 0] >> shift
+    end = int(np.searchsorted(some, some[0], "right"))
+    if end > MOST_IN_BUCKET:
+        raise TooManyEqual("more rows have one key than a bucket takes")
+    return end
+
+
+def _salts(buckets: np.ndarray, seed: int) -> np.ndarray:
+    """With what the checksum of each bucket (uint64) of this file begins: another bucket's does not fit."""
+    with np.errstate(over="ignore"):
+        result: np.ndarray = (buckets * np.uint64(0x9E3779B1) ^ np.uint64(seed)) & _U32
+    return result
 
 
 class _Parts:
-    """Entries by the top bits of their first word: in memory, or in one file for each part where they are several."""
+    """Entries (uint64: words, row number) by the top bits of their first word: in memory, or in one file for each part
+    where they are several.
+    """
 
-    def __init__(self, folder: Path, bits: int) -> None:
+    def __init__(self, folder: Path, bits: int, rows: int, words: int) -> None:
         self.bits = bits
-        self._held: list[np.ndarray] = []
+        self._words = words
+        self._held = np.empty((0 if bits else rows, words + 1), np.uint64)
         self._files = [(folder / str(number)).open("w+b") for number in range(1 << bits)] if bits else []
 
     def add(self, words: np.ndarray, first_row: int) -> None:
+        """Adds keys of neighbouring rows. ValueError where they are more than were announced."""
         numbers = np.arange(first_row, first_row + len(words), dtype=np.uint64)
-        entries = np.column_stack([words, numbers])
         if not self._files:
-            self._held.append(entries)
+            if first_row + len(words) > len(self._held):
+                raise ValueError(f"more than {len(self._held)} keys")
+            self._held[first_row : first_row + len(words), :-1] = words
+            self._held[first_row : first_row + len(words), -1] = numbers
             return
-        part = (entries[:, 0] >> np.uint64(64 - self.bits)).astype(np.int64)
-        order = np.argsort(part, kind="stable")
-        entries = entries[order]
-        ends = np.cumsum(np.bincount(part, minlength=len(self._files)))
+        part = words[:, 0] >> np.uint64(64 - self.bits)
+        entries = np.column_stack([words, numbers]).take(np.argsort(part), axis=0)
+        ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=len(self._files))).tolist()
         for begin, end, file in zip([0, *ends[:-1]], ends, self._files, strict=True):
             file.write(entries[begin:end].tobytes())
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[np.ndarray]:
         if not self._files:
-            yield np.concatenate(self._held) if self._held else None
-            self._held = []
-            return
+            yield self._held
         for file in self._files:
             file.seek(0)
-            data = file.read()
-            yield np.frombuffer(data, np.uint64) if data else None
+            yield np.frombuffer(file.read(), np.uint64).reshape(-1, self._words + 1)
 
     def close(self) -> None:
         for file in self._files:
             file.close()
-
-
-def _write_entries(file: IO[bytes], places: _Places, parts: _Parts) -> None:
-    directory, tags, highs, others, numbers, end = (_HEADER + begin for begin in places.begins)
-    width, done = places.words + 1, 0
-    buckets = 1 << (places.bits - parts.bits)
-    file.truncate(end)
-    for part, raw in enumerate(parts):
-        entries = np.zeros((0, width), np.uint64) if raw is None else raw.reshape(-1, width)
-        entries = entries[np.argsort(entries[:, 0])]
-        word = entries[:, 0]
-        bucket = (word >> np.uint64(64 - places.bits)).astype(np.int64) - part * buckets
-        begins = done + np.cumsum(np.bincount(bucket, minlength=buckets)) - np.bincount(bucket, minlength=buckets)
-        for begin, item, values in (
-            (directory, 4 * part * buckets, begins.astype(np.uint32)),
-            (tags, 4 * done, (word & _U32).astype(np.uint32)),
-            (highs, places.high_bytes * done, _high(word, places.high_bytes).astype(f"u{places.high_bytes}")),
-            (others, 8 * (places.words - 1) * done, np.ascontiguousarray(entries[:, 1:-1])),
-            (numbers, 4 * done, entries[:, -1].astype(np.uint32)),
-        ):
-            file.seek(begin + item)
-            file.write(values.tobytes())
-        done += len(entries)
-    file.seek(directory + 4 * (1 << places.bits))
-    file.write(np.uint32(done).tobytes())
-    file.flush()
-
-
-def _checksums(file: IO[bytes], places: _Places, seed: int) -> bytes:
-    file.seek(_HEADER)
-    sums = np.zeros(places.blocks, np.uint32)
-    for first in range(0, places.blocks, 1024):
-        data = memoryview(file.read(_BLOCK * min(1024, places.blocks - first)))
-        for place in range(0, len(data), _BLOCK):
-            block = first + place // _BLOCK
-            sums[block] = _checksum(data[place : place + _BLOCK], block, seed)
-    return sums.tobytes()
-
-
-def _checksum(data: Any, block: int, seed: int) -> int:
-    """Of a block at this place in this file: another block's does not fit."""
-    return zlib.crc32(data, (block * 0x9E3779B1 ^ seed) & 0xFFFFFFFF)

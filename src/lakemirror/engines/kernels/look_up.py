@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, constant, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Cache, Kept, Runs, size_of
+from lakemirror.engines.kernels.key_file import KeysOfLayout
+from lakemirror.engines.kernels.key_layout import KeyLayout, encode
 from lakemirror.engines.kernels.key_values import comparable, comparable_column, key_codes, whole_numbers
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, Target, TargetColumn
@@ -35,7 +37,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EXACT_DIGITS = 15  # of a decimal that a JSON number holds exactly, whoever wrote it
-LATELY_READ = Cache(128 << 20)  # 16 million numbers that are no runs
+LATELY_READ = Cache(192 << 20)  # 24 million numbers that are no runs, or the summaries of 120 million indexed keys
 
 
 class Sought:
@@ -44,11 +46,20 @@ class Sought:
     def __init__(self, keys: pa.Table) -> None:
         self.keys = keys
         self.columns = {name: _SoughtColumn(keys[name]) for name in keys.column_names}
+        self._in_layout: dict[KeyLayout, KeysOfLayout] = {}
 
     @cached_property
     def values(self) -> pa.Table:
         """The keys as they compare."""
         return comparable(self.keys)
+
+    def in_layout(self, layout: KeyLayout) -> KeysOfLayout:
+        """The keys that an index of this layout can hold."""
+        found = self._in_layout.get(layout)
+        if found is None:
+            words, fits = encode(self.keys, layout)
+            found = self._in_layout[layout] = KeysOfLayout(words[fits])
+        return found
 
     @property
     def is_one_number(self) -> bool:
@@ -113,7 +124,7 @@ def find(
     name = (group.file.place, version, group.index, kind)
     keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
     kept = LATELY_READ.get(name) if keeps else None
-    if kept is not None:
+    if isinstance(kept, pa.Table | Runs):
         if room is not None:
             room.take(size_of(kept))
         return whole_numbers(_matches(kept, sought) + group.first_row)

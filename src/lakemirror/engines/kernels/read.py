@@ -23,7 +23,9 @@ from lakemirror.engines.kernels.decode import (
     ColumnPages,
     Portion,
     TooLarge,
+    has_few_values,
     longest,
+    longest_stored,
     portion,
     share_of,
     slices,
@@ -35,19 +37,23 @@ from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import checked_pages
+from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
+from lakemirror.storage.place import is_in_store, opened
 
 _BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
 _PIECE = 1 << 20
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # of dictionaries that are looked into here
+_IN_MEMORY = 1 << 20  # bytes: a file that is read at once
 
 
 @dataclass(frozen=True)
 class Changes:
     """Rows of a change file, in its order.
 
-    `rows`: the columns of the target that were asked for, in the target's order, exactly of `arrow_type`. `marker`:
-    int8, one a row. `first_row`: number in the file of the first row, from 0.
+    `rows`: the columns of the target that were asked for, in the target's order, exactly of `arrow_type`, or a
+    dictionary of it where `encoded` was asked for. `marker`: int8, one a row. `first_row`: number in the file of the
+    first row, from 0.
     """
 
     rows: pa.RecordBatch
@@ -63,19 +69,22 @@ def read_changes(
     append_only: bool = False,
     default_marker: int = INSERT,
     budget: MemoryBudget | None = None,
+    encoded: bool = False,
 ) -> Iterator[Changes | BadRow]:
     """The changes of a unit, or those before the first bad row and then that row, which is the last item.
 
     `columns`: which of the target's; None all. Others are neither read nor converted. `append_only`: a row that is no
     insert is BadRow `marker-statistics`. `default_marker`: of rows without one. `budget`: its size bounds what is
-    decoded at once; what is decoded is taken from it where it has so much left, and given back.
+    decoded at once; what is decoded is taken from it where it has so much left, and given back. `encoded`: text of few
+    values stays in the file's dictionaries, which costs a fraction to read and to write again.
 
     LakemirrorError: `concurrent-commit` where the file is gone or another one than planned, `storage-unavailable`.
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with pa.OSFile(unit.path) as source:
-            yield from _Reading(unit, target, columns, append_only, default_marker, budget, source).changes()
+        with _source(unit.path) as source:
+            reading = _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
+            yield from reading.changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
     except TooLarge as error:
@@ -88,6 +97,10 @@ def read_changes(
         yield _unreadable(unit, error)
     except (pa.ArrowException, ValueError, LookupError) as error:
         yield _unreadable(unit, error)
+
+
+def _source(path: str) -> pa.NativeFile:
+    return pa.PythonFile(opened(path), mode="r") if is_in_store(path) else pa.OSFile(path)
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,7 @@ class _Reading:
         default_marker: int,
         budget: MemoryBudget,
         source: pa.NativeFile,
+        encoded: bool,
     ) -> None:
         self._unit = unit
         self._target = target
@@ -120,7 +134,10 @@ class _Reading:
         self._append_only = append_only
         self._default = default_marker
         self._budget = budget
-        self._source = source
+        data = source.read() if source.size() <= _IN_MEMORY else None
+        self._source = source if data is None else pa.BufferReader(data)
+        self._data: bytes | None = data
+        self._keeps_dictionaries = encoded
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._schema = pa.schema([(each.name, arrow_type(each.type)) for each in self._asked])
 
@@ -214,6 +231,8 @@ class _Reading:
         rows = footer.num_rows
         chunks = self._measured(group, self._pages(group))
         plan = portion(chunks, rows, self._budget.size)
+        self._encoded = self._of_few_values(chunks) if self._keeps_dictionaries else frozenset()
+        plan = replace(plan, dictionaries=tuple({*plan.dictionaries, *self._encoded}))
         size = sum(max((page.size for page in chunk.pages), default=0) for chunk in chunks)
         taken = min(self._budget.size, size + share_of(self._budget.size))
         taken = taken if self._budget.take(taken) else 0
@@ -233,15 +252,30 @@ class _Reading:
             if taken:
                 self._budget.give(taken)
 
+    def _of_few_values(self, chunks: Sequence[ColumnPages]) -> frozenset[str]:
+        """The text columns of a row group that stay dictionaries."""
+        text = {
+            each.column.name
+            for name, (each, _) in self._conversions.items()
+            if pa.types.is_string(each.column.arrow_type) and name not in self._target.partition_columns
+            and not each.column.encoding and pa.types.is_string(self._schema.field(name).type)
+        }  # fmt: skip
+        return frozenset(chunk.path for chunk in chunks if chunk.path in text and has_few_values(chunk))
+
     def _pages(self, group: int) -> list[ColumnPages]:
         """The pages of the columns that are read. ValueError where they hold other counts than the footer says."""
         found = []
         for leaf in self._leaves():
             schema = self._footer.schema.column(leaf)
-            its = checked_pages(lambda at, size: self._source.read_at(size, at), self._footer, group, leaf)
+            its = checked_pages(self._read_at, self._footer, group, leaf)
             nested = schema.max_repetition_level > 0
             found.append(ColumnPages(schema.path, schema.physical_type, schema.length or 0, nested, tuple(its)))
         return found
+
+    def _read_at(self, at: int, size: int) -> bytes:
+        if self._data is not None:
+            return self._data[at : at + size]
+        return bytes(self._source.read_at(size, at))
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
         """The columns, with the length of the longest value where a dictionary could give too many bytes."""
@@ -251,10 +285,23 @@ class _Reading:
             if column.path in held and not column.nested:
                 if column.dictionary > self._budget.size:
                     raise TooLarge("the dictionary", column.dictionary)
-                (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
-                column = replace(column, longest=longest(values))
+                column = replace(column, longest=self._longest(group, leaf, column))
             result.append(column)
         return result
+
+    def _longest(self, group: int, leaf: int, column: ColumnPages) -> int:
+        """Bytes of the longest value in a column's dictionary."""
+        page = next((page for page in column.pages if page.kind == DICTIONARY), None)
+        codec = self._footer.row_group(group).column(leaf).compression
+        if page is not None and page.encoding in (PLAIN, PLAIN_DICTIONARY) and codec in _CODECS:
+            stored = self._read_at(page.begin, page.stored)
+            if codec != "UNCOMPRESSED":
+                stored = pa.decompress(stored, page.size, codec.lower(), asbytes=True)
+            found = longest_stored(stored, page.values)
+            if found is not None:
+                return found
+        (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
+        return longest(values)
 
     def _leaves(self) -> list[int]:
         return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
@@ -267,7 +314,7 @@ class _Reading:
             metadata=self._footer,
             coerce_int96_timestamp_unit="us",
             read_dictionary=list(plan.dictionaries),
-            pre_buffer=False,
+            pre_buffer=isinstance(self._source, pa.PythonFile) and size <= _BUFFERED,
             buffer_size=_PIECE if size > _BUFFERED else 0,
         )
         yield from file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)
@@ -287,15 +334,21 @@ class _Reading:
                 values.append(self._constant(column, batch.num_rows))
                 continue
             each, convert = held
+            found = batch.column(self._at[each.place])
+            if each.column.name in self._encoded:
+                if _is_valid(found):
+                    values.append(found)
+                    continue
+                found = found.dictionary_decode()
             try:
-                values.append(self._told_apart(column, convert(batch.column(self._at[each.place]))))
+                values.append(self._told_apart(column, convert(found)))
             except InvalidValue as error:
                 if error.row is None or error.row < rows:
                     bad = self._invalid(each.column, error, first_row)
                     rows = error.row or 0
         if bad is not None:
             return bad
-        return Changes(pa.RecordBatch.from_arrays(values, schema=self._schema), marker, first_row)
+        return Changes(pa.RecordBatch.from_arrays(values, names=self._schema.names), marker, first_row)
 
     def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
         """The values as the table keeps them: an empty string in a partition column is NULL there, as a key too."""
@@ -308,7 +361,11 @@ class _Reading:
         value = self._constants.get(column.name.lower())
         if value == "" and column.name in self._target.partition_columns:
             value = None
-        return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
+        if value is None:
+            return pa.nulls(rows, kind)
+        if self._keeps_dictionaries and pa.types.is_string(kind):
+            return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value], kind))
+        return pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
 
     def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:
         values = None if self._marker is None else batch.column(self._at[self._marker.place])
@@ -347,6 +404,16 @@ class _Reading:
         row = None if error.row is None else first_row + error.row + 1
         where = name if row is None else f"{name}, row {row}"
         return BadRow("value-invalid", name, f"{where}: column {column.name!r}: {error}", row, column.name)
+
+
+def _is_valid(values: pa.Array) -> bool:
+    """True where all text of a dictionary is UTF-8; where it is not, the values that occur are looked at."""
+    try:
+        values.validate(full=True)
+        values.dictionary.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:

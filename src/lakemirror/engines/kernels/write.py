@@ -8,6 +8,7 @@ A caller that wants several files at once calls this from several threads, with 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,11 @@ from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage.inside import make_folders
+from lakemirror.storage.object_store import ObjectWriter
+from lakemirror.storage.place import Place, created
+from lakemirror.storage.place import place as place_at
 
 CHANGE_TYPE = "_change_type"
 """The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
@@ -49,10 +55,10 @@ def write_rows(
 ) -> list[Action]:
     """Writes rows as data files of the table; the content of an `add` action for each file.
 
-    `batches`: with the table's columns by logical name, in the types of `arrow_type`; a column that a batch lacks is
-    NULL. `folder`: where the files go, the table's own folder if None. A file ends at `rows_a_file` rows, and at the
-    first row group that makes it `bytes_a_file` bytes or larger. Memory: one row group for each open file, 128 MiB in
-    all beside the batch at hand.
+    `batches`: with the table's columns by logical name, in the types of `arrow_type`, text also as dictionaries; a
+    column that a batch lacks is NULL. `folder`: where the files go, the table's own folder if None. A file ends at
+    `rows_a_file` rows, and at the first row group that makes it `bytes_a_file` bytes or larger. Memory: one row group
+    for each open file, 128 MiB in all beside the batch at hand.
 
     ConstraintViolated where a column that must not be NULL is (`row` counts in the rows given here, from 1); whatever
     goes wrong, the files are removed.
@@ -89,7 +95,7 @@ def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
 
     ValueError for a column whose type cannot be written here.
     """
-    fields = [_field(column) for column in target.columns if column.name not in target.partition_columns]
+    fields = [_field(column) for column in _in_files(target)]
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
 
 
@@ -102,7 +108,7 @@ def _write(
     *,
     feed: bool,
 ) -> list[Action]:
-    files = _Files(target, Path(folder or target.path), rows_a_file, bytes_a_file, feed)
+    files = _Files(target, place_at(folder or target.path), rows_a_file, bytes_a_file, feed)
     try:
         for batch in batches:
             files.add(batch)
@@ -114,13 +120,14 @@ def _write(
 
 @dataclass
 class _File:
-    """A file that is being written, and the rows of its next row group."""
+    """A file that is being written, and the rows of its next row group. `writer`: from its first row group on."""
 
-    path: Path
+    path: Place
+    sink: Path | ObjectWriter
     below: str
     values: dict[str, str | None]
-    writer: pq.ParquetWriter
     tally: Tally
+    writer: pq.ParquetWriter | None = None
     buffered: list[pa.RecordBatch] = field(default_factory=list)
     buffered_rows: int = 0
     buffered_bytes: int = 0
@@ -130,19 +137,19 @@ class _File:
 class _Files:
     """The open files by partition, and the actions of those that are complete."""
 
-    def __init__(self, target: Target, folder: Path, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
+    def __init__(self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
         self._target, self._folder, self._feed = target, folder, feed
         self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
-        self._data = [column for column in target.columns if column.name not in target.partition_columns]
+        self._data = _in_files(target)
         indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
         self._indexed = [] if feed else indexed
         floating = {column.physical_name for column in self._data if column.type in _FLOATING}
         # Spark drops a chunk whose dictionary holds -0.0 alone for `= 0.0`, and one by bounds that leave NaN out
         self._exact = [name for name in self._schema.names if name not in floating]
         self._open: dict[tuple[str | None, ...], _File] = {}
-        self._made: list[Path] = []
+        self._made: list[Place] = []
         self._done: list[Action] = []
         self._rows_before = 0
 
@@ -177,10 +184,13 @@ class _Files:
     def remove(self) -> None:
         """Removes every file that was begun."""
         for file in self._open.values():
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.writer.close()
+            if isinstance(file.sink, ObjectWriter):
+                file.sink.abort()
+            elif file.writer is not None:
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    file.writer.close()
         for path in self._made:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, LakemirrorError):
                 path.unlink(missing_ok=True)
 
     def _check_nulls(self, batch: pa.RecordBatch) -> None:
@@ -197,10 +207,13 @@ class _Files:
         if not names:
             yield [], batch
             return
-        keys = pa.table({
-            name: batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
-            for name in names
-        })  # fmt: skip
+        held = [
+            _plain(batch.column(name)) if name in batch.schema.names else pa.nulls(1, pa.string()) for name in names
+        ]
+        if all(len(values) == 1 for values in held):
+            yield [partition_value(values[0].as_py()) for values in held], batch
+            return
+        keys = pa.table({name: _as_long(values, batch.num_rows) for name, values in zip(names, held, strict=True)})
         code = key_codes(comparable(keys))
         order = np.argsort(code, kind="stable")
         begins = np.flatnonzero(np.diff(code[order], prepend=-1))
@@ -214,7 +227,7 @@ class _Files:
         held = dict(zip(batch.schema.names, batch.columns, strict=True))
         names = [*(column.name for column in self._data), *([CHANGE_TYPE] if self._feed else [])]
         arrays = [_cast(held.get(name), kind, batch.num_rows) for name, kind in zip(names, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
 
     def _file(self, key: tuple[str | None, ...]) -> _File:
         if key not in self._open:
@@ -225,23 +238,27 @@ class _Files:
             below = new_name(values, feed=self._feed)
             path = self._folder / below
             if "/" in below:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folders(path.parent, self._folder)
             self._made.append(path)
-            writer = pq.ParquetWriter(
-                path, self._schema, compression="snappy", store_schema=False,
-                use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
-            )  # fmt: skip
-            self._open[key] = _File(path, below, values, writer, Tally(self._indexed))
+            self._open[key] = _File(path, created(path), below, values, Tally(self._indexed))
         return self._open[key]
+
+    def _writer(self, path: Path | ObjectWriter, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            path, schema, compression="snappy", store_schema=False,
+            use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
+        )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
         if file.buffered:
             for batch in file.buffered:
                 file.tally.add(batch)
-            file.writer.write_table(pa.Table.from_batches(file.buffered), row_group_size=ROWS_A_GROUP)
+            if file.writer is None:
+                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
+            file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
-        if file.rows >= self._rows_a_file or _size(file.path) >= self._bytes_a_file:
+        if file.rows >= self._rows_a_file or _size(file.sink) >= self._bytes_a_file:
             self._complete(key)
 
     def _complete(self, key: tuple[str | None, ...]) -> None:
@@ -250,16 +267,28 @@ class _Files:
             self._write_group(key, file)
         if self._open.pop(key, None) is None:
             return  # the row group was its last one
+        if file.writer is None:
+            file.writer = self._writer(file.sink, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
         file.writer.close()
-        found = file.path.stat()
-        action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": found.st_size}
+        if isinstance(file.sink, ObjectWriter):
+            file.sink.close()
+            size, modified = file.sink.tell(), time.time()
+        else:
+            found = file.sink.stat()
+            size, modified = found.st_size, found.st_mtime
+        action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": size}
         if self._feed:
             action["dataChange"] = False
         else:
-            action |= {"modificationTime": int(found.st_mtime * 1000), "dataChange": True}
+            action |= {"modificationTime": int(modified * 1000), "dataChange": True}
             action["stats"] = statistics_text(file.tally.stats())
         self._done.append(action)
+
+
+def _in_files(target: Target) -> list[TargetColumn]:
+    """The columns that data files have."""
+    return [column for column in target.columns if column.stored and column.name not in target.partition_columns]
 
 
 def _field(column: TargetColumn) -> pa.Field:
@@ -273,11 +302,50 @@ def _field(column: TargetColumn) -> pa.Field:
 def _cast(values: pa.Array | None, kind: pa.Field, rows: int) -> pa.Array:
     if values is None:
         return pa.nulls(rows, kind.type)
-    return values if values.type == kind.type else values.cast(kind.type)
+    held = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return values if held == kind.type else values.cast(kind.type)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _plain(values: pa.Array) -> pa.Array:
+    """The values without a dictionary; one value alone where it is that of all rows."""
+    if not pa.types.is_dictionary(values.type):
+        return values
+    if len(values.dictionary) == 1 and not values.null_count:
+        return values.dictionary
+    return values.dictionary_decode()
+
+
+def _as_long(values: pa.Array, rows: int) -> pa.Array:
+    return values if len(values) == rows else pa.repeat(values[0], rows)
+
+
+def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Schema:
+    """The schema with the columns as dictionaries that are dictionaries in all batches."""
+    for place, column in enumerate(schema):
+        if all(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
+            schema = schema.set(place, column.with_type(pa.dictionary(pa.int32(), column.type)))
+    return schema
+
+
+def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The batches as one table of this schema; its dictionaries are each one for all rows, as one page holds them."""
+    columns = []
+    for place, column in enumerate(schema):
+        parts = [_as_field(batch.column(place), column) for batch in batches]
+        columns.append(pa.chunked_array(parts, column.type))
+    return pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
+
+
+def _as_field(values: pa.Array, field: pa.Field) -> pa.Array:
+    if values.type == field.type:
+        return values
+    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(values.type):
+        return values.dictionary_encode()
+    return values.cast(field.type)
+
+
+def _size(sink: Path | ObjectWriter) -> int:
+    return sink.stat().st_size if isinstance(sink, Path) else sink.tell()
 
 
 __all__ = [

@@ -1,15 +1,18 @@
-"""CHECK constraints that a user put on a table: Spark evaluates them, as it would for a write of its own."""
+"""CHECK constraints that a user put on a table: Spark evaluates them, as it would for a write of its own; and NOT NULL
+beside them, so that the first row of all is named."""
 
 from __future__ import annotations
 
 import re
 
+from lakemirror.engines.change_rows import null_row
 from lakemirror.engines.row_work import FILE, ROW, BadRow, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
 
 
 def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> BadRow | None:
-    """The first row for which a constraint does not hold, NULL included (Delta protocol, "CHECK constraints").
+    """The first row for which a constraint does not hold, NULL included (Delta protocol, "CHECK constraints"); in that
+    row a NOT NULL column comes first. None for a table without CHECK constraints.
 
     `stage` makes the rows that come, with FILE and ROW. LakemirrorError `spark-job-failed`.
     """
@@ -19,19 +22,25 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
     from pyspark.sql import functions as F
 
     columns = ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in target.columns)
+    required = [each.name for each in target.columns if not each.nullable]
     broken = F.lit(None).cast("int")
     for number, (_, expression) in reversed(list(enumerate(target.constraints))):
         holds = F.coalesce(F.expr(expression).cast("boolean"), F.lit(False))
-        broken = F.when(~holds, F.lit(number)).otherwise(broken)
+        broken = F.when(~holds, F.lit(number + len(required))).otherwise(broken)
+    for number, column in reversed(list(enumerate(required))):
+        is_null = F.expr(f"`{column.replace('`', '``')}` IS NULL")
+        broken = F.when(is_null, F.lit(number)).otherwise(broken)
     with jobs.described(description), spark_errors(description):
         rows = jobs.rows(stage, f"{columns}, {FILE} bigint, {ROW} bigint")
         first = rows.select(FILE, ROW, broken.alias("broken")).where("broken IS NOT NULL")
         found = first.agg(F.min(F.struct(FILE, ROW, "broken")).alias("first")).collect()[0]["first"]
     if found is None:
         return None
-    name, expression = target.constraints[found["broken"]]
     file = next(unit.name for unit in work.changes if unit.number == found[FILE])
     row = found[ROW] + 1
+    if found["broken"] < len(required):
+        return null_row(file, row, required[found["broken"]])
+    name, expression = target.constraints[found["broken"] - len(required)]
     message = f"{file}, row {row}: the table's CHECK constraint {name} ({expression}) does not hold"
     named = [each.name for each in target.columns if _names(expression, each.name)]
     return BadRow("constraint-violated", file, message, row, named[0] if len(named) == 1 else None)

@@ -24,6 +24,7 @@ from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.living_rows import only_living
 from lakemirror.engines.kernels.look_up import Sought, is_among, key_columns, may_hold
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import DEFAULT
 from lakemirror.engines.row_work import MARKER, ROW, Action, BadRow, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
@@ -56,19 +57,32 @@ class SparkEngine:
     """Row work by the tasks of a Spark session, classic or Connect, of PySpark 3.5 or later.
 
     `memory`: bytes that a task decodes at once. `driver_keys`: up to so many bytes of keys are folded in the driver, a
-    quarter of `memory` if None; more are shuffled.
+    quarter of `memory` if None; more are shuffled. `index`: asked by the driver before tasks read keys.
     """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None) -> None:
+    def __init__(
+        self, session: SparkSession, memory: int = DEFAULT, *, driver_keys: int | None = None,
+        index: KeyIndex | None = None,
+    ) -> None:  # fmt: skip
         self.session = session
+        self._index = index
         self._jobs = Jobs(session)
         self._memory = memory
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys
 
     def run(self, work: RowWork) -> RowResult:
         """The net effect of a batch, its files written. LakemirrorError as `Engine` says, and `spark-job-failed`."""
+        if self._index is None:
+            return self._written(work)
+        with self._index.at_work():
+            result = self._written(work)
+        for add in result.adds:
+            self._index.want(add, work.target)
+        return result
+
+    def _written(self, work: RowWork) -> RowResult:
         written = Written(work.target)
         try:
             with named_errors(work.target.path):
@@ -169,6 +183,9 @@ class SparkEngine:
     def _look_up(self, work: RowWork, deletes: pa.Table, firsts: pa.Table) -> list[FoundRows]:
         target, sought = work.target, Sought(deletes)
         chosen = [(number, add) for number, add in enumerate(work.candidates) if may_hold(add, target, sought)]
+        indexed, chosen = self._indexed(work, chosen, sought)
+        if not chosen:
+            return indexed
         units = self._key_files(chosen)
         feed = Feed(tasks.stream(firsts)) if target.feed else None
         found = self._jobs.run(
@@ -176,7 +193,28 @@ class SparkEngine:
         )
         results = [each for unit in found for each in unit]
         self._raise_first(work, results)
-        return results
+        return indexed + results
+
+    def _indexed(
+        self, work: RowWork, chosen: list[tuple[int, Action]], sought: Sought
+    ) -> tuple[list[FoundRows], list[tuple[int, Action]]]:
+        """The rows that the key index knows, and the data files whose keys must be read. The change data feed needs
+        more of the rows than their numbers: there all are read.
+        """
+        if self._index is None or work.target.feed:
+            return [], chosen
+        try:
+            found = self._index.find_in([add for _, add in chosen], work.target, sought)
+        except (OSError, ValueError, pa.ArrowException):  # the tasks say what is wrong with a data file
+            return [], chosen
+        known, left = [], []
+        for (number, add), rows in zip(chosen, found, strict=True):
+            if rows is None:
+                left.append((number, add))
+                self._index.want(add, work.target)
+            elif len(rows):
+                known.append(FoundRows(number, packed(rows)))
+        return known, left
 
     def _folded_by_bucket(self, work: RowWork, width: int) -> Effect:
         """Keys of changes and of the table meet in tasks, by buckets of keys."""

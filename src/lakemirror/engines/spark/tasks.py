@@ -156,7 +156,7 @@ def rows(
 
 
 def read_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[bytes]:
-    """Keys, markers and places of the changes, as an Arrow stream for each change file."""
+    """Keys, markers and places of the changes, as Arrow streams."""
     for table in _narrow(*shared, unit):
         yield stream(table)
 
@@ -380,15 +380,18 @@ def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 def _narrow(work: RowWork, memory: int, unit: Units) -> Iterator[pa.Table]:
-    """Keys, places among all changes as ROW, and markers; a table for each change file."""
+    """Keys, places among all changes as ROW, and markers; a table for each change file, several for a large one."""
     names = list(work.target.key_columns)
     for begin, each in _begins(unit.units):
-        parts = []
+        parts: list[pa.Table] = []
         for changes in changes_of(each, work, MemoryBudget(memory), names):
             first = unit.begin + begin + changes.first_row - each.first_row
             places = whole_numbers(np.arange(first, first + changes.rows.num_rows))
             table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, places)
             parts.append(table.append_column(MARKER, pa.array(changes.marker)))
+            if sum(part.nbytes for part in parts) > _HELD_BYTES:
+                yield pa.concat_tables(parts)
+                parts = []
         if parts:
             yield pa.concat_tables(parts)
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.fast_reader import Inexact, parsed, whole_rows
-from lakemirror.landing_zone.delimited.hints import (
-    hint_for_encoding,
-    hint_for_separator,
-    hint_for_value,
-    separator_line,
-)
+from lakemirror.landing_zone.delimited.exact_rows import ExactRows, header
+from lakemirror.landing_zone.delimited.fast_reader import FastReader, Inexact, Piece, whole_rows
+from lakemirror.landing_zone.delimited.hints import hint_for_separator, hint_for_value, separator_line
 from lakemirror.landing_zone.delimited.plain_values import converted_as_written, looks_like
-from lakemirror.landing_zone.delimited.records import Record, RecordReader
+from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.values import BadValue, arrow_type
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 
-_ROWS = 20_000  # that the exact reader gathers
 _THREADS = 2
+_NUMBERS = ("smallint", "int", "bigint", "float", "double")
+_SAMPLE = 5_000  # rows
 _GROUP_BYTES = 64 * 1024 * 1024
 
 
@@ -48,14 +46,15 @@ def convert(
     doubts = TextDoubts(metadata)
     try:
         for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared):
-            writer = writer or pq.ParquetWriter(target, batch.schema)
             doubts.look_at(batch)
             gathered.append(batch)
             size += batch.nbytes
             if size >= _GROUP_BYTES:
+                writer = writer or _writer(target, gathered)
                 writer.write_table(pa.Table.from_batches(gathered))
                 gathered, size = [], 0
-        if writer is not None and gathered:
+        if writer is None or gathered:
+            writer = writer or _writer(target, gathered)
             writer.write_table(pa.Table.from_batches(gathered))
     finally:
         if writer is not None:
@@ -100,131 +99,84 @@ def read_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as typed columns, in blocks: at least one, which may have no row."""
     form = metadata.delimited or DelimitedFormat()
-    exact = _Exact(source, file, form)
-    types = _types(exact.names, file, metadata, undeclared)
+    blocks, reader = _opened(source, file, form)
+    names = header(reader, file)
+    types = _types(names, file, metadata, undeclared)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
     yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    done = 0
-    try:
-        for batch in _fast(exact.rest(), types, schema, form):
-            yield batch
-            done += batch.num_rows
-        return
-    except (Inexact, BadValue):
-        pass  # the exact reader says where, or gives the rows that follow
-    seen = 0
-    for texts, lines in _Exact(source, file, form).columns():
-        if seen + texts.num_rows > done:
-            yield _exactly_typed(texts, lines, max(0, done - seen), types, schema, file, form)
-        seen += texts.num_rows
+    fast = FastReader({name: _parsed_type(name, kind, form) for name, kind in types.items()}, form)
+    while True:
+        reader.put_back()
+        refused = yield from _fast(blocks, fast, reader.line, types, schema, form)
+        if refused is None:
+            return
+        # the exact reader says where the piece is wrong, or gives its rows
+        reader = RecordReader(blocks, form, file, refused.line)
+        for texts, lines in ExactRows(reader, names, file, form).columns(len(refused.text)):
+            yield _exactly_typed(texts, lines, types, schema, file, form)
 
 
 def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
     """The line on which a row begins; rows count from 1, the header's line is 1."""
-    rows = _Exact(source, file, metadata.delimited or DelimitedFormat()).rows()
+    form = metadata.delimited or DelimitedFormat()
+    _, reader = _opened(source, file, form)
+    rows = ExactRows(reader, header(reader, file), file, form).rows()
     return next(itertools.islice(rows, row - 1, None)).line
 
 
-class _Exact:
-    """The file by the exact reader: `names` from its first row, then the rows behind it."""
-
-    def __init__(self, source: IO[bytes], file: str, form: DelimitedFormat) -> None:
-        source.seek(0)
-        self._file = file
-        self._form = form
-        blocks, line = separator_line(utf8_blocks(source, file, form.encoding), form, file)
-        self._reader = RecordReader(blocks, form, file, line)
-        self._records = iter(self._reader)
-        self.names = self._header()
-
-    def rest(self) -> Iterator[bytes]:
-        return self._reader.rest()
-
-    def rows(self) -> Iterator[Record]:
-        """The records behind the header, without the empty lines that are none."""
-        for record in self._records:
-            if len(record.fields) > 1 or len(self.names) == 1 or record.fields[0] != (b"", False):
-                yield record
-
-    def columns(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """Blocks of rows as columns of strings, with the line on which each row begins."""
-        rows: list[list[str | None]] = []
-        lines: list[int] = []
-        for record in self.rows():
-            if len(record.fields) != len(self.names):
-                what = f"{len(record.fields)} fields where the header has {len(self.names)}"
-                hint = hint_for_separator(self.names[0]) if len(self.names) == 1 else ""
-                raise self._error("value-invalid", what, record, hint=hint)
-            rows.append(self._texts(record))
-            lines.append(record.line)
-            if len(rows) >= _ROWS:
-                yield self._batch(rows), lines
-                rows, lines = [], []
-        if rows:
-            yield self._batch(rows), lines
-
-    def _header(self) -> list[str]:
-        record = next(self._records, None)
-        if record is None:
-            raise TableError("file-unreadable", f"{self._file} holds no header", file=self._file)
-        names = [self._decode(field.text, record, name="the header") for field in record.fields]
-        seen: dict[str, str] = {}
-        for number, name in enumerate(names, start=1):
-            if not name.strip():
-                raise TableError(
-                    "column-name-invalid", f"{self._file}: column {number} of the header has no name", file=self._file
-                )
-            if name.lower() in seen:
-                first = seen[name.lower()]
-                raise TableError(
-                    "columns-ambiguous", f"{self._file}: the header names {first!r} and {name!r}", file=self._file,
-                    column=name,
-                )  # fmt: skip
-            seen[name.lower()] = name
-        return names
-
-    def _texts(self, record: Record) -> list[str | None]:
-        null = self._form.null_value
-        found: list[str | None] = []
-        for field, name in zip(record.fields, self.names, strict=True):
-            text = self._decode(field.text, record, name=name)
-            is_null = text == null if null is not None else not text and not field.quoted
-            found.append(None if is_null else text)
-        return found
-
-    def _decode(self, text: bytes, record: Record, name: str) -> str:
-        try:
-            return text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            shown = text[:100].decode("utf-8", "backslashreplace")
-            what = f"column {name}: {shown!r} is not UTF-8"
-            raise self._error("value-invalid", what, record, name, hint_for_encoding(text)) from error
-
-    def _batch(self, rows: Sequence[Sequence[str | None]]) -> pa.RecordBatch:
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, names=self.names)
-
-    def _error(self, code: str, what: str, record: Record, column: str | None = None, hint: str = "") -> TableError:
-        message = f"{self._file}, line {record.line}: {what}"
-        return TableError(code, message, file=self._file, row=record.line, column=column, hint=hint or None)
+def _opened(source: IO[bytes], file: str, form: DelimitedFormat) -> tuple[Blocks, RecordReader]:
+    """The text from its beginning, and a reader that is before the header."""
+    source.seek(0)
+    text, line = separator_line(utf8_blocks(source, file, form.encoding), form, file)
+    blocks = Blocks(text)
+    return blocks, RecordReader(blocks, form, file, line)
 
 
 def _fast(
-    blocks: Iterator[bytes], types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat
-) -> Iterator[pa.RecordBatch]:
-    """The rows by the fast reader, several pieces at once. Raises `Inexact` and `BadValue`."""
+    blocks: Blocks, reader: FastReader, line: int, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat
+) -> Generator[pa.RecordBatch, None, Piece | None]:
+    """The rows by the fast reader, several pieces at once, and the first piece that it refuses.
 
-    def batch(piece: bytes) -> pa.RecordBatch:
-        return _typed(parsed(piece, list(types), form), types, schema, form)
+    That piece and all behind it are in `blocks` afterwards.
+    """
 
+    def batch(piece: Piece) -> pa.RecordBatch:
+        return _typed(reader.parsed(piece), types, schema, form)
+
+    at_work: deque[tuple[Piece, Future[pa.RecordBatch]]] = deque()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
-        at_work: deque[Future[pa.RecordBatch]] = deque()
-        for piece in whole_rows(blocks, form):
-            at_work.append(pool.submit(batch, piece))
-            if len(at_work) > _THREADS:
-                yield at_work.popleft().result()
-        while at_work:
-            yield at_work.popleft().result()
+        pieces = whole_rows(blocks, form, line)
+        while True:
+            while len(at_work) <= _THREADS and (piece := next(pieces, None)) is not None:
+                at_work.append((piece, pool.submit(batch, piece)))
+            if not at_work:
+                return None
+            piece, future = at_work[0]
+            try:
+                found = future.result()
+            except (Inexact, BadValue):
+                for each, behind in reversed(at_work):
+                    behind.cancel()
+                    blocks.put_back(each.text)
+                return piece
+            at_work.popleft()
+            yield found
+
+
+def _writer(target: IO[bytes] | str, rows: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+    """Writes rows such as these. A dictionary of a column that hardly repeats takes most of the time of a write.
+
+    Rows with a marker are read once, soon and here; others may become a data file of the table as they are.
+    """
+    schema = rows[0].schema
+    first = max(rows[:8], key=lambda batch: batch.num_rows).slice(0, _SAMPLE)
+    repeating = [
+        name
+        for name, column in zip(schema.names, first.columns, strict=True)
+        if pc.count_distinct(column).as_py() * 4 <= len(column)
+    ]
+    codec = "none" if ROW_MARKER in schema.names else "snappy"
+    return pq.ParquetWriter(target, schema, use_dictionary=repeating, compression=codec)
 
 
 def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str) -> dict[str, str]:
@@ -249,22 +201,29 @@ def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared:
     return types
 
 
+def _parsed_type(name: str, kind: str, form: DelimitedFormat) -> pa.DataType:
+    """The type in which Arrow parses a column: a number's where it reads the text as the contract does, else text."""
+    plain = name == ROW_MARKER or (form.decimal_separator == "." and not form.thousands_separator)
+    return arrow_type(kind) if plain and kind in _NUMBERS else pa.string()
+
+
 def _typed(texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat) -> pa.RecordBatch:
     arrays = [_column(texts.column(place), *each, form) for place, each in enumerate(types.items())]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _column(texts: pa.Array, name: str, kind: str, form: DelimitedFormat) -> pa.Array:
-    """One column's values; row markers are plain numbers however the others are written."""
+    """One column's values; Arrow may have parsed them already. Row markers are plain numbers in any form."""
+    if texts.type != pa.string():
+        return texts
     return converted_as_written(texts, kind, DelimitedFormat() if name == ROW_MARKER else form)
 
 
 def _exactly_typed(
-    texts: pa.RecordBatch, lines: Sequence[int], skip: int, types: Mapping[str, str], schema: pa.Schema, file: str,
+    texts: pa.RecordBatch, lines: Sequence[int], types: Mapping[str, str], schema: pa.Schema, file: str,
     form: DelimitedFormat,
 ) -> pa.RecordBatch:  # fmt: skip
-    """The rows behind the first `skip`; TableError for the first value that does not convert, by line, then column."""
-    texts, lines = texts.slice(skip), lines[skip:]
+    """The rows of a block; TableError for the first value that does not convert, by line, then column."""
     found, bad = [], []
     for place, (name, kind) in enumerate(types.items()):
         try:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,25 @@ from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
 MOST_IN_RECORD = 16 * 1024 * 1024  # bytes
+
+
+class Blocks:
+    """Text in blocks; iterate. What was read too far can be put back."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self._before: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._before.pop() if self._before else next(self._blocks)
+
+    def put_back(self, text: bytes) -> None:
+        """The next block is this text, if it is not empty."""
+        if text:
+            self._before.append(text)
 
 
 class Field(NamedTuple):
@@ -42,18 +61,19 @@ class _More(Exception):
 
 
 class RecordReader:
-    """Reads records one after another; iterate. `rest` gives what was not read, as blocks.
+    """Reads records one after another; iterate. `put_back` ends that.
 
-    `line`: the number of the first line of the text.
+    `line`: the number of the line on which the next record begins. `taken`: how many bytes the records had so far.
     """
 
-    def __init__(self, blocks: Iterator[bytes], form: DelimitedFormat, file: str, line: int = 1) -> None:
+    def __init__(self, blocks: Blocks, form: DelimitedFormat, file: str, line: int = 1) -> None:
+        self.line = line
+        self.taken = 0
         self._blocks = blocks
         self._file = file
         self._buffer = b""
         self._at = 0
         self._ended = False
-        self._line = line
         self._separator = form.column_separator.encode()
         self._quote = form.quote.encode()
         self._escape = form.escape.encode() if form.escape != form.quote else b""
@@ -71,20 +91,21 @@ class RecordReader:
                 continue
             if fields is None:
                 return
-            record = Record(self._line, fields)
-            self._line += self._buffer.count(self._end, self._at, at)
+            record = Record(self.line, fields)
+            self.line += self._buffer.count(self._end, self._at, at)
+            self.taken += at - self._at
             self._at = at
             yield record
 
-    def rest(self) -> Iterator[bytes]:
-        """Everything behind the last record that was taken."""
-        yield self._buffer[self._at :]
-        yield from self._blocks
+    def put_back(self) -> None:
+        """Gives the text behind the last record back to the blocks."""
+        self._blocks.put_back(self._buffer[self._at :])
+        self._buffer, self._at, self._ended = b"", 0, False
 
     def _read_more(self) -> None:
         left = len(self._buffer) - self._at
         if left > MOST_IN_RECORD:
-            raise self._error("file-unreadable", f"a row of more than {MOST_IN_RECORD // 1024**2} MiB", self._line)
+            raise self._error("file-unreadable", f"a row of more than {MOST_IN_RECORD // 1024**2} MiB", self.line)
         parts = [self._buffer[self._at :]]
         self._buffer, self._at = b"", 0
         # twice as much each time: else a long row is read again for every block
@@ -140,7 +161,7 @@ class RecordReader:
             if found is None or (found.end() >= len(buffer) and not self._ended):
                 if not self._ended:
                     raise _More
-                raise self._error("file-unreadable", "a quoted field that is never closed", self._line)
+                raise self._error("file-unreadable", "a quoted field that is never closed", self.line)
             place = found.start()
             following = buffer[place + 1 : place + 2]
             if found.group() == self._quote and following != self._quote:
@@ -164,7 +185,7 @@ class RecordReader:
             if self._buffer.startswith(b"\n", at + 1):
                 return at + 1
         if self._buffer[at : at + 1] not in (self._separator, self._end):
-            line = self._line + self._buffer.count(self._end, self._at, at)
+            line = self.line + self._buffer.count(self._end, self._at, at)
             raise self._error("value-invalid", "text behind the closing quote of a field", line)
         return at
 

@@ -118,6 +118,8 @@ def _known(found: pa.Array, texts: pa.Array) -> pa.Array | None:
     bounds = pc.min_max(found.view(pa.int64())).as_py()
     if bounds["min"] is not None and not _FIRST_MOMENT <= bounds["min"] <= bounds["max"] <= _LAST_MOMENT:
         return None
+    if pc.all(pc.ends_with(texts, "Z")).as_py() is True:
+        return found
     return None if pc.any(pc.match_substring_regex(texts, _FAR_ZONE)).as_py() else found
 
 

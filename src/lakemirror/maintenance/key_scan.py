@@ -1,0 +1,72 @@
+"""The key index of tables that lack one: tables of before, restored ones, files of other writers.
+
+    an idle engine ─▶ a table that has changed since its last scan ─▶ its files ─▶ KeyIndex.want_missing
+
+A scan reads the table's log alone, in a thread of its own, for at most a hundredth of the time; the index is built by
+the index's own thread, which lets applies go first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.target import target_of
+from lakemirror.replication.table_log import KEYS_PROPERTY
+
+log = logging.getLogger("lakemirror")
+
+_AGAIN = 3600.0  # seconds after which a table is scanned again: other writers may have added files
+_SHARE = 100.0  # pause after a scan, as a multiple of how long it took
+
+
+class KeyScan:
+    """Has the key index of one database's tables built while `run` is idle. `uri` gives a table's folder."""
+
+    def __init__(self, uri: Callable[[str], str]) -> None:
+        self._uri = uri
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="key-scan")
+        self._work: Future[None] | None = None
+        self._scanned: dict[str, tuple[object, float]] = {}
+        self._not_before = 0.0
+
+    def step(self, tables: Mapping[str, object], index: KeyIndex | None) -> str | None:
+        """Starts the scan of one table that is due, if its time has come; returns that table. Does not wait.
+
+        `tables`: by target, something that changes with each commit of this engine.
+        """
+        now = time.monotonic()
+        if index is None or now < self._not_before or (self._work is not None and not self._work.done()):
+            return None
+        for target, commit in tables.items():
+            before = self._scanned.get(target)
+            if before is None or before[0] != commit or now - before[1] >= _AGAIN:
+                self._scanned[target] = commit, now
+                self._work = self._pool.submit(self._scan, target, index)
+                return target
+        self._not_before = now + 1.0
+        return None
+
+    def stop(self) -> None:
+        """Begins no further scan."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _scan(self, target: str, index: KeyIndex) -> None:
+        """Never raises: a table without an index is slower, nothing else."""
+        begun = time.monotonic()
+        try:
+            snapshot = read_snapshot(self._uri(target))
+            if snapshot is not None:
+                keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
+                table = target_of(str(snapshot.table), snapshot.metadata.value, keys)
+                index.want_missing(snapshot.files.values(), table)
+        except Exception as error:
+            log.debug("%s: no key index: %s", target, error)
+        finally:
+            now = time.monotonic()
+            self._not_before = now + _SHARE * (now - begun)

@@ -1,0 +1,57 @@
+"""Rows that may be more than memory holds: a table in memory while they are few, else a memory-mapped file."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pyarrow as pa
+
+IN_MEMORY_BYTES = 64 << 20
+
+
+class DiskRows:
+    """Gathers rows of one schema. The file is `path`, whose folder must exist, and has no name once it is read."""
+
+    def __init__(self, schema: pa.Schema, path: Path) -> None:
+        self._schema = schema
+        self._path = path
+        self._gathered: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def __enter__(self) -> DiskRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(pa.ArrowException, OSError):
+            if self._writer is not None:
+                self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Takes rows; what is beyond 64 MiB goes to the file."""
+        self._gathered += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        self._bytes += rows.nbytes
+        if self._bytes > IN_MEMORY_BYTES:
+            self._write()
+
+    def table(self) -> pa.Table:
+        """All rows; to be called once, at the end."""
+        if self._writer is None:
+            return pa.Table.from_batches(self._gathered, self._schema)
+        self._write()
+        self._writer.close()
+        mapped = pa.memory_map(str(self._path))
+        self._path.unlink()  # the mapping keeps the content
+        return pa.ipc.open_file(mapped).read_all()
+
+    def _write(self) -> None:
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(str(self._path), self._schema)
+        for batch in self._gathered:
+            self._writer.write_batch(batch)
+        self._gathered, self._bytes = [], 0
+
+
+__all__ = ["DiskRows"]

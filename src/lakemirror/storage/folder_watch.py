@@ -1,0 +1,162 @@
+"""Which folders of a local database have changed, as Linux says it (inotify).
+
+    folders ─▶ watch ─▶ wait ─▶ the folders in which a file or folder came, went or was written
+
+It saves looks, and proves nothing: what a remote machine writes into a shared folder is not seen, and a queue that
+overflows forgets. Who uses it looks at everything now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_CREATE, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x100, 0x8, 0x40, 0x80, 0x200
+_OVERFLOW, _IGNORED, _IS_FOLDER = 0x4000, 0x8000, 0x40000000
+_ONLY_FOLDERS, _NO_LINKS = 0x01000000, 0x02000000
+_MASK = _CREATE | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _DELETE | _ONLY_FOLDERS | _NO_LINKS
+_EVENT = struct.Struct("iIII")
+_SLICE = 0.2  # seconds after which a wait asks whether it is over
+_LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "zfs", "bcachefs"}
+
+
+@dataclass(frozen=True)
+class NotWatched:
+    """Why the folders of a database cannot be watched."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What changed: folders relative to the root. `lost`: more happened than was noted."""
+
+    folders: frozenset[str] = frozenset()
+    lost: bool = False
+
+
+class FolderWatch:
+    """Watches folders of one database. `wait` and `watch` are for one thread."""
+
+    def __init__(self, root: Path) -> None:
+        """OSError where the system has no inotify, or no more of it."""
+        self._root = os.fsencode(root)
+        self._system = ctypes.CDLL(None, use_errno=True)
+        self._queue = self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._queue < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.refused = ""  # why a folder could not be watched; empty while all are
+        self._folders: dict[int, str] = {}
+        self._watched: dict[str, int] = {}
+        self._closing = threading.Lock()
+
+    def watch(self, folders: Iterable[str]) -> set[str]:
+        """Watches these folders, relative to the root; those that were not watched before. A folder that is gone is
+        left out; where the system refuses one, `refused` says why."""
+        fresh = set()
+        for folder in folders:
+            if folder in self._watched:
+                continue
+            path = os.path.join(self._root, os.fsencode(folder)) if folder else self._root  # noqa: PTH118  bytes
+            handle = self._system.inotify_add_watch(self._queue, path, _MASK)
+            if handle >= 0:
+                self._folders[handle] = folder
+                self._watched[folder] = handle
+                fresh.add(folder)
+            elif (number := ctypes.get_errno()) not in (errno.ENOENT, errno.ENOTDIR):
+                self.refused = f"{folder}: {os.strerror(number)}"
+        return fresh
+
+    def wait(self, seconds: float, is_over: Callable[[], bool]) -> Changed:
+        """What changed, as soon as something does; nothing after so many seconds, or once `is_over` says so."""
+        until = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._queue, select.POLLIN)
+        while not is_over():
+            left = until - time.monotonic()
+            if ready.poll(max(0.0, min(left, _SLICE)) * 1000):
+                return self._read()
+            if left <= 0:
+                break
+        return Changed()
+
+    def close(self) -> None:
+        """Ends all watches."""
+        with self._closing:
+            if self._queue >= 0:
+                os.close(self._queue)
+                self._queue = -1
+
+    def _read(self) -> Changed:
+        changed: set[str] = set()
+        lost = False
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._queue, 1 << 20)
+            at = 0
+            while at < len(data):
+                handle, mask, _, length = _EVENT.unpack_from(data, at)
+                name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+                at += _EVENT.size + length
+                lost = lost or bool(mask & _OVERFLOW)
+                folder = self._folders.get(handle)
+                if folder is None:
+                    continue
+                if mask & _IGNORED:  # the folder is gone
+                    self._forget(folder)
+                elif mask & _IS_FOLDER and mask & (_MOVED_FROM | _DELETE):
+                    gone = os.fsdecode(name)
+                    self._forget_below(f"{folder}/{gone}" if folder else gone)
+                changed.add(folder)
+        return Changed(frozenset(changed), lost)
+
+    def _forget(self, folder: str) -> None:
+        handle = self._watched.pop(folder, None)
+        if handle is not None and self._folders.get(handle) == folder:
+            del self._folders[handle]
+
+    def _forget_below(self, gone: str) -> None:
+        """A folder that was renamed keeps its watch under a name that is not its own any more."""
+        for folder in [each for each in self._watched if each == gone or each.startswith(f"{gone}/")]:
+            handle = self._watched[folder]
+            self._forget(folder)
+            self._system.inotify_rm_watch(self._queue, handle)
+
+
+def open_watch(root: Path) -> FolderWatch | NotWatched:
+    """A watch for the folders below `root`, or why there is none: another system than Linux, or a file system that
+    other machines may write to."""
+    if not sys.platform.startswith("linux"):
+        return NotWatched(f"{sys.platform} is not watched")
+    kind = file_system_of(root)
+    if kind not in _LOCAL:
+        return NotWatched(f"{root} is on {kind or 'an unknown file system'}")
+    try:
+        return FolderWatch(root)
+    except (OSError, AttributeError) as error:
+        return NotWatched(f"inotify: {error}")
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that holds `path`, as the system names it; empty where that is not known."""
+    try:
+        device = path.stat().st_dev
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    found = [line for line in lines if line.split(" ", 3)[2] == number]
+    return found[-1].partition(" - ")[2].split(" ", 1)[0] if found else ""
+
+
+__all__ = ["Changed", "FolderWatch", "NotWatched", "file_system_of", "open_watch"]

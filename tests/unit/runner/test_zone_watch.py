@@ -1,0 +1,145 @@
+"""`run` with inotify: what is listed, and what is not, while tables are idle or one of them is touched."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.landing import declare, folder, put
+
+from lakemirror import MirroredDatabase
+from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.replication import zone_watch
+from lakemirror.replication.zone_watch import ZoneWatch
+from lakemirror.storage import Listing, LocalStorage
+from lakemirror.storage.folder_watch import NotWatched
+
+TABLES = [f"t{number}" for number in range(8)]
+
+
+class Counting(LocalStorage):
+    """Counts what is listed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.listed: Counter[str] = Counter()
+
+    def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
+        self.listed[path] += 1
+        return super().list(path, enter)
+
+
+@contextmanager
+def running(storage: Counting, **settings: object) -> Iterator[Counter[str]]:
+    """`run` of this database; how often each table had an apply."""
+    applied: Counter[str] = Counter()
+    stop = threading.Event()
+
+    class Count:
+        def applied(self, name: object, what: object) -> None:
+            applied[str(name)] += 1
+
+        def failed(self, name: object, error: object) -> None:
+            applied["failed"] += 1
+
+        def dropped(self, target: str) -> None:
+            applied["dropped"] += 1
+
+    given = {"maintenance": False, "verify_idle": False, "poll": 0.0, **settings}
+    mirror = MirroredDatabase(storage.root, storage=storage, **given)
+    thread = threading.Thread(target=lambda: mirror.run(stop, Count()))
+    thread.start()
+    try:
+        yield applied
+    finally:
+        stop.set()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Counting:
+    if not ZoneWatch(LocalStorage(tmp_path)).sees_everything:
+        pytest.skip("no inotify here")
+    for table in TABLES:
+        put(tmp_path, table, 1, {"id": [1]})
+    return Counting(tmp_path)
+
+
+def settled(storage: Counting) -> None:
+    """Waits until nothing is listed any more."""
+    before: Counter[str] | None = None
+    while before != storage.listed:
+        before = storage.listed.copy()
+        time.sleep(0.4)
+
+
+def test_an_idle_engine_lists_nothing_and_a_new_file_lists_its_table(
+    storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    with running(storage) as applied:
+        wait_for(lambda: all(applied[table] for table in TABLES))
+        settled(storage)
+        before = storage.listed.copy()
+        put(tmp_path, "t3", 2, {"id": [2]})
+        wait_for(lambda: applied["t3"] == 2)
+        settled(storage)
+        assert set(storage.listed - before) == {f"{LANDING_ZONE}/t3"}
+
+
+def test_tables_and_partitions_that_come_while_it_runs(
+    storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    with running(storage) as applied:
+        wait_for(lambda: all(applied[table] for table in TABLES))
+        settled(storage)
+        declare(tmp_path, "late", ["id"], isPartitionEnabled=True)
+        settled(storage)
+        made = put(tmp_path, "elsewhere", 1, {"id": [1]}).read_bytes()
+        wait_for(lambda: applied["elsewhere"])
+        settled(storage)
+        partition = folder(tmp_path, "late") / "region=eu"
+        partition.mkdir()
+        (partition / "00000000000000000001.parquet").write_bytes(made)
+        wait_for(lambda: applied["late"] or applied["failed"])
+        settled(storage)
+        (partition / "00000000000000000002.parquet").write_bytes(made)
+        wait_for(lambda: applied["late"] == 2 or applied["failed"])
+        assert not applied["failed"]
+
+
+def test_files_that_come_while_their_table_is_at_work_are_not_forgotten(
+    storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    with running(storage, poll=0.2):
+        for number in range(2, 12):
+            put(tmp_path, "t0", number, {"id": [number]})
+        tables = MirroredDatabase(tmp_path)
+        wait_for(lambda: next(t.position for t in tables.status().tables if t.name == "t0") == 11)
+
+
+def test_without_a_watch_everything_is_polled(
+    storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_watch, "open_watch", lambda _: NotWatched("a test"))
+    with running(storage, poll_idle=0.05) as applied:
+        wait_for(lambda: all(applied[table] for table in TABLES))
+        before = storage.listed[LANDING_ZONE]
+        wait_for(lambda: storage.listed[LANDING_ZONE] > before + 3)
+        put(tmp_path, "t3", 2, {"id": [2]})
+        wait_for(lambda: applied["t3"] == 2)
