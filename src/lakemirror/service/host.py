@@ -37,6 +37,7 @@ LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an 
 _STEADY = 60.0  # seconds after which an engine that ends is started again at once
 REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
 LONGEST_REST = 20.0  # seconds between two looks then
+_ASK = 0.25  # seconds between two questions of an idle engine where the system says what changes
 _IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
 BUSY_PAUSE = 1.0  # seconds that an engine at work pauses at most between two looks, for the others' sake
 _HISTORY = 60  # applies of one table that are remembered
@@ -230,6 +231,7 @@ class _Engine:
                 self.stop.pause(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
         self._host.busy.rests(self.stop)
+        self.stop.close()
 
     def _run(self) -> None:
         storage = LocalStorage(self.database.folder)
@@ -279,13 +281,20 @@ class WakeableStop(threading.Event):
         if self._busy is not None:
             self._busy.rests(self)
         rests = time.monotonic() - self._last_change > REST_AFTER
-        until = time.monotonic() + (LONGEST_REST if rests else 0.0)
-        while not self._woken.wait(timeout) and not self._watch.has_changed() and time.monotonic() < until:
+        told = self._watch.is_told
+        until = time.monotonic() + (LONGEST_REST if rests else timeout if told else 0.0)
+        step = _ASK if told else timeout
+        while not self._woken.wait(step) and not self._watch.has_changed() and time.monotonic() < until:
             continue
         if self._woken.is_set() or (rests and self._watch.has_changed()):
             self._last_change = time.monotonic()
         self._watch.note()
         return self.pause(0.0)
+
+    def close(self) -> None:
+        """Ends the watch."""
+        if self._watch is not None:
+            self._watch.close()
 
     def pause(self, timeout: float | None) -> bool:
         """`wait`, but not as a sign that the landing zone was looked at."""
