@@ -37,7 +37,6 @@ LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an 
 _STEADY = 60.0  # seconds after which an engine that ends is started again at once
 REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
 LONGEST_REST = 20.0  # seconds between two looks then
-_ASK = 0.25  # seconds between two questions of an idle engine where the system says what changes
 _IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
 BUSY_PAUSE = 1.0  # seconds that an engine at work pauses at most between two looks, for the others' sake
 _HISTORY = 60  # applies of one table that are remembered
@@ -283,13 +282,22 @@ class WakeableStop(threading.Event):
         rests = time.monotonic() - self._last_change > REST_AFTER
         told = self._watch.is_told
         until = time.monotonic() + (LONGEST_REST if rests else timeout if told else 0.0)
-        step = _ASK if told else timeout
-        while not self._woken.wait(step) and not self._watch.has_changed() and time.monotonic() < until:
+        while not self._rested(timeout, told) and not self._watch.has_changed() and time.monotonic() < until:
             continue
         if self._woken.is_set() or (rests and self._watch.has_changed()):
             self._last_change = time.monotonic()
         self._watch.note()
         return self.pause(0.0)
+
+    def _rested(self, timeout: float, told: bool) -> bool:
+        """True where somebody called `wake`, after a wait that ends with it; or, where the system tells what changes,
+        with the change that a publish is."""
+        assert self._watch is not None
+        if not told:
+            return self._woken.wait(timeout)
+        if not self._woken.is_set():
+            self._watch.wait(timeout)
+        return self._woken.is_set()
 
     def close(self) -> None:
         """Ends the watch."""

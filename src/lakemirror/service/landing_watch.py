@@ -7,6 +7,7 @@ A look at a landing zone lists every table; this reads one queue, or asks one `s
 from __future__ import annotations
 
 import os
+import select
 import time
 from pathlib import Path
 
@@ -60,6 +61,13 @@ class LandingWatch:
             self._ask()
             return self._touched
         return not self._seen or any(_modified(path) != modified for path, modified in self._seen.items())
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the system tells of a change, at most so long. Only where `is_told`."""
+        if self._told is not None:
+            ready = select.poll()
+            ready.register(self._told.queue, select.POLLIN)
+            ready.poll(seconds * 1000)
 
     def _ask(self) -> None:
         """Takes in what the system has told since the last time."""
