@@ -14,6 +14,7 @@ import datetime
 import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +26,7 @@ from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
 
 _ROWS_AT_ONCE = 64 * 1024
+_REMEMBERED = 16 * 1024  # paths, of files that are looked at by each apply
 _OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that others have added
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -58,6 +60,7 @@ class RowGroup:
     rows: int
 
 
+@lru_cache(_REMEMBERED)
 def place_of(table: str, path: str) -> str:
     """Where a file that the log names is read: paths are URIs, relative to the table's folder or absolute."""
     parts = urlsplit(path)
