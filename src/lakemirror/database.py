@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
@@ -29,7 +30,7 @@ from lakemirror.replication.scheduler import Scheduler
 from lakemirror.replication.table_status import status_now
 from lakemirror.runner import PATIENCE, Runner, StatusWriter, require_zone, setting_warnings, tables_before, tick
 from lakemirror.settings import Settings, read_definition, resolve
-from lakemirror.storage import LocalStorage, Storage
+from lakemirror.storage import Place, Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,14 +72,16 @@ class MirroredDatabase:
     """A folder with a landing zone, and the Delta tables that mirror it (contract section 1)."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, spark: SparkSession | None = None, storage: Storage | None = None,
-        **settings: Any,
+        self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | None = None,
+        storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
 
-        `spark`: a session to use as it is. LakemirrorError `definition-invalid`, `setting-invalid`.
+        `path`: a local folder, or the address of an object store (`s3://`, `az://`, `abfss://`, `gs://`), which
+        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it is.
+        LakemirrorError `definition-invalid`, `setting-invalid`, and what the store raises.
         """
-        self.storage: Storage = storage or LocalStorage(local_folder(os.fspath(path)))
+        self.storage: Storage = storage or storage_of(path, storage_options)
         self._given = spark
         self.flags = settings
         self._runner: Runner | None = None
@@ -94,6 +97,7 @@ class MirroredDatabase:
         begun = time.monotonic()
         stop = stop or threading.Event()
         require_zone(self.storage)
+        self.storage.probe()
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         scheduler = Scheduler(

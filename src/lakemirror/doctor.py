@@ -15,6 +15,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import class_archive, jars, java
 from lakemirror.spark_session.jvm import has_pyspark
+from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.place import Place, StorePath, place
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
@@ -36,7 +38,9 @@ class Check:
     hint: str = ""
 
 
-def examine(settings: Settings, database: str | os.PathLike[str] | None = None, *, spark: bool = False) -> list[Check]:
+def examine(
+    settings: Settings, database: str | os.PathLike[str] | Place | None = None, *, spark: bool = False
+) -> list[Check]:
     """Every check, in the order in which they depend on each other; `spark` starts a session and writes a table."""
     checks = [
         _python(),
@@ -48,10 +52,28 @@ def examine(settings: Settings, database: str | os.PathLike[str] | None = None, 
         _cache(settings),
     ]
     if database is not None:
-        checks.append(writable(Path(database), name="database folder"))
+        found = place(database)
+        checks.append(store(found) if isinstance(found, StorePath) else writable(found, name="database folder"))
     if spark:
         checks.append(_spark(settings))
     return checks
+
+
+def store(database: StorePath) -> Check:
+    """Whether a store keeps the condition of a put, and what Delta Spark needs beside lakemirror there."""
+    name = "object store"
+    try:
+        ObjectStorage(str(database)).probe()
+    except LakemirrorError as error:
+        return Check(name, False, error.message, error.hint)
+    told = f"{database.root}: objects can be put, read and deleted, and a put can be conditional"
+    if not database.root.startswith("s3:"):
+        return Check(name, True, told)
+    return Check(
+        name, True, told,
+        "Delta Spark may write these tables only with a log store that commits conditionally: "
+        "see docs/how-to/object-stores.md.",
+    )  # fmt: skip
 
 
 def writable(folder: Path, *, name: str) -> Check:

@@ -125,12 +125,29 @@ CODES: dict[str, Kind] = {
     "concurrent-commit": Kind(True, 3, 409, "Nothing to do: it is tried again."),
     # machine and configuration
     "storage-unavailable": Kind(True, 3, 503, "Check the store and the permissions; it is tried again."),
+    "store-unsafe": Kind(
+        False,
+        1,
+        501,
+        "Use a store that keeps the condition `If-None-Match: *`: without it two engines could make one version twice.",
+    ),
+    "store-refused": Kind(
+        True,
+        1,
+        403,
+        "Give credentials by the store's environment variables, or --storage KEY=VALUE, and the permissions that "
+        "docs/how-to/object-stores.md lists.",
+    ),
+    "bucket-missing": Kind(True, 2, 404, "Make the bucket or container, or correct its name and the endpoint."),
+    "stores-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[stores]'"),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
     "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
     "database-missing": Kind(
         False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
     ),
-    "address-unsupported": Kind(False, 2, 501, "Give a local folder, or mount the store and give its folder."),
+    "address-unsupported": Kind(
+        False, 2, 501, "Give a local folder, or an address of s3://, az://, abfss:// or gs://."
+    ),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "pyspark-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[spark]', or set `engine` to local."),
     "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),

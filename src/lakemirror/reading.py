@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.storage.place import Place, StorePath, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,13 +57,13 @@ class ReadableTable:
         }  # fmt: skip
 
 
-def readable_tables(database: str | os.PathLike[str]) -> list[ReadableTable]:
+def readable_tables(database: str | os.PathLike[str] | Place) -> list[ReadableTable]:
     """The Delta tables of a database by name; none before the first apply. `database-missing`."""
-    top = Path(database).absolute()
+    top = place(database).absolute()
     if not (top / LANDING_ZONE).is_dir() and not (top / "Tables").is_dir():
         raise missing_database(str(top))
-    logs = [*(top / "Tables").glob("*/_delta_log"), *(top / "Tables").glob("*/*/_delta_log")]
-    return [_look_at(log.parent, ".".join(log.parent.relative_to(top / "Tables").parts)) for log in sorted(logs)]
+    begin = len(f"{top / 'Tables'}/")
+    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in sorted(_tables(top / "Tables"))]
 
 
 def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> dict[str, str]:
@@ -83,7 +84,19 @@ def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> d
     return names
 
 
-def _look_at(folder: Path, name: str) -> ReadableTable:
+def _tables(folder: Place) -> Iterator[Place]:
+    """The folders with a log, one or two levels below."""
+    if isinstance(folder, StorePath):
+        for each in folder.iterdir():
+            if (each / "_delta_log").is_dir():
+                yield each
+            else:
+                yield from (inner for inner in each.iterdir() if (inner / "_delta_log").is_dir())
+        return
+    yield from (log.parent for pattern in ("*/_delta_log", "*/*/_delta_log") for log in folder.glob(pattern))
+
+
+def _look_at(folder: Place, name: str) -> ReadableTable:
     try:
         snapshot = read_snapshot(folder)
     except (LakemirrorError, OSError) as error:

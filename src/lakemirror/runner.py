@@ -30,6 +30,7 @@ from lakemirror.landing_zone.zone_warnings import zone_warnings
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.scheduler import Scheduler
+from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import table_status
 from lakemirror.replication.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
@@ -89,6 +90,7 @@ class Runner:
             storage.uri,
             self.settings.retention_in_days,
             durability=self.settings.durability,
+            look_every=max(5.0, storage.look_again),
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
         self._key_scan = KeyScan(storage.uri)
@@ -99,6 +101,7 @@ class Runner:
         self._idle_since = time.monotonic()
         self._idle_again = 0.0
         self._trouble = 0
+        self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -109,6 +112,7 @@ class Runner:
         so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
         """
         require_zone(self._storage)
+        self._storage.probe()
         self._say_unknown_settings()
         try:
             while not stop.is_set():
@@ -181,7 +185,7 @@ class Runner:
             return
         if self.settings.maintenance:
             self._maintain()
-        self._key_scan.step(self._scheduler.last_commits(), self._scheduler.key_index)
+        self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)
         if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
             self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
         self._writer.verification_warnings = self._verification.warnings
@@ -204,6 +208,9 @@ class Runner:
 
     def _follow_definition(self) -> None:
         """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        if time.monotonic() < self._definition_again:
+            return
+        self._definition_again = time.monotonic() + self._storage.look_again / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()
@@ -281,6 +288,7 @@ class StatusWriter:
         self._logged: list[Warned] = []
         self._has_folder = False
         self._missed_since: float | None = None
+        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -308,7 +316,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            tuple(table_status(name, state) for name, state in list(scheduler.states.items())),
+            tuple(self._status_of(name, state) for name, state in list(scheduler.states.items())),
             (
                 *of_the_zone,
                 *list(scheduler.warnings.values()),
@@ -318,15 +326,23 @@ class StatusWriter:
             ),
             partner,
         )
-        if now == self._written and time.monotonic() - self._when < HEARTBEAT:
+        is_same = now == self._written
+        if is_same and time.monotonic() - self._when < HEARTBEAT:
             return
         if not self._may_write():
             return
         failpoints.reach("status.before-write")
         self._written, self._when = now, time.monotonic()
-        alive = replace(self._process, heartbeat=time.time())
-        monitoring.write_status(self._storage, replace(now, process=alive))
+        with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
+        (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
         self._has_folder, self._missed_since = True, None
+
+    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
+        """A table's status, made again where its state is another."""
+        held = self._of_states.get(name)
+        if held is None or held[0] is not state:
+            held = self._of_states[name] = state, table_status(name, state)
+        return held[1]
 
     def _may_write(self) -> bool:
         """False where the folder of the status is gone and may be so because somebody deletes the database: a status

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakemirror.cli.engine_options import Database, StorageOptions
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from lakemirror.acts import Act
     from lakemirror.database import MirroredDatabase
+    from lakemirror.storage import Place
 
-_DATABASE = typer.Argument(help="The mirrored database: the folder that holds Files/LandingZone.")
-_TABLE = typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.")
+Table = Annotated[str, typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.")]
 
 
-def pause(database: Path = _DATABASE, table: str = _TABLE) -> None:
+def pause(database: Database, table: Table, storage: StorageOptions = None) -> None:
     """Stop applying one table's change files, until `resume`. Others go on; publishers may go on.
 
     A commit at work ends first. The pause also holds for engines that are started later.
@@ -29,7 +29,7 @@ def pause(database: Path = _DATABASE, table: str = _TABLE) -> None:
     _act(database, lambda opened: opened.pause(table))
 
 
-def resume(database: Path = _DATABASE, table: str = _TABLE) -> None:
+def resume(database: Database, table: Table, storage: StorageOptions = None) -> None:
     """End a pause: the table goes on where it was.
 
     Example: lakemirror resume shop orders
@@ -37,7 +37,7 @@ def resume(database: Path = _DATABASE, table: str = _TABLE) -> None:
     _act(database, lambda opened: opened.resume(table))
 
 
-def resync(database: Path = _DATABASE, table: str = _TABLE) -> None:
+def resync(database: Database, table: Table, storage: StorageOptions = None) -> None:
     """Make a table again from its applied files: after another program's RESTORE, or where its rows are in doubt.
 
     The old rows are read until the next pass of `sync` or `run` replaces them. Where applied files are gone, nothing
@@ -49,9 +49,10 @@ def resync(database: Path = _DATABASE, table: str = _TABLE) -> None:
 
 
 def replay(
-    database: Path = _DATABASE,
-    table: str = _TABLE,
+    database: Database,
+    table: Table,
     file: str = typer.Argument("", help="Name of one file in _QuarantinedFiles; empty: all of them."),
+    storage: StorageOptions = None,
 ) -> None:
     """Apply quarantined files in their place, after their cause is gone: a setting is raised, the file is corrected.
 
@@ -62,7 +63,7 @@ def replay(
     _act(database, lambda opened: opened.replay(table, file))
 
 
-def restore(database: Path = _DATABASE, table: str = _TABLE) -> None:
+def restore(database: Database, table: Table, storage: StorageOptions = None) -> None:
     """Put a dropped table back under Tables/. Whoever publishes into it again begins at number 1.
 
     Example: lakemirror restore shop orders
@@ -70,7 +71,7 @@ def restore(database: Path = _DATABASE, table: str = _TABLE) -> None:
     _act(database, lambda opened: opened.restore(table))
 
 
-def _act(database: Path, act: Callable[[MirroredDatabase], Act]) -> None:
+def _act(database: Place, act: Callable[[MirroredDatabase], Act]) -> None:
     from lakemirror.database import MirroredDatabase
 
     if not database.is_dir():

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lakemirror.cli.engine_options import StorageOptions
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import database_place
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding
+    from lakemirror.storage import Place
 
 ATTENTION = 3
 
 
 def check(
-    path: Path = typer.Argument(
-        help="A mirrored database, a landing zone, or one table folder.", parser=local_folder, metavar="PATH"
+    path: Any = typer.Argument(
+        help="A mirrored database, a landing zone, or one table folder.", parser=database_place, metavar="PATH"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
+    storage: StorageOptions = None,
     settle: float | None = typer.Option(None, help="As the setting: seconds until an unfinished file is unreadable."),
 ) -> None:
     """Look for what would stop or slow the tables, without applying anything.
@@ -44,7 +46,7 @@ def check(
     raise typer.Exit(ATTENTION if findings else 0)
 
 
-def _find(path: Path, settle: float | None) -> list[Finding]:
+def _find(path: Place, settle: float | None) -> list[Finding]:
     from rich.console import Console
     from rich.progress import Progress
 

@@ -8,29 +8,19 @@ from typing import Any
 
 from lakemirror.cli.engine_options import (
     Database,
-    EngineName,
-    Jars,
     Json,
-    Master,
-    Memory,
-    Parallel,
-    SparkRemote,
-    SparkSetting,
-    engine_flags,
+    StorageOptions,
     require,
+    with_engine_options,
 )
 from lakemirror.cli.printable import printable, say
 
 
+@with_engine_options
 def config(
     database: Database,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
-    jars: Jars = None,
-    driver_memory: Memory = None,
-    parallel: Parallel = None,
+    flags: dict[str, Any],
+    storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
     """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
@@ -39,16 +29,15 @@ def config(
 
     Example: lakemirror config shop
     """
+    from lakemirror.landing_zone.database_folder import storage_of
     from lakemirror.settings import read_definition
     from lakemirror.settings_origin import DEFAULT, setting_origins
     from lakemirror.settings_spelling import unknown_settings
-    from lakemirror.storage import LocalStorage
 
     require(database)
-    definition = read_definition(LocalStorage(database))
+    definition = read_definition(storage_of(database))
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
-    flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
     found = setting_origins(definition, flags)
     if as_json:
         print(json.dumps({"settings": [dataclasses.asdict(each) for each in found]}, indent=1))

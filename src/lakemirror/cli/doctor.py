@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lakemirror.cli.engine_options import Json, require
+from lakemirror.cli.engine_options import Json, StorageOptions, require
 from lakemirror.cli.printable import printable, say
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import database_place
 
 
 def doctor(
     database: Annotated[
-        Path | None,
-        typer.Argument(help="A mirrored database to look at as well.", parser=local_folder, metavar="[DATABASE]"),
+        Any,
+        typer.Argument(help="A mirrored database to look at as well.", parser=database_place, metavar="[DATABASE]"),
     ] = None,
     start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,
+    storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
     """Say what this machine lacks to run lakemirror, and how to fix it.

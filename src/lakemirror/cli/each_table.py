@@ -14,7 +14,8 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import database_place
+from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
     from lakemirror.table_features.fleet import Outcome, State
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def each_table(
     table: str,
-    act: Callable[[Path], Any],
+    act: Callable[[Place], Any],
     text: Callable[[Any], None],
     as_json: bool,
     parallel: int,
@@ -100,7 +101,7 @@ class Selection:
     exclude: tuple[str, ...] = ()
     report: str = ""
 
-    def tables(self, path: str) -> list[Path]:
+    def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
         from lakemirror.delta.log import table_folder
         from lakemirror.table_features.fleet import check_report, chosen
@@ -108,7 +109,7 @@ class Selection:
 
         if self.report:
             check_report(Path(self.report))
-        path = str(local_folder(path))
+        path = str(database_place(path))
         top = table_folder(path).absolute()
         top = top / "Tables" if (top / "Tables").is_dir() else top
         found = chosen(tables_of(path), top, self.include, self.exclude)

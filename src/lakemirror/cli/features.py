@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemirror.cli.each_table import Selection, each_table, fail
+from lakemirror.cli.engine_options import StorageOptions
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ Report = Annotated[str, typer.Option(help="Write every table's outcome to this .
 
 
 @app.command("list")
-def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -> None:
+def list_features(table: Table, as_json: Json = False, storage: StorageOptions = None, parallel: Parallel = 4) -> None:
     """What features a table has, whether they are in use, who brought them and which features need them.
 
     Example: lakemirror features list shop/Tables/orders
@@ -57,7 +58,7 @@ def list_features(table: Table, as_json: Json = False, parallel: Parallel = 4) -
     from lakemirror.table_features.protocol import shown
     from lakemirror.table_features.usage import usage_with_origin
 
-    def act(path: Path) -> dict[str, Any]:
+    def act(path: Place) -> dict[str, Any]:
         snapshot = existing(path)
         uses = [vars(use) | {"in_use": use.in_use} for use in usage_with_origin(snapshot)]
         return {"version": snapshot.version, "protocol": shown(snapshot.protocol), "features": uses}
@@ -87,6 +88,7 @@ def plan(
     exclude: Exclude = None,
     report: Report = "",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
     """What a drop would do, step by step, and what it costs. Changes nothing.
@@ -97,7 +99,7 @@ def plan(
 
     wish = _wish(drop, client, mode, truncate_history, unprotect, as_numbers, force_retention)
 
-    def act(path: Path) -> Plan:
+    def act(path: Place) -> Plan:
         snapshot = existing(path)
         return _planned(snapshot, wish(snapshot))
 
@@ -120,6 +122,7 @@ def drop(
     exclude: Exclude = None,
     report: Report = "",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 2,
 ) -> None:
     """Drop features. Shows the plan and asks, unless --yes. Stopped and run again, it goes on with what is left.
@@ -137,7 +140,7 @@ def drop(
         try:
             tables = of.tables(table)
 
-            def planned(path: Path) -> Plan:
+            def planned(path: Place) -> Plan:
                 snapshot = existing(path)
                 return _planned(snapshot, wish(snapshot))
 
@@ -158,6 +161,7 @@ def compat(
     client: For = "",
     mode: Mode = "read",
     as_json: Json = False,
+    storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
     """Which clients can read and write a table, and what prevents the others.
@@ -174,7 +178,7 @@ def compat(
     except LakemirrorError as error:
         fail(error)
 
-    def act(path: Path) -> list[Verdict]:
+    def act(path: Place) -> list[Verdict]:
         return verdicts(existing(path), named or None)
 
     def text(found: list[Verdict]) -> None:
@@ -195,6 +199,7 @@ def sql(
     statement: Annotated[str, typer.Argument(help="ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to what the drop loses.")] = False,
     as_json: Json = False,
+    storage: StorageOptions = None,
 ) -> None:
     """Drop one feature by a statement. A hyphen in its name needs no quotes; a table is named by its path.
 
@@ -231,7 +236,7 @@ def _drop_all(
         if not several:
             print(f"{table}: {step.title}", file=sys.stderr)
 
-    def act(path: Path) -> Dropped:
+    def act(path: Place) -> Dropped:
         return carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
 
     results = each_table(table, act, _print_dropped, as_json, parallel, of=of, judge=_state_of_drop, summed=True)
@@ -239,7 +244,7 @@ def _drop_all(
         raise typer.Exit(4)
 
 
-def _check_present(table: Path, wish: Wish) -> None:
+def _check_present(table: Place, wish: Wish) -> None:
     """Raises `feature-absent` for a feature that a table neither has nor has lost by a drop."""
     from lakemirror.delta.log import latest_commits
     from lakemirror.table_features.features import find

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lakemirror.cli.engine_options import Database
+from lakemirror.cli.engine_options import Database, StorageOptions
 from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
 
 
-def init(database: Database) -> None:
+def init(database: Database, storage: StorageOptions = None) -> None:
     """Make a mirrored database: a folder with Files/LandingZone, where publishers put their change files.
 
     A database that is there already is left as it is.

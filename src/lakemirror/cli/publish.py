@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import require
+from lakemirror.cli.engine_options import StorageOptions, require
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder
+from lakemirror.landing_zone.database_folder import database_place
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published
+    from lakemirror.storage import Place
 
 
 def publish(
@@ -50,6 +51,7 @@ def publish(
     column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
+    storage: StorageOptions = None,
     recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
     create: bool = typer.Option(False, "--create", help="Make the database where there is none yet; a local one."),
     credential: Path | None = typer.Option(
@@ -71,9 +73,9 @@ def publish(
 
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
-    place = db if db.startswith(("https://", "http://")) else local_folder(db)
+    place = db if db.startswith(("https://", "http://")) else database_place(db)
     try:
-        if not create and isinstance(place, Path):
+        if not create and not isinstance(place, str):
             require(place)
         with _warnings_on_stderr():
             _publish(
@@ -139,7 +141,7 @@ def _publish(
 
 
 def _table(
-    db: Path | str, credential: Path | None, ca: Path | None, name: str, keys: str, columns: list[str]
+    db: Place | str, credential: Path | None, ca: Path | None, name: str, keys: str, columns: list[str]
 ) -> LandingTable:
     import pyarrow as pa
 
@@ -154,7 +156,9 @@ def _table(
         fields.append((column, named_type(kind)))
     schema, _, table = name.rpartition(".")
     listed = [key.strip() for key in keys.split(",") if key.strip()]
-    return Landing(db, credential, ca=ca).table(table, listed or None, schema or None, columns=pa.schema(fields))
+    return Landing(db if isinstance(db, Path) else str(db), credential, ca=ca).table(
+        table, listed or None, schema or None, columns=pa.schema(fields)
+    )
 
 
 def _say(table: LandingTable, published: list[Published], silent: bool = False) -> None:

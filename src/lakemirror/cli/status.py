@@ -7,13 +7,12 @@ import math
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import Database, Json, require
+from lakemirror.cli.engine_options import Database, Json, StorageOptions, require
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import summed_up
@@ -21,6 +20,7 @@ from lakemirror.landing_zone.findings import summed_up
 if TYPE_CHECKING:
     from lakemirror.landing_zone.metadata import Warned
     from lakemirror.status import DatabaseStatus, TableStatus
+    from lakemirror.storage import Place
 
 Behind = Annotated[
     str, typer.Option(help="Exit code 3 also where a table has waited longer than this for an apply, such as 5m.")
@@ -29,7 +29,13 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every 
 _EVERY = 2.0  # seconds between two looks of --watch
 
 
-def status(database: Database, behind: Behind = "", watch: Watch = False, as_json: Json = False) -> None:
+def status(
+    database: Database,
+    behind: Behind = "",
+    watch: Watch = False,
+    storage: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
     """Show every table: state, position, what is pending, what it waits for, the last error. Starts no JVM.
 
     Exit code 3 where a table or the engine has an error, or is too far behind.
@@ -57,17 +63,17 @@ def status(database: Database, behind: Behind = "", watch: Watch = False, as_jso
         raise typer.Exit(3)
 
 
-def _look(database: Path) -> DatabaseStatus:
+def _look(database: Place) -> DatabaseStatus:
     """The status now. What makes the engine refuse its settings is the database's error."""
     from lakemirror.database import MirroredDatabase, read_stored
-    from lakemirror.storage import LocalStorage
+    from lakemirror.landing_zone.database_folder import storage_of
 
     try:
         return MirroredDatabase(database).status()
     except LakemirrorError as error:
         if error.code not in ("definition-invalid", "setting-invalid", "client-unknown"):
             raise
-        return replace(read_stored(LocalStorage(database)), error_code=error.code, error_message=error.message)
+        return replace(read_stored(storage_of(database)), error_code=error.code, error_message=error.message)
 
 
 def _json(found: DatabaseStatus, now: float, indent: int | None) -> str:

@@ -7,13 +7,14 @@ import sys
 
 import typer
 
-from lakemirror.cli.engine_options import Database
+from lakemirror.cli.engine_options import Database, StorageOptions
 from lakemirror.errors import LakemirrorError
 
 
 def tables(
     database: Database,
     table: str = typer.Argument("", help="One table; with it, lines to paste for each tool are printed."),
+    storage: StorageOptions = None,
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
     """Show where the Delta tables are; for one table also how each tool reads it. Starts no JVM.

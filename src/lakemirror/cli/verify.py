@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from lakemirror.cli.engine_options import Database
+from lakemirror.cli.engine_options import Database, StorageOptions
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
+    from lakemirror.storage import Place
     from lakemirror.verify import Report
     from lakemirror.verify.proof import Options
 
@@ -28,6 +28,7 @@ def verify(
     query: str = typer.Option("", help="With --against URL: the query whose rows the table must hold."),
     quick: bool = typer.Option(False, "--quick", help="Read no rows: log, sizes, footers, vectors and positions only."),
     threads: int = typer.Option(0, help="Data files that are read at once; 0: one each core.", min=0),
+    storage: StorageOptions = None,
     as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
 ) -> None:
     """Prove that tables are sound: log, data files, statistics, deletion vectors, positions; on request every row.
@@ -59,7 +60,7 @@ def verify(
     raise typer.Exit(report.exit_code)
 
 
-def _verify(database: Path, table: str, options: Options) -> Report:
+def _verify(database: Place, table: str, options: Options) -> Report:
     from rich.console import Console
     from rich.progress import Progress
 

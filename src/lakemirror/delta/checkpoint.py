@@ -13,7 +13,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, FileKey, Snapshot
 from lakemirror.storage.durable import put_over, sync, sync_each
+from lakemirror.storage.place import Place, StorePath
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -96,7 +96,7 @@ _DAY = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": _DAY, "week": 7 * _DAY, "millisecond": 1}
 
 
-def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None, *, durable: bool = True) -> Path:
+def write_checkpoint(snapshot: Snapshot, earlier: Place | None = None, *, durable: bool = True) -> Place:
     """Writes the classic checkpoint of a snapshot (over one of the same name) and points `_last_checkpoint` to it.
 
     `earlier`: a checkpoint whose content is exactly the same, of which a copy is enough. `durable`: its content is
@@ -104,6 +104,8 @@ def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None, *, durable
     """
     path = checkpoint_path(snapshot.table, snapshot.version)
     actions = len(snapshot.files) + len(snapshot.tombstones) + len(snapshot.transactions) + len(snapshot.domains) + 2
+    if isinstance(path, StorePath):
+        return _put_checkpoint(path, snapshot, earlier, actions)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         if earlier is not None:
@@ -122,7 +124,20 @@ def write_checkpoint(snapshot: Snapshot, earlier: Path | None = None, *, durable
     return path
 
 
-def checkpoint_path(table: Path, version: int) -> Path:
+def _put_checkpoint(path: StorePath, snapshot: Snapshot, earlier: Place | None, actions: int) -> Place:
+    """The same in a store, where an object is there complete or not at all."""
+    if earlier is not None:
+        put_over(path, earlier.read_bytes(), durable=False)
+    else:
+        table = _table(list(checkpoint_actions(snapshot)))
+        actions = table.num_rows
+        with path.open("wb") as sink:
+            pq.write_table(table, sink, compression="snappy", row_group_size=100_000)
+    _point_to(path, snapshot, actions)
+    return path
+
+
+def checkpoint_path(table: Place, version: int) -> Place:
     """Where the classic checkpoint of a version is."""
     return table / "_delta_log" / f"{version:020}.checkpoint.parquet"
 
@@ -215,10 +230,11 @@ def clean_up_log(snapshot: Snapshot) -> int:
     return len(gone)
 
 
-def _remove_with_crc(path: Path) -> None:
+def _remove_with_crc(path: Place) -> None:
     """Also the checksum that Hadoop keeps of a file it wrote."""
     path.unlink(missing_ok=True)
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    if not isinstance(path, StorePath):
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
@@ -289,7 +305,7 @@ def _entries(key: str, value: Any) -> Any:
     return value
 
 
-def _point_to(path: Path, snapshot: Snapshot, actions: int) -> None:
+def _point_to(path: Place, snapshot: Snapshot, actions: int) -> None:
     """Writes `_last_checkpoint`, a hint for readers, unless it already names a newer one."""
     pointer = path.with_name("_last_checkpoint")
     try:
@@ -303,5 +319,6 @@ def _point_to(path: Path, snapshot: Snapshot, actions: int) -> None:
         "sizeInBytes": path.stat().st_size,
         "numOfAddFiles": len(snapshot.files),
     }
-    pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's
+    if not isinstance(pointer, StorePath):
+        pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's
     put_over(pointer, json.dumps(hint, separators=(",", ":")).encode(), durable=False)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
+from lakemirror.storage.place import Place
 
 _MOST_TRANSACTIONS = 100  # in a checksum file, as Delta has it
 
 
-def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: Path, *, recount: bool) -> Path | None:
+def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: Place, *, recount: bool) -> Place | None:
     """Writes the checksum file at `path` of the version that these actions make of `snapshot`; its path.
 
     None where it is not written: the version before has none that belongs to it, or the store does not take it.

@@ -16,7 +16,6 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,7 +29,8 @@ from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, list_log, read_commit, read_snapshot, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.durable import POWER, is_same, put_new, storage_errors, sync, sync_each, sync_files
+from lakemirror.storage.durable import POWER, Put, is_same, put_new, storage_errors, sync, sync_each, sync_files
+from lakemirror.storage.place import Place, StorePath
 
 log = logging.getLogger("lakemirror")
 
@@ -43,7 +43,7 @@ class Overwritten(LakemirrorError):
 
 
 def commit(
-    table: str | Path,
+    table: str | Place,
     snapshot: Snapshot | None,
     actions: Sequence[Action],
     *,
@@ -96,10 +96,10 @@ def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str,
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
-def written_files(root: Path, actions: Iterable[Action]) -> set[Path]:
+def written_files(root: Place, actions: Iterable[Action]) -> set[Place]:
     """The files below the table's folder that these actions add to it: data files, vectors, files of changes."""
-    files: set[Path] = set()
-    old: set[Path] = set()
+    files: set[Place] = set()
+    old: set[Place] = set()
     for action in actions:
         for kind in ("add", "cdc", "remove"):
             if value := action.get(kind):
@@ -107,7 +107,7 @@ def written_files(root: Path, actions: Iterable[Action]) -> set[Path]:
     return files - old
 
 
-def named_files(root: Path, value: Mapping[str, Any]) -> list[Path]:
+def named_files(root: Place, value: Mapping[str, Any]) -> list[Place]:
     """The files below the table's folder that an `add`, `remove` or `cdc` names."""
     path, vector = unquote(value["path"]), value.get("deletionVector")
     found = [] if ":" in path.partition("/")[0] or path.startswith("/") else [root / path]
@@ -116,7 +116,7 @@ def named_files(root: Path, value: Mapping[str, Any]) -> list[Path]:
     return found
 
 
-def remove_written(root: Path, snapshot: Snapshot | None, actions: Iterable[Action]) -> None:
+def remove_written(root: Place, snapshot: Snapshot | None, actions: Iterable[Action]) -> None:
     """Removes the files that only a commit which was not made names: none of `snapshot`'s. What cannot be removed now
     is removed by a later vacuum.
     """
@@ -127,7 +127,7 @@ def remove_written(root: Path, snapshot: Snapshot | None, actions: Iterable[Acti
             path.unlink(missing_ok=True)
 
 
-def make_durable(table: str | Path, within: float = 120.0) -> None:
+def make_durable(table: str | Place, within: float = 120.0) -> None:
     """Syncs the commits of the last `within` seconds (the newest in any case) and the files they name.
 
     For commits that this process found in the log: whoever made them may have died before the last sync. Older ones
@@ -147,7 +147,7 @@ def make_durable(table: str | Path, within: float = 120.0) -> None:
             if not young:
                 break
     with contextlib.suppress(FileNotFoundError):
-        sync_each([root / "_delta_log", root, *list(root.parents)[:3]])
+        sync_each([root / "_delta_log", root, *_above(root)])
 
 
 def lines(actions: Iterable[Action]) -> bytes:
@@ -156,8 +156,8 @@ def lines(actions: Iterable[Action]) -> bytes:
 
 
 def _put(
-    root: Path, folder: Path, snapshot: Snapshot | None, path: Path, actions: Sequence[Action], *, durable: bool
-) -> os.stat_result:
+    root: Place, folder: Place, snapshot: Snapshot | None, path: Place, actions: Sequence[Action], *, durable: bool
+) -> Put:
     try:
         with storage_errors(folder):
             if snapshot is None:
@@ -169,7 +169,7 @@ def _put(
         if durable:
             sync_files(written, root)
             if snapshot is None:
-                sync_each(list(root.parents)[:3])
+                sync_each(_above(root))
         ours = put_new(path, lines(actions), durable=durable)
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} is not there any more") from error
@@ -178,34 +178,45 @@ def _put(
     return ours
 
 
-def _claim(root: Path, files: Iterable[Path]) -> None:
+def _above(root: Place) -> list[Place]:
+    """The folders above a table up to the database."""
+    return [*root.parents][:3]
+
+
+def _claim(root: Place, files: Iterable[Place]) -> None:
     """Makes sure that the files are still there, and gives old ones a new time: a vacuum removes files that no commit
     names once they are a day old. FileNotFoundError, `storage-unavailable`.
     """
     with storage_errors(root):
         before = time.time() - _OLD
         for path in files:
-            if path.stat().st_mtime < before:
+            if isinstance(path, StorePath):
+                own = path.store.own(path.key)
+                if own is not None and own.modified / 1e9 >= before:
+                    continue  # written just now
+                if path.stat().st_mtime < before:
+                    path.touch()
+            elif path.stat().st_mtime < before:
                 os.utime(path)
 
 
-def _may_be_ours(path: Path, actions: Sequence[Action]) -> bool:
+def _may_be_ours(path: Place, actions: Sequence[Action]) -> bool:
     """False where that version is certainly not our commit: nothing refers to what was written for it."""
     txn = next((action["commitInfo"].get("txnId") for action in actions if "commitInfo" in action), None)
     try:
         return not txn or str(txn) in path.read_text("utf-8", "replace")
     except FileNotFoundError:
         return False
-    except OSError:
+    except (OSError, LakemirrorError):
         return True
 
 
-def _check_ours(path: Path, ours: os.stat_result) -> None:
+def _check_ours(path: Place, ours: Put) -> None:
     if not is_same(path, ours):
         raise Overwritten("concurrent-commit", f"another engine has put its commit over {path.name}")
 
 
-def _write_checkpoint(root: Path, version: int, durability: str) -> Path | None:
+def _write_checkpoint(root: Place, version: int, durability: str) -> Place | None:
     """Without it the log is only longer."""
     try:
         snapshot = read_snapshot(root, version)

@@ -11,9 +11,10 @@ import datetime
 import uuid
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
+
+from lakemirror.storage.place import Place, place
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 CHANGE_FOLDER = "_change_data"
@@ -22,11 +23,14 @@ CHANGE_FOLDER = "_change_data"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(number) for number in range(32)}
 
 
-def data_file(table: str | Path, path: str) -> Path:
-    """The local file that the `path` of an `add`, `remove` or `cdc` action names."""
+def data_file(table: str | Place, path: str) -> Place:
+    """The file that the `path` of an `add`, `remove` or `cdc` action names: a URI, relative to the table's folder or
+    absolute."""
     if path.startswith("file:"):
-        return Path(unquote(urlsplit(path).path))
-    return Path(table) / unquote(path)
+        return place(path)
+    if urlsplit(path).scheme and "/" in path:
+        return place(unquote(path))
+    return place(table) / unquote(path)
 
 
 def logged_path(below: str) -> str:

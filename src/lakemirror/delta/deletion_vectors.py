@@ -14,7 +14,6 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.roaring import row_numbers
+from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -58,9 +58,9 @@ class VectorReader:
     its file cannot be read.
     """
 
-    def __init__(self, table: str | Path) -> None:
+    def __init__(self, table: str | Place) -> None:
         self._table = table
-        self._path: Path | None = None
+        self._path: Place | None = None
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> VectorReader:
@@ -94,14 +94,14 @@ class VectorReader:
             data = data[: vector["sizeInBytes"]]
         elif kind in ("u", "p"):
             what = vector_path(text) if kind == "u" else text
-            data = self._stored(Path(self._table) / what if kind == "u" else data_file(self._table, text), vector)
+            data = self._stored(place(self._table) / what if kind == "u" else data_file(self._table, text), vector)
         else:
             raise ValueError(f"a vector of storage type {kind!r}")
         if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
             raise ValueError(f"{what} holds no such vector")
         return what, data[4:]
 
-    def _stored(self, path: Path, vector: Mapping[str, Any]) -> bytes:
+    def _stored(self, path: Place, vector: Mapping[str, Any]) -> bytes:
         """The bytes of a vector in a file, which have their checksum behind them."""
         if self._file is None or path != self._path:
             self.__exit__()
@@ -120,13 +120,13 @@ class VectorReader:
         return data
 
 
-def read_vector(table: str | Path, vector: Mapping[str, Any]) -> BitMap64:
+def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
     """The rows that one vector deletes; see `VectorReader`."""
     with VectorReader(table) as reader:
         return reader.read(vector)
 
 
-def read_row_numbers(table: str | Path, vector: Mapping[str, Any]) -> np.ndarray:
+def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarray:
     """The same as row numbers (int64, ascending), by numpy alone."""
     with VectorReader(table) as reader:
         return reader.row_numbers(vector)
@@ -141,7 +141,7 @@ def _from_z85(text: str) -> bytes:
     return base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))
 
 
-def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
+def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
     """Writes bitmaps to one new file in the table's folder; what the files' `add` actions say of each."""
     encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
@@ -153,7 +153,7 @@ def write_vectors(table: str | Path, bitmaps: Sequence[BitMap64]) -> list[dict[s
             "sizeInBytes": len(data), "cardinality": len(rows),
         })  # fmt: skip
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    path = Path(table) / vector_path(encoded)
+    path = place(table) / vector_path(encoded)
     try:
         path.write_bytes(content)
     except OSError:

@@ -14,21 +14,22 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from os import scandir
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage import MOVING
+from lakemirror.storage.place import Place, names_in, opened, place
 
 Action = dict[str, Any]
 """One line of a commit: `{"add": {...}}`."""
@@ -113,15 +114,15 @@ class Checkpoint:
 
     version: int
     kind: str
-    files: tuple[Path, ...]
+    files: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
 class Log:
     """What lies in `_delta_log`: commits by version, whole checkpoints in order of version."""
 
-    folder: Path
-    commits: Mapping[int, Path]
+    folder: Place
+    commits: Mapping[int, Place]
     checkpoints: tuple[Checkpoint, ...]
 
     @property
@@ -135,7 +136,7 @@ class Log:
 class Snapshot:
     """The state of a table at one version. `files` and `tombstones` are read from the checkpoint when first asked."""
 
-    table: Path
+    table: Place
     version: int
     protocol: Protocol
     metadata: Metadata
@@ -182,7 +183,7 @@ class Snapshot:
         return found
 
 
-def read_snapshot(table: str | Path, version: int | None = None) -> Snapshot | None:
+def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | None:
     """The table's state at a version (the newest if None), or None where no Delta table is.
 
     Raises `table-unreadable`: a commit is missing or torn, no checkpoint can be read, the version does not exist.
@@ -200,7 +201,7 @@ def read_snapshot(table: str | Path, version: int | None = None) -> Snapshot | N
     raise AssertionError
 
 
-def latest_commits(table: str | Path, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
+def latest_commits(table: str | Place, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
     """The commits that lie in the log with their actions, read one by one as asked for."""
     folder = table_folder(table)
     log = list_log(folder)
@@ -212,20 +213,21 @@ def latest_commits(table: str | Path, newest_first: bool = True) -> Iterator[tup
                 return
 
 
-def list_log(table: str | Path) -> Log | None:
+def list_log(table: str | Place) -> Log | None:
     """The commits and the whole checkpoints of a table, or None where it has no `_delta_log`."""
     folder = table_folder(table) / "_delta_log"
-    commits: dict[int, Path] = {}
-    parts: dict[tuple[int, str, int], dict[int, Path]] = {}
+    commits: dict[int, Place] = {}
+    parts: dict[tuple[int, str, int], dict[int, Place]] = {}
     try:
-        with scandir(folder) as entries:
-            for entry in entries:
-                if match := _COMMIT.fullmatch(entry.name):
-                    commits[int(match[1])] = folder / entry.name
-                elif match := _CHECKPOINT.fullmatch(entry.name):
-                    kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
-                    group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
-                    group[int(match[2] or 1)] = folder / entry.name
+        for name, path in names_in(folder):
+            if match := _COMMIT.fullmatch(name):
+                commits[int(match[1])] = path
+            elif match := _CHECKPOINT.fullmatch(name):
+                kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
+                group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
+                group[int(match[2] or 1)] = path
+            elif name == MOVING:
+                raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
     except (FileNotFoundError, NotADirectoryError):
         return None
     whole = [
@@ -236,7 +238,7 @@ def list_log(table: str | Path) -> Log | None:
     return Log(folder, commits, tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files))))
 
 
-def read_commit(path: Path) -> list[Action]:
+def read_commit(path: Place) -> list[Action]:
     """The actions of one commit file; an empty file is an empty commit. Raises `table-unreadable` for a torn one."""
     actions: list[Action] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
@@ -261,17 +263,16 @@ def file_key(action: Mapping[str, Any]) -> FileKey:
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{offset}"
 
 
-def table_folder(table: str | Path) -> Path:
-    """The folder of a table given as a path or a file: URI."""
-    text = str(table)
-    return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+def table_folder(table: str | os.PathLike[str] | Place) -> Place:
+    """The folder of a table given as a path, a file: URI or the address of a store."""
+    return place(table)
 
 
-def _unreadable(table: Path, why: str) -> LakemirrorError:
+def _unreadable(table: Place, why: str) -> LakemirrorError:
     return LakemirrorError("table-unreadable", f"the Delta log of {table} cannot be read: {why}", table=str(table))
 
 
-def _replay(table: Path, log: Log, version: int) -> Snapshot:
+def _replay(table: Place, log: Log, version: int) -> Snapshot:
     if version < 0 or version > log.version:
         raise _unreadable(table, f"there is no version {version}; the newest is {log.version}")
     failure: Exception | None = None
@@ -295,7 +296,7 @@ def _replay(table: Path, log: Log, version: int) -> Snapshot:
 
 
 def _state_at(
-    table: Path, log: Log, version: int, checkpoint: Checkpoint | None, state: list[Action], inline: list[Action]
+    table: Place, log: Log, version: int, checkpoint: Checkpoint | None, state: list[Action], inline: list[Action]
 ) -> Snapshot:
     first = checkpoint.version + 1 if checkpoint else 0
     tail = tuple((n, tuple(read_commit(log.commits[n]))) for n in range(first, version + 1))
@@ -343,7 +344,7 @@ def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action
     return actions, []
 
 
-def _checkpoint_files(log: Path, checkpoint: Checkpoint | None, kind: str) -> Iterator[Action]:
+def _checkpoint_files(log: Place, checkpoint: Checkpoint | None, kind: str) -> Iterator[Action]:
     if checkpoint is None:
         return
     try:
@@ -359,7 +360,7 @@ def _checkpoint_files(log: Path, checkpoint: Checkpoint | None, kind: str) -> It
         raise _unreadable(log.parent, f"checkpoint {checkpoint.version} is damaged: {error}") from error
 
 
-def sidecars(log: Path, checkpoint: Checkpoint) -> list[Path]:
+def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
     """The files beside a V2 checkpoint that hold its file actions; none for a classic one."""
     actions = (
         action
@@ -367,12 +368,12 @@ def sidecars(log: Path, checkpoint: Checkpoint) -> list[Path]:
         for action in (read_commit(part) if part.suffix == ".json" else _rows(part, ["sidecar"]))
     )
     paths = [str(action["sidecar"]["path"]) for action in actions if "sidecar" in action]
-    return [table_folder(path) if path.startswith("file:") else log / "_sidecars" / unquote(path) for path in paths]
+    return [table_folder(path) if ":/" in path else log / "_sidecars" / unquote(path) for path in paths]
 
 
-def _rows(path: Path, names: list[str]) -> Iterator[Action]:
+def _rows(path: Place, names: list[str]) -> Iterator[Action]:
     """The actions of the named kinds in a Parquet file of a checkpoint, as a commit would hold them."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(opened(path)) as file:
         present = [name for name in names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups if present else 0):
             table = file.read_row_group(group, columns=present)

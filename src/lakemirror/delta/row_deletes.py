@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -15,9 +14,10 @@ from lakemirror.delta.commit import removed
 from lakemirror.delta.deletion_vectors import VectorReader, bitmap, write_vectors
 from lakemirror.delta.log import Action
 from lakemirror.delta.statistics import record_count, with_loose_bounds
+from lakemirror.storage.place import Place
 
 
-def delete_rows(table: str | Path, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
+def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
     """The actions that delete rows of data files. Writes the vectors, all into one file.
 
     `files`: `add` actions by any name. `rows`: by the same names, numbers of rows in the file from 0 (int64 without

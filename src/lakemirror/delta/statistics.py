@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.schema import Column
+from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
@@ -85,7 +85,7 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Path, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
+def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
 
     `dictionaries`: columns whose pages all point into dictionaries; their text is looked at once a row group.
@@ -97,7 +97,7 @@ def statistics(path: Path, columns: Sequence[Column], rows: int, dictionaries: I
     whole = Tally(columns)
     names = [column.name for column in columns]
     texts = {column.name for column in columns if column.type == "string"}
-    with pq.ParquetFile(path, read_dictionary=list(texts.intersection(dictionaries))) as file:
+    with pq.ParquetFile(opened(path), read_dictionary=list(texts.intersection(dictionaries))) as file:
         for index in range(file.num_row_groups):
             group = Tally(columns)
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
@@ -136,12 +136,12 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
     return whole.stats()
 
 
-def statistics_of_own(path: Path, columns: Sequence[Column]) -> dict[str, Any]:
+def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
     """The same of a Parquet file that this process has just written: by its footer, which is right.
 
     Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
     """
-    footer = pq.read_metadata(path)
+    footer = pq.read_metadata(opened(path))
     told = statistics_told(footer, columns)
     floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
     if floating:

@@ -52,7 +52,7 @@ class Written:
     def remove(self) -> None:
         """Removes the files that were noted."""
         for path in self._paths:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, LakemirrorError):
                 data_file(self._table, path).unlink(missing_ok=True)
 
 

@@ -47,6 +47,8 @@ from lakemirror.engines.kernels.key_file import (
 )
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
 from lakemirror.engines.row_work import Action, Target
+from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import place as place_at
 
 log = logging.getLogger("lakemirror")
 
@@ -365,7 +367,7 @@ class KeyIndex:
         return _index_of(self._of(target), identity)
 
     def _of(self, target: Target) -> Path:
-        return self._folder / _digest(str(Path(target.path).absolute()))
+        return self._folder / _digest(str(place_at(target.path).absolute()))
 
     def _remember_not_worth_it(self, path: Path) -> None:
         with self._lock:
@@ -417,20 +419,23 @@ def _columns(target: Target) -> str:
 def _identity(add: Action, target: Target, columns: str) -> str:
     """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
     file = DataFile.of(add, target)
-    place = _absolute(file.place)
-    stat = place.stat()
-    return json.dumps([str(place), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
+        return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
+    path = _absolute(file.place)
+    stat = path.stat()
+    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
 
 
 @lru_cache(_MOST_REMEMBERED)
-def _absolute(place: str) -> Path:
-    return Path(place).absolute()
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
 
 
 def _is_orphan(path: Path) -> bool:
     """True where the data file is gone, or the index does not say which one it was."""
     try:
-        return not Path(json.loads(identity_of(path))[0]).exists()
+        data_file = str(json.loads(identity_of(path))[0])
+        return not is_in_store(data_file) and not Path(data_file).exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ from lakemirror.engines.kernels.write import ROWS_A_FILE, ROWS_A_GROUP, write_ch
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
+from lakemirror.storage.place import is_in_store
 
 MEMORY = 512 << 20
 _SMALL = 256 << 10  # bytes of changes that one thread reads faster than several
@@ -115,7 +117,7 @@ class LocalEngine:
             with contextlib.suppress(TooMuch):
                 return self._at_once(work, written, self.memory // 3)
         narrow = self._narrow(work, self.memory // 32)
-        scratch = self._scratch or Path(work.target.path)
+        scratch = self._scratch or _scratch_of(work.target.path)
         with fold_in_passes(work, narrow, scratch, self.memory // 2) as folded:
             found = look_up_keys(work, folded.deletes, self.memory // 2, self._each, self._index)
             feed = FeedRows.of(work, found, folded.replaced_keys)
@@ -258,6 +260,11 @@ def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudge
     if not parts:
         return work_schema(work.target).empty_table(), markers[0]
     return pa.Table.from_batches(parts), np.concatenate(markers)
+
+
+def _scratch_of(table: str) -> Path:
+    """Where keys go that do not fit into memory: beside the rows, or on this machine where the table is in a store."""
+    return Path(tempfile.gettempdir() if is_in_store(table) else table)
 
 
 def _narrow_parts(begin: int, unit: ChangeUnit, work: RowWork, budget: MemoryBudget, at_once: int) -> Iterator[Narrow]:

@@ -124,22 +124,8 @@ def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str)
 
 
 def _move(storage: Storage, entry: Entry, target: str) -> bool:
-    """True once the applied file has been moved and given the time of its move.
-
-    The folder may have been deleted and made again since it was listed, with another file under the same name, which
-    nobody has applied. So what was moved is looked at again, and goes back if it is not the one that was listed.
-    """
+    """True once the applied file has been moved and given the time of its move (`Storage.set_aside`)."""
     try:
-        now = storage.stat(entry.path)
-        if now is None or now.etag != entry.etag:
-            return False
-        storage.move(entry.path, target)
-        moved = storage.stat(target)
-        if moved is not None and moved.etag != entry.etag:
-            storage.move(target, entry.path)
-            return False
-        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
-            storage.touch(target)
+        return storage.set_aside(entry, target)
     except (OSError, LakemirrorError):
         return False
-    return True

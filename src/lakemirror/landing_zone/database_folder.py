@@ -5,19 +5,40 @@ A database is a folder that holds `Files/LandingZone` (contract section 1).
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.storage import LocalStorage, Place, Storage, place
+from lakemirror.storage.addresses import is_store_address
+from lakemirror.storage.connections import give_options
+from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.place import StorePath
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_BEGUN = "_database.json"  # the object that makes the landing zone of a new database in a store
 _LEVELS = 2  # of folders that are searched for databases
 _MOST = 3  # databases that a message names
 _MOST_FOLDERS = 1000  # that are searched for databases
+
+
+def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, str] | None = None) -> Storage:
+    """The storage of a database: a path, a `file:` address, or the address of an object store.
+
+    `options`: of the store, over the environment. LakemirrorError `address-unsupported`, `setting-invalid`,
+    `stores-extra-missing`. Nothing is opened.
+    """
+    text = str(address)
+    if not is_store_address(text):
+        return LocalStorage(local_folder(text))
+    if options:
+        give_options(text, options)
+    return ObjectStorage(text)
 
 
 def local_folder(address: str) -> Path:
@@ -31,7 +52,12 @@ def local_folder(address: str) -> Path:
     return Path(address)
 
 
-def is_database(folder: Path) -> bool:
+def database_place(address: str) -> Place:
+    """The folder that a path, a `file:` address or the address of an object store names; `address-unsupported`."""
+    return place(address) if is_store_address(address) else local_folder(address)
+
+
+def is_database(folder: Place) -> bool:
     """True for a folder that holds `Files/LandingZone`. LakemirrorError `storage-unavailable`."""
     try:
         return (folder / LANDING_ZONE).is_dir()
@@ -39,12 +65,15 @@ def is_database(folder: Path) -> bool:
         raise coded(failure) from failure
 
 
-def create_database(folder: Path) -> bool:
+def create_database(folder: Place) -> bool:
     """Makes the landing zone of a new database; True where there was none. LakemirrorError `storage-unavailable`."""
     if is_database(folder):
         return False
     try:
-        (folder / LANDING_ZONE).mkdir(parents=True, exist_ok=True)
+        if isinstance(folder, StorePath):
+            (folder / LANDING_ZONE / _BEGUN).write_bytes(b"{}\n")  # a folder is there once an object is in it
+        else:
+            (folder / LANDING_ZONE).mkdir(parents=True, exist_ok=True)
     except OSError as failure:
         raise coded(failure) from failure
     return True
@@ -52,6 +81,8 @@ def create_database(folder: Path) -> bool:
 
 def missing_database(address: str) -> LakemirrorError:
     """The error `database-missing` for a folder that is no database. It names databases below it and above it."""
+    if is_store_address(address):
+        return SetupError("database-missing", f"{address} holds no object below {LANDING_ZONE}")
     folder = Path(address)
     if not folder.is_dir():
         found = f"there is no folder {address}"
@@ -97,4 +128,12 @@ def databases_below(folder: Path) -> Iterator[Path]:
                 level.append(each)
 
 
-__all__ = ["create_database", "databases_below", "is_database", "local_folder", "missing_database"]
+__all__ = [
+    "create_database",
+    "database_place",
+    "databases_below",
+    "is_database",
+    "local_folder",
+    "missing_database",
+    "storage_of",
+]

@@ -45,14 +45,20 @@ class Marker:
 
 @dataclass(frozen=True)
 class LastFile:
-    """The last applied file as the table's manifest describes it; `modified` in nanoseconds."""
+    """The last applied file as the table's manifest describes it; `modified` in nanoseconds.
+
+    `tag`: its ETag in a store, which counts instead of the time; empty for a local file.
+    """
 
     name: str
     size: int
     modified: int
+    tag: str = ""
 
     def is_same(self, entry: Entry) -> bool:
-        return (entry.name, entry.size, entry.modified) == (self.name.rpartition("/")[2], self.size, self.modified)
+        if (entry.name, entry.size) != (self.name.rpartition("/")[2], self.size):
+            return False
+        return entry.tag == self.tag if entry.tag and self.tag else entry.modified == self.modified
 
 
 @dataclass(frozen=True)

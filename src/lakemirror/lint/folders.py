@@ -46,7 +46,9 @@ from lakemirror.landing_zone.zone import (
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.replication.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
-from lakemirror.storage import Entry, Listing, LocalStorage, Storage
+from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
+from lakemirror.storage.addresses import is_store_address
+from lakemirror.storage.object_storage import ObjectStorage
 
 MANY_FILES = 1000  # that wait in one folder
 SMALL_FILES = 20  # so many files, each on average smaller than both
@@ -57,7 +59,7 @@ MANY_KEYS = 5
 
 
 def check(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Place,
     *,
     settle: float | None = None,
     now: float | None = None,
@@ -69,12 +71,17 @@ def check(
     the settings have it: a younger file may still be written. `progress` is
     called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
     """
-    storage, place = _open(Path(path))
+    address = str(path)
+    storage, place = _open_store(address) if is_store_address(address) else _open(Path(address))
     now = time.time() if now is None else now
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
         raise SetupError("database-missing", f"{path} is gone") from error
+    if isinstance(storage, ObjectStorage):
+        zone.tables = {
+            name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)
+        }
     settings, findings = _settings(storage)
     findings += _check_zone(storage, zone, settings)
     settings = settings if settle is None else replace(settings, settle=settle)
@@ -180,6 +187,15 @@ class _Mounted(LocalStorage):
         return super().open(_relative(path, self._place))
 
 
+def _open_store(address: str) -> tuple[Storage, str]:
+    """The same for an address in a store: a database, its landing zone, or a folder of it."""
+    database, found, below = address.partition(f"/{LANDING_ZONE}")
+    storage = ObjectStorage(database)
+    if not storage.exists(LANDING_ZONE):
+        raise missing_database(address)
+    return storage, f"{LANDING_ZONE}{below}" if found else ""
+
+
 def _open(path: Path) -> tuple[Storage, str]:
     """The folder as a database, and where in it the given path is.
 
@@ -221,7 +237,7 @@ def _looks_like_a_table(path: Path) -> bool:
 def _settings(storage: Storage) -> tuple[Settings, list[Finding]]:
     """The settings with which an engine would run, and what is wrong with them."""
     try:
-        return allowed(resolve(read_definition(storage) if type(storage) is LocalStorage else {})), []
+        return allowed(resolve({} if isinstance(storage, _Mounted) else read_definition(storage))), []
     except LakemirrorError as error:
         return Settings(), [replace(from_error(error), file=DEFINITION)]
 

@@ -60,12 +60,15 @@ class Maintenance:
         durability: str = POWER,
         rewrite: compaction.Rewrite | None = None,
         on_written: Callable[[Target, Sequence[Action]], None] = lambda _target, _adds: None,
+        look_every: float = 5.0,
     ) -> None:
         """`uri` gives a table's folder; `retention_days`: how long unused files are kept; `rewrite`: who writes files
-        again, the kernel in this process if None. `on_written` gets the files that it has written."""
+        again, the kernel in this process if None. `on_written` gets the files that it has written. `look_every`:
+        seconds from one look at all tables to the next, where nothing is due."""
         self._uri = uri
         self._retention = retention_days * 86_400
         self._durability = durability
+        self._look_every = look_every
         self._compacted = rewrite or partial(compact, is_cancelled=self._is_cancelled)
         self._on_written = on_written
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
@@ -95,7 +98,7 @@ class Maintenance:
             if work is not None:
                 self._work = self._pool.submit(self._carry_out, partial(work, target, hold), target)
                 return target
-        self._not_before = now + 5.0
+        self._not_before = now + self._look_every
         return None
 
     def retain(self, days: float) -> None:

@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Log, Snapshot, read_commit, read_snapshot, table_folder
 from lakemirror.storage.durable import storage_errors
+from lakemirror.storage.place import Place, StorePath
 from lakemirror.table_features.log_commit import check_writable
 
 log = logging.getLogger("lakemirror")
@@ -41,7 +42,7 @@ _AT_ONCE = 1000  # files removed before the log is looked at again
 
 
 def vacuum(
-    table: str | Path,
+    table: str | Place,
     retention: float,
     *,
     now: float | None = None,
@@ -93,7 +94,7 @@ def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: f
     return past | young
 
 
-def _named_by(root: Path, found: Log, wanted: Callable[[int, float], bool], among: set[str]) -> set[str]:
+def _named_by(root: Place, found: Log, wanted: Callable[[int, float], bool], among: set[str]) -> set[str]:
     """Which files `among` these the commits name whose version and modified time (seconds) are wanted."""
     named: set[str] = set()
     for version, path in found.commits.items():
@@ -110,24 +111,32 @@ def _named_by(root: Path, found: Log, wanted: Callable[[int, float], bool], amon
     return named
 
 
-def _paths(root: Path, value: Action) -> Iterator[str]:
+def _paths(root: Place, value: Action) -> Iterator[str]:
     """The paths below the table's folder of the data file and the vector that an action names."""
     path = value["path"]
     if path.startswith("file:"):
         path = urlsplit(path).path
     text = unquote(path)
-    if text.startswith("/"):
+    if isinstance(root, StorePath):
+        text = text.removeprefix(f"{root}/")
+    elif text.startswith("/"):
         text = os.path.relpath(text, root)
     yield os.path.normpath(text)
     vector = value.get("deletionVector")
     if vector and vector["storageType"] == "u":
         yield vector_path(vector["pathOrInlineDv"])
     elif vector and vector["storageType"] == "p":
-        yield os.path.relpath(unquote(urlsplit(vector["pathOrInlineDv"]).path), root)
+        text = vector["pathOrInlineDv"]
+        if isinstance(root, StorePath):
+            yield unquote(text).removeprefix(f"{root}/")
+        else:
+            yield os.path.relpath(unquote(urlsplit(text).path), root)
 
 
-def _old_files(root: Path, partition_columns: list[str], before: float) -> dict[str, float]:
+def _old_files(root: Place, partition_columns: list[str], before: float) -> dict[str, float]:
     """Files below a table's folder that VACUUM may look at and that are older, with their modified times."""
+    if isinstance(root, StorePath):
+        return _old_objects(root, partition_columns, before)
     found: dict[str, float] = {}
     waiting = [""]
     while waiting:
@@ -148,6 +157,19 @@ def _old_files(root: Path, partition_columns: list[str], before: float) -> dict[
     return found
 
 
+def _old_objects(root: StorePath, partition_columns: list[str], before: float) -> dict[str, float]:
+    """The same in a store, by one listing of everything below the table's folder."""
+    found: dict[str, float] = {}
+    for path in root.below():
+        below = path.key[len(root.key) + 1 :]
+        *folders, name = below.split("/")
+        if all(_is_entered(each, partition_columns) for each in folders) and _is_file_of_table(name):
+            modified = path.stat().st_mtime
+            if modified < before:
+                found[below] = modified
+    return found
+
+
 def _is_entered(name: str, partition_columns: list[str]) -> bool:
     if name[0] not in "_.":
         return True
@@ -164,21 +186,24 @@ def _is_data_file(path: str) -> bool:
     return _DATA.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def _remove(path: Path, modified: float) -> bool:
+def _remove(path: Place, modified: float) -> bool:
     """Removes a file that nobody has given another time since; True where it was there."""
     with storage_errors(path):
         try:
-            if path.lstat().st_mtime > modified:
+            if (path.stat() if isinstance(path, StorePath) else path.lstat()).st_mtime > modified:
                 return False
             path.unlink()
         except FileNotFoundError:
             return False
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's
+    if not isinstance(path, StorePath):
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's
     return True
 
 
-def _remove_temporary(root: Path, before: float) -> int:
+def _remove_temporary(root: Place, before: float) -> int:
     """Removes files of commits and checkpoints that were never put in place, and what a fold spilled to the disk."""
+    if isinstance(root, StorePath):
+        return 0  # objects are there complete or not at all
     removed = 0
     for path in [*(root / "_delta_log").glob(".*.tmp"), *root.glob(f"{_SPILLED}*")]:
         with contextlib.suppress(OSError):

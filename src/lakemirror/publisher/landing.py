@@ -25,6 +25,9 @@ from lakemirror.publisher.column_types import ColumnTypes
 from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 from lakemirror.publisher.local_folder import LocalFolder
 from lakemirror.publisher.table_folder import TableFolder
+from lakemirror.storage.addresses import is_store_address, parse_address
+from lakemirror.storage.connections import give_options
+from lakemirror.storage.place import StorePath
 
 if TYPE_CHECKING:
     from lakemirror.publisher.credentials import Credential
@@ -43,7 +46,7 @@ class Published:
 
 class Landing:
     """The landing zone of one mirrored database, given by the folder that holds `Files/LandingZone`, or by its address
-    behind a service: `https://host/workspace/database`.
+    in an object store (`s3://bucket/folder`) or behind a service: `https://host/workspace/database`.
 
     The table folders are made with the first file; a database behind a service exists before.
     """
@@ -54,22 +57,30 @@ class Landing:
         credential: Credential | None = None,
         *,
         ca: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """`credential`, `ca`: for an address, as `credentials.tokens_of` and `endpoint.Endpoint` take them.
+        """`credential`, `ca`: for a service, as `credentials.tokens_of` and `endpoint.Endpoint` take them.
+        `storage_options`: of an object store, over the environment.
 
-        LakemirrorError `input-invalid`, `not-supported` for an address of another kind, `credential-invalid`.
+        LakemirrorError `input-invalid`, `not-supported` for an address of another kind, `credential-invalid`,
+        `stores-extra-missing`.
         """
         self.db = Path(db).absolute() if "://" not in str(db) else Path()
         self._endpoint = None
-        if str(db).startswith(("https://", "http://")):
+        self._store: StorePath | None = None
+        if is_store_address(str(db)):
+            if storage_options:
+                give_options(str(db), storage_options)
+            self._store = StorePath(*parse_address(str(db)))
+        elif str(db).startswith(("https://", "http://")):
             from lakemirror.publisher.endpoint import Endpoint  # an HTTP client: only for an address
 
             self._endpoint = Endpoint(str(db), credential, ca)
         elif "://" in str(db):
             raise LakemirrorError(
                 "not-supported",
-                f"{db}: the publisher writes to local folders and to services",
-                hint="Give a local or mounted folder, or https://host/workspace/database.",
+                f"{db}: the publisher writes to local folders, object stores and services",
+                hint="Give a local or mounted folder, s3://, az:// or gs://, or https://host/workspace/database.",
             )
 
     def table(
@@ -91,6 +102,10 @@ class Landing:
         return LandingTable(self._place(named), named, keys, columns, buffer, compression)
 
     def _place(self, name: TableName) -> TableFolder:
+        if self._store is not None:
+            from lakemirror.publisher.store_folder import StoreFolder
+
+            return StoreFolder(self._store, name.folder)
         if self._endpoint is None:
             return LocalFolder(self.db / name.folder)
         from lakemirror.publisher.endpoint_folder import EndpointFolder

@@ -24,10 +24,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
+from lakemirror.storage.place import Place, StorePath, names_in, place
 
 DETECTION_PROPERTY = "lakemirror.detection"
 FOLDER = "_lakemirror"
@@ -93,9 +93,9 @@ def declared(before: Detection, metadata: TableMetadata, position: int, table: s
 class AppliedPaths:
     """The applied paths of one table folder, by hash; asked with `in`."""
 
-    def __init__(self, table: str | os.PathLike[str], segments: Iterable[str]) -> None:
+    def __init__(self, table: str | os.PathLike[str] | Place, segments: Iterable[str]) -> None:
         """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is gone."""
-        self._table = Path(table)
+        self._table = place(table)
         self._segments = tuple(segments)
         self._contents = [_read(str(self._table / FOLDER / each)) for each in self._segments]
 
@@ -111,6 +111,9 @@ class AppliedPaths:
             hashes.update(_split(kept.pop()[1]))
         name = uuid.uuid4().hex
         folder = self._table / FOLDER
+        if isinstance(folder, StorePath):
+            (folder / name).write_bytes(b"".join(sorted(hashes)))
+            return (*(each for each, _ in kept), name)
         folder.mkdir(exist_ok=True)
         with (folder / name).open("xb") as file:
             file.write(b"".join(sorted(hashes)))
@@ -126,9 +129,9 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
     """
     kept, before, swept = set(live), time.time() - older_than, 0
     with suppress(FileNotFoundError):
-        for entry in os.scandir(Path(table) / FOLDER):
-            if entry.name not in kept and entry.stat().st_mtime < before:
-                Path(entry.path).unlink(missing_ok=True)
+        for name, path in names_in(place(table) / FOLDER):
+            if name not in kept and path.stat().st_mtime < before:
+                path.unlink(missing_ok=True)
                 swept += 1
     return swept
 
@@ -136,9 +139,9 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
 @lru_cache(maxsize=256)
 def _read(path: str) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        content = place(path).read_bytes()
     except OSError as error:
-        table = Path(path).parent.parent
+        table = place(path).parent.parent
         raise TableError(
             "table-unreadable", f"{table}: the record of applied files is not readable: {error}", table=table.name
         ) from error

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from lakemirror import failpoints
@@ -34,6 +33,7 @@ from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
 from lakemirror.storage.durable import POWER
 from lakemirror.storage.inside import make_folders
+from lakemirror.storage.place import Place, place
 
 log = logging.getLogger("lakemirror")
 
@@ -82,14 +82,14 @@ def apply(
 def _make_table_folder(path: str, database: str) -> None:
     """LakemirrorError `concurrent-commit` where the database is gone."""
     try:
-        make_folders(Path(path), Path(database))
+        make_folders(place(path), place(database))
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{database} is not there any more") from error
 
 
 def _written(
     plan: ApplyPlan, path: str, engine: Callable[[str], Engine], path_of: Callable[[str], str], trust_footers: bool
-) -> tuple[list[Action], list[Path]] | BadRow | NotAdded:
+) -> tuple[list[Action], list[Place]] | BadRow | NotAdded:
     """The actions of the batch's rows, and the files that were written for them."""
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
@@ -186,9 +186,9 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, A
     )
 
 
-def _remove(files: Sequence[Path]) -> None:
+def _remove(files: Sequence[Place]) -> None:
     for path in files:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LakemirrorError):
             path.unlink(missing_ok=True)
 
 

@@ -6,6 +6,7 @@ noted in `Files/Monitoring`; losing the note delays the drop by a pass.
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import time
@@ -35,6 +36,10 @@ class DroppedTables:
     failure: LakemirrorError | None = None  # why a table could not leave in the last look
     _foreign: dict[str, float] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
+    _settled: tuple[set[str], float] = field(
+        default_factory=lambda: (set(), 0.0)
+    )  # targets of which none was missing, and until when that holds
+    _purge_again: float = 0.0
 
     def look(self, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
         """Drops the tables missed for the second time; returns the targets that left.
@@ -42,11 +47,14 @@ class DroppedTables:
         Call it only after the landing zone was listed without error. `targets`: the Delta folders that a table folder
         stands for. `busy(target)`: an apply is at work there, or the listing does not tell whether its folder is gone.
         """
+        if targets == self._settled[0] and time.monotonic() < self._settled[1]:
+            return []
         missing = [t for t in self._tables_but(targets) if not busy(t)]
         noted = {**self._missed, **self._noted()}
         if not missing:
             if noted:
                 self._note({})
+            self._settled = set(targets), time.monotonic() + self.storage.look_again
             return []
         gone = [t for t in missing if t in noted]
         self.failure = None
@@ -70,12 +78,24 @@ class DroppedTables:
 
     def purge(self, days: float) -> None:
         """Deletes dropped tables that have rested longer than `days`."""
+        if time.monotonic() < self._purge_again:
+            return
+        self._purge_again = time.monotonic() + self.storage.look_again
         for path in list(_folders(self.storage, DROPPED)):
             names = [path] if _RESTING.search(path) else _folders(self.storage, path)
             for name in names:
-                entry = self.storage.stat(name)
-                if entry is not None and seconds_since(entry.modified) > days * 86400:
+                if self._age(name) > days * 86400:
                     self.storage.delete(name)
+
+    def _age(self, place: str) -> float:
+        """Seconds since a table was dropped: by the folder's time, or by its name where a folder has no time."""
+        entry = self.storage.stat(place)
+        if entry is not None:
+            return seconds_since(entry.modified)
+        stamp = place.rpartition("-")[2]
+        return (
+            time.time() - calendar.timegm(time.strptime(stamp[:15], "%Y%m%dT%H%M%S")) if _RESTING.search(place) else 0.0
+        )
 
     def _tables_but(self, targets: set[str]) -> Iterator[str]:
         for path in _folders(self.storage, "Tables"):
@@ -91,7 +111,9 @@ class DroppedTables:
             return False
         try:
             log = read_table_log(self.storage.uri(target))
-        except LakemirrorError:
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and self.storage.finish_move(target):
+                return False
             log = None  # whoever it belongs to: nothing is concluded from what cannot be read
         if log is not None and log.position is not None:
             return True

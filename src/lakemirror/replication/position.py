@@ -69,9 +69,10 @@ class Manifest:
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
-    `modified` (nanoseconds) describe the last one, to know it again. `key_columns` as declared. `rows` and `bytes`
-    count all applies of this identity, `notes` say what of its files the table could not keep as it was. `detection`:
-    the table's record of how its files are found, as in its property (`applied_record.py`).
+    `modified` (nanoseconds) describe the last one, to know it again; in a store its ETag, `tag`, does. `key_columns`
+    as declared. `rows` and `bytes` count all applies of this identity, `notes` say what of its files the table could
+    not keep as it was. `detection`: the table's record of how its files are found, as in its property
+    (`applied_record.py`).
     """
 
     identity: str
@@ -86,9 +87,12 @@ class Manifest:
     committed: float = 0.0  # of the newest change file: seconds since the epoch, 0 unknown
     notes: tuple[str, ...] = ()
     detection: str = ""
+    tag: str = ""
 
     def to_json(self) -> str:
         content = {**self.__dict__, "key_columns": list(self.key_columns), "notes": list(self.notes)}
+        if not self.tag:
+            del content["tag"]
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -53,7 +52,7 @@ from lakemirror.replication.table_plan import TablePlan, applied_files
 from lakemirror.replication.table_rules import column_rules, table_properties
 from lakemirror.settings import Settings
 from lakemirror.status import format_time
-from lakemirror.storage import Entry, Storage
+from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
 
 log = logging.getLogger("lakemirror")
@@ -111,8 +110,13 @@ class Replicator:
     def _inspect(self, found: TablePlan, now: float, mark: bool) -> None:
         folder = found.folder
         check_name(self.name)
-        self._storage.stat(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
-        found.table_log = read_table_log(self._table)
+        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        try:
+            found.table_log = read_table_log(self._table)
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and mark:
+                self._storage.finish_move(self.target)
+            raise
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = read_table_log(self._table)
         if folder.error is not None:
@@ -296,7 +300,7 @@ class Replicator:
                 into.add(inner)
         left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
         for places in (into, left):
-            sync_each(Path(self._storage.uri(each)) for each in sorted(places, reverse=True))
+            sync_each(place(self._storage.uri(each)) for each in sorted(places, reverse=True))
 
     def _is_marked_anew(self, found: TablePlan) -> bool:
         content = read_marker(self._storage, f"{found.folder.name.folder}/{MARKER}")
@@ -323,7 +327,7 @@ class Replicator:
         so_far = None
         if at is not None:
             manifest = found.table_log.manifest if found.table_log else None
-            last = LastFile(manifest.file, manifest.size, manifest.modified) if manifest else None
+            last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(at.identity, at.number, last, found.applied)
         failpoints.reach("identity.before-marker")
         decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
@@ -351,7 +355,7 @@ class Replicator:
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there."""
         manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
-        return {manifest.file: Entry("", manifest.size, manifest.modified).etag} if manifest else {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag} if manifest else {}
 
     def _read_progress(self, found: TablePlan) -> None:
         """How files are found from here on, and which are applied; nothing is where the folder was made again."""

@@ -34,6 +34,7 @@ from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.settled_looks import SettledLooks
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import remembered
@@ -92,6 +93,7 @@ class Scheduler:
         self._looking: set[TableName] = set()
         self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not begun yet
         self._lookers = Lookers()
+        self._settled = SettledLooks(storage)
         self._ambiguous: dict[TableName, TableName] = {}
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
@@ -247,13 +249,22 @@ class Scheduler:
             if name in self._running or name in self._looking or self._stopping.is_set():
                 return
             self._looking.add(name)
+        log_time = 0
         try:
+            target = self._replicators[name].target
+            if rival is None and self._is_well(name) and self._settled.holds(name, folder, target):
+                with self._lock:
+                    self._looking.discard(name)
+                self._purge(name, folder, now)
+                return
+            log_time = self._settled.log_time(target)
             look = self._look(name, folder, rival, now)
         except Exception as failure:  # the boundary around one table
             look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
         due = False
         try:
             self._note(name, look)
+            self._settled.note(name, look, log_time if rival is None else 0)
             due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
@@ -262,6 +273,10 @@ class Scheduler:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+
+    def _is_well(self, name: TableName) -> bool:
+        state = self.states.get(name)
+        return state is not None and state.error is None
 
     def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
         replicator = self._replicators[name]
@@ -427,10 +442,17 @@ class Scheduler:
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
-            if look.folder.processed:
-                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", name, coded(failure))
+        self._purge(name, look.folder, now)
+
+    def _purge(self, name: TableName, folder: TableFolder, now: float) -> None:
+        """Deletes applied files whose time is over. Never raises."""
+        try:
+            if folder.processed:
+                cleanup.purge(self._storage, folder, self._settings.processed_retention, now)
+        except Exception as failure:
+            log.debug("%s: purged in a later pass: %s", name, coded(failure))
 
     def _forget(self, zone: Zone) -> None:
         for name in set(self.states) - set(zone.tables):
@@ -442,6 +464,7 @@ class Scheduler:
                 self._replicators.pop(name, None)
                 self._applied_at.pop(name, None)
                 self.restless.discard(name)
+                self._settled.forget(name)
 
     def _drop(self, zone: Zone) -> None:
         """Drops the tables whose folder is gone. What fails there is tried again in the next pass, and said once."""

@@ -196,6 +196,7 @@ def manifest(start: ApplyStart, batch: Batch, detection: Detection) -> Manifest:
         file=last.below,
         size=last.entry.size,
         modified=last.entry.modified,
+        tag=last.entry.tag,
         key_columns=start.key_columns,
         rows=start.rows_before + batch.rows,
         bytes=start.bytes_before + batch.bytes,

@@ -13,6 +13,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.foreign_commits import Verdict, judge
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
+from lakemirror.storage.place import is_in_store
 
 KEYS_PROPERTY = "lakemirror.keyColumns"
 
@@ -41,7 +42,7 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
     Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
     in between are passed over.
     """
-    if not _has_log(Path(table) / "_delta_log"):
+    if not is_in_store(table) and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []

@@ -1,6 +1,7 @@
-"""Every file operation outside Spark, behind one small protocol."""
+"""Every file operation outside Spark, on local disks and in object stores, behind one small protocol."""
 
 from lakemirror.storage.local import LocalStorage, copy_file
-from lakemirror.storage.storage import Entry, Listing, Storage, seconds_since
+from lakemirror.storage.place import Place, place
+from lakemirror.storage.storage import MOVING, Entry, Listing, Storage, seconds_since
 
-__all__ = ["Entry", "Listing", "LocalStorage", "Storage", "copy_file", "seconds_since"]
+__all__ = ["MOVING", "Entry", "Listing", "LocalStorage", "Place", "Storage", "copy_file", "place", "seconds_since"]

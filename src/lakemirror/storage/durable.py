@@ -3,7 +3,7 @@
     data files, vectors ─▶ sync_files ─▶ their folders ─▶ put_new(commit): file, link, folder ─▶ applied files move
 
 `durability` says how far that goes. `power`: all of it. `process`: nothing is synced; what a killed process wrote is in
-the memory of the system and stays (contract section 9).
+the memory of the system and stays (contract section 9). What is in a store survives without a sync.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.storage import Entry
 
 POWER, PROCESS = "power", "process"
 DURABILITIES = (POWER, PROCESS)
@@ -28,13 +31,18 @@ _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _GONE = (FileNotFoundError, NotADirectoryError)
 
+Put: TypeAlias = os.stat_result | Entry
+"""What tells a file that was put from another one at its place: inode and device, or the ETag."""
 
-def sync_files(paths: Iterable[Path], root: Path) -> None:
+
+def sync_files(paths: Iterable[Place], root: Place) -> None:
     """Syncs files below `root`, then every folder from theirs up to `root`: what they hold and that they exist.
 
     FileNotFoundError where one is gone, `storage-unavailable`.
     """
-    files = sorted(set(paths))
+    if isinstance(root, StorePath):
+        return
+    files = sorted({path for path in paths if isinstance(path, Path)})
     folders = {root}
     for path in files:
         folders |= {parent for parent in path.parents if parent != root and root in parent.parents}
@@ -42,9 +50,9 @@ def sync_files(paths: Iterable[Path], root: Path) -> None:
     sync_each(sorted(folders))
 
 
-def sync_each(paths: Iterable[Path]) -> None:
+def sync_each(paths: Iterable[Place]) -> None:
     """Syncs files or folders, several at once. FileNotFoundError, `storage-unavailable`."""
-    found = list(paths)
+    found = [path for path in paths if isinstance(path, Path)]
     if len(found) < 2:
         for path in found:
             sync(path)
@@ -54,8 +62,10 @@ def sync_each(paths: Iterable[Path]) -> None:
             pass
 
 
-def sync(path: Path) -> None:
+def sync(path: Place) -> None:
     """Syncs one file or folder. FileNotFoundError, `storage-unavailable`."""
+    if isinstance(path, StorePath):
+        return
     with storage_errors(path):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -67,12 +77,14 @@ def sync(path: Path) -> None:
             os.close(handle)
 
 
-def put_new(path: Path, data: bytes, *, durable: bool) -> os.stat_result | None:
-    """Creates `path` with this content atomically; its stat result, or None where it already exists.
+def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
+    """Creates `path` with this content atomically; what tells it from another file, or None where it already exists.
 
     `durable`: content and name are on the disk when this returns. FileNotFoundError where the folder is gone,
-    `storage-unavailable`.
+    `storage-unavailable`. In a store the content must be one that nobody else writes (`ObjectStore.create`).
     """
+    if isinstance(path, StorePath):
+        return path.store.create(path.key, data)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     with storage_errors(path):
         try:
@@ -90,8 +102,11 @@ def put_new(path: Path, data: bytes, *, durable: bool) -> os.stat_result | None:
     return ours
 
 
-def put_over(path: Path, data: bytes, *, durable: bool) -> None:
+def put_over(path: Place, data: bytes, *, durable: bool) -> None:
     """Puts a file in place atomically, over an older one. FileNotFoundError, `storage-unavailable`."""
+    if isinstance(path, StorePath):
+        path.store.put(path.key, data)
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     with storage_errors(path):
         try:
@@ -102,8 +117,11 @@ def put_over(path: Path, data: bytes, *, durable: bool) -> None:
                 temporary.unlink(missing_ok=True)
 
 
-def is_same(path: Path, ours: os.stat_result) -> bool:
-    """True where `path` is the file of that stat result. `storage-unavailable` where that cannot be seen."""
+def is_same(path: Place, ours: Put) -> bool:
+    """True where `path` is the file that was put there. `storage-unavailable` where that cannot be seen."""
+    if isinstance(path, StorePath) or isinstance(ours, Entry):
+        found = path.store.head(path.key) if isinstance(path, StorePath) else None
+        return found is not None and isinstance(ours, Entry) and found.etag == ours.etag
     with storage_errors(path):
         try:
             return os.path.samestat(path.stat(), ours)

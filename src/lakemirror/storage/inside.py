@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place, StorePath
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -63,9 +64,12 @@ def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterat
         os.close(at)
 
 
-def make_folders(folder: Path, root: Path) -> None:
+def make_folders(folder: Place, root: Place) -> None:
     """Makes a folder and those above it that are missing, up to `root`, which is never made: who deletes a database or
-    a table while it is written must not find it again. FileNotFoundError where `root` is gone."""
+    a table while it is written must not find it again. FileNotFoundError where `root` is gone. Nothing is to be made
+    in a store."""
+    if isinstance(folder, StorePath) or isinstance(root, StorePath):
+        return
     for each in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
         with suppress(FileExistsError):
             each.mkdir()

@@ -22,6 +22,8 @@ MOST_LEVELS = 64  # of folders below the one that is listed
 class LocalStorage:
     """A mirrored database in a local folder."""
 
+    look_again = 0.0
+
     def __init__(
         self, root: str | os.PathLike[str], *, most_entries: int = MOST_ENTRIES, most_levels: int = MOST_LEVELS
     ) -> None:
@@ -33,6 +35,9 @@ class LocalStorage:
 
     def uri(self, path: str = "") -> str:
         return str(self.root / path) if path else str(self.root)
+
+    def probe(self) -> None:
+        """Nothing: a link to a name that is taken fails on every local file system."""
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
         listing = Listing()
@@ -70,6 +75,9 @@ class LocalStorage:
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise LakemirrorError("path-refused", f"{path} is {kind_of(found.st_mode)}: it is not opened", file=path)
         return Entry(path, found.st_size, found.st_mtime_ns)
+
+    def check(self, path: str) -> None:
+        self.stat(path)
 
     def exists(self, path: str) -> bool:
         try:
@@ -126,6 +134,23 @@ class LocalStorage:
             os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
             with folder_of(self.root, target, make_below=shared) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
+
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        now = self.stat(entry.path)
+        if now is None or now.etag != entry.etag:
+            return False
+        self.move(entry.path, target)
+        moved = self.stat(target)
+        if moved is not None and moved.etag != entry.etag:  # it was replaced in between
+            self.move(target, entry.path)
+            return False
+        with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
+            self.touch(target)
+        return True
+
+    def finish_move(self, path: str) -> bool:
+        """False: a rename on a local disk is complete or not made."""
+        return False
 
     def create(self, path: str) -> BinaryIO:
         with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):

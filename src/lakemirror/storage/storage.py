@@ -13,14 +13,22 @@ from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
 
+MOVING = "_lakemirror_moving.json"
+"""In the log of a table whose folder is being moved within an object store: where from and where to. Whoever finds it
+carries on (`Storage.finish_move`)."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch."""
+    """One file as a listing shows it. `size` in bytes, `modified` in nanoseconds since the epoch.
+
+    `tag`: the ETag of an object in a store, which differs for another content; empty for a local file.
+    """
 
     path: str
     size: int
     modified: int
+    tag: str = ""
 
     @property
     def name(self) -> str:
@@ -28,8 +36,11 @@ class Entry:
 
     @property
     def etag(self) -> str:
-        """Differs whenever the content may differ: size and modified time of a local file."""
-        return f"{self.size:x}-{self.modified:x}"
+        """Differs whenever the content may differ: size and modified time of a local file, size and ETag of an object.
+
+        The modified time of an object does not count: a copy of the bucket has other times and the same content.
+        """
+        return f"{self.size:x}-{self.tag or format(self.modified, 'x')}"
 
 
 @dataclass
@@ -53,8 +64,15 @@ class Storage(Protocol):
     fails, `path-refused` where a part of the path is a link, or the last part is a FIFO, a socket or a device.
     """
 
+    look_again: float
+    """Seconds for which a look at a table holds while its files stay as they are: another look costs requests. 0: looks
+    cost nothing."""
+
     def uri(self, path: str = "") -> str:
         """The path as Spark reads it."""
+
+    def probe(self) -> None:
+        """`store-unsafe` where the store would let two writers make one version."""
 
     def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
         """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
@@ -64,10 +82,13 @@ class Storage(Protocol):
         """
 
     def stat(self, path: str) -> Entry | None:
-        """The file or folder, or None."""
+        """The file or folder, or None. None for a folder in an object store, where it has no time."""
 
     def exists(self, path: str) -> bool:
         """True for anything at that path, also for a link."""
+
+    def check(self, path: str) -> None:
+        """`path-refused` where a part of the path is a link, or the last part is neither a file nor a folder."""
 
     def open(self, path: str) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process."""
@@ -86,6 +107,16 @@ class Storage(Protocol):
 
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
+
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        """Moves the file of a listing, which gets the time of the move; False where another file is in its place.
+
+        The folder may have been deleted and made again since it was listed, with another file under the same name,
+        which nobody has applied. So the file is compared with the listed one, and stays if it is another.
+        """
+
+    def finish_move(self, path: str) -> bool:
+        """Carries on with a move of a table's folder from or to `path` that was interrupted; True where one was."""
 
     def create(self, path: str) -> BinaryIO:
         """A new file, opened for writing, with folders as needed; over an older one."""
@@ -108,4 +139,4 @@ def seconds_since(modified: int, now: float | None = None) -> float:
     return (time.time() if now is None else now) - modified / 1e9
 
 
-__all__ = ["Entry", "Listing", "Storage", "seconds_since"]
+__all__ = ["MOVING", "Entry", "Listing", "Storage", "seconds_since"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
@@ -72,7 +72,7 @@ class Dropped:
 
 
 def drop(
-    table: str | Path,
+    table: str | Place,
     wish: Wish,
     *,
     session: Callable[[], SparkSession] | None = None,
@@ -125,7 +125,7 @@ def drop(
 
 
 def _make(
-    table: Path,
+    table: Place,
     step: Step,
     wish: Wish,
     session: Callable[[], SparkSession] | None,
@@ -179,12 +179,12 @@ def _checkpoint(snapshot: Snapshot) -> None:
         write_checkpoint(snapshot)
 
 
-def _drop_protected(table: Path, names: tuple[str, ...], at: Callable[[str], None]) -> None:
+def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], None]) -> None:
     """Three checkpoints on commits that use nothing of these features, then the protocol without them."""
     at("before barrier")
     snapshot = existing(table)
     since = clean_since(snapshot, names)
-    earlier: tuple[int, Path] | None = None
+    earlier: tuple[int, Place] | None = None
     standing = len(clean_checkpoints(snapshot, since))
     while standing < cleaning.BARRIER:
         snapshot = commit(table, cleaning.empty_commit)
@@ -198,7 +198,7 @@ def _drop_protected(table: Path, names: tuple[str, ...], at: Callable[[str], Non
 
 
 def _drop_truncating(
-    table: Path, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
+    table: Place, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
 ) -> None:
     """The history cut where nothing of these features is left in it, then the protocol without them."""
     snapshot = existing(table)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
+from lakemirror.storage.place import Place
 
 State = Literal["changed", "would change", "nothing to do", "waiting", "refused", "failed"]
 STATES: tuple[State, ...] = ("changed", "would change", "nothing to do", "waiting", "refused", "failed")
@@ -45,26 +46,29 @@ class Outcome:
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
 
 
-def chosen(tables: Iterable[Path], top: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Path]:
+def chosen(
+    tables: Iterable[Place], top: Place, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> list[Place]:
     """The tables whose path below `top` one of the patterns names and none of the others; `*` also stands for `/`."""
 
-    def named(table: Path, patterns: Sequence[str]) -> bool:
-        below = table.relative_to(top).as_posix() if table.is_relative_to(top) else table.as_posix()
+    def named(table: Place, patterns: Sequence[str]) -> bool:
+        path, above = str(table), f"{top}/"
+        below = path[len(above) :] if path.startswith(above) else path
         return any(fnmatchcase(below, pattern) for pattern in patterns)
 
     return [table for table in tables if (not include or named(table, include)) and not named(table, exclude)]
 
 
 def act_on_each(
-    tables: Sequence[Path],
-    act: Callable[[Path], Any],
+    tables: Sequence[Place],
+    act: Callable[[Place], Any],
     judge: Callable[[Any], State],
     parallel: int,
     done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """What came of every table, in their order. `judge` names the state of a result; `done` is told of each."""
 
-    def one(table: Path) -> Outcome:
+    def one(table: Place) -> Outcome:
         try:
             result = act(table)
         except Exception as failure:  # the boundary around one table
@@ -77,7 +81,7 @@ def act_on_each(
         hint = " ".join(obstacle.statements)
         return Outcome(str(table), judge(result), obstacle.code, obstacle.message, hint, result=result)
 
-    found: dict[Path, Outcome] = {}
+    found: dict[Place, Outcome] = {}
     pool = ThreadPoolExecutor(max_workers=max(1, parallel))
     try:
         at_work = {pool.submit(one, table): table for table in tables}

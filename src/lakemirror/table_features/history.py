@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.checkpoint import interval_ms
 from lakemirror.delta.log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place, opened
 from lakemirror.table_features.usage import action_trace
 
 RETENTION = "delta.dropFeatureTruncateHistory.retentionDuration"
@@ -95,11 +95,11 @@ def is_plain(checkpoint: Checkpoint) -> bool:
     if checkpoint.kind == "v2":
         return False
     try:
-        names = pq.read_schema(checkpoint.files[0]).names
+        names = pq.read_schema(opened(checkpoint.files[0])).names
         if not {"checkpointMetadata", "sidecar"} & set(names):
             return True
         kept = [name for name in ("checkpointMetadata", "sidecar") if name in names]
-        table = pq.read_table(checkpoint.files[0], columns=kept)
+        table = pq.read_table(opened(checkpoint.files[0]), columns=kept)
     except (OSError, ValueError):
         return False
     return all(table.column(name).null_count == table.num_rows for name in kept)
@@ -138,7 +138,7 @@ def _minute_after(log: Log, versions: Iterable[int], wait: timedelta) -> datetim
     return moment
 
 
-def truncate(table: Path, at_least: int, wait: timedelta, now: datetime) -> int:
+def truncate(table: Place, at_least: int, wait: timedelta, now: datetime) -> int:
     """Deletes the history before the newest checkpoint that is older than the retention; gives back where it begins.
 
     Never less than up to `at_least`, a checkpoint whose time has come. Commits go before their checkpoints, the oldest
@@ -168,7 +168,7 @@ def truncate(table: Path, at_least: int, wait: timedelta, now: datetime) -> int:
     return begin
 
 
-def _remove_sidecars(log: Path, standing: Iterable[Checkpoint], before: float) -> None:
+def _remove_sidecars(log: Place, standing: Iterable[Checkpoint], before: float) -> None:
     """Deletes side files that no standing checkpoint names, but for young ones: their checkpoint may be under way."""
     try:
         kept = {path.name for checkpoint in standing for path in sidecars(log, checkpoint)}

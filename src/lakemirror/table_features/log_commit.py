@@ -12,13 +12,13 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.commit_info import commit_info, newest_info
 from lakemirror.delta.log import Action, Metadata, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.protocol import features_of
 
@@ -40,7 +40,7 @@ Build = Callable[[Snapshot], Commit | None]
 """From a state to the commit that follows it, or None where nothing is left to do."""
 
 
-def commit(table: Path, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
+def commit(table: Place, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
     """Commits what `build` makes of the newest state; gives back the state after it (or as it is, for None).
 
     If another commit takes the version, `build` is called again with the state that includes it. Raises
@@ -70,7 +70,7 @@ def commit(table: Path, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
     )
 
 
-def existing(table: Path, version: int | None = None) -> Snapshot:
+def existing(table: Place, version: int | None = None) -> Snapshot:
     """The table's state. Raises `table-unreadable` where no Delta table is."""
     snapshot = read_snapshot(table, version)
     if snapshot is None:

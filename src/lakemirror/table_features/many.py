@@ -10,6 +10,7 @@ from pathlib import Path
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
+from lakemirror.storage.place import Place, StorePath
 from lakemirror.table_features.compatibility import Client, blocking
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.plan import Wish
@@ -22,7 +23,7 @@ _STATEMENT = re.compile(
 )
 
 
-def tables_of(path: str | Path) -> list[Path]:
+def tables_of(path: str | Place) -> list[Place]:
     """The Delta tables that a path stands for: itself, or all below a mirrored database, in order of name.
 
     A folder below that cannot be listed is among them, so that it is reported like a table that cannot be read.
@@ -41,12 +42,19 @@ def tables_of(path: str | Path) -> list[Path]:
     return found
 
 
-def _below(top: Path) -> Iterator[Path]:
+def _below(top: Place) -> Iterator[Place]:
+    if isinstance(top, StorePath):
+        for folder in top.iterdir():
+            if (folder / "_delta_log").is_dir():
+                yield folder
+            elif folder.known is None and not folder.name.startswith(("_", ".")):
+                yield from _below(folder)
+        return
     unlisted: list[str] = []
-    for folder, names, _ in os.walk(top, onerror=lambda error: unlisted.append(str(error.filename))):
+    for place, names, _ in os.walk(top, onerror=lambda error: unlisted.append(str(error.filename))):
         if "_delta_log" in names:
             names.clear()
-            yield Path(folder)
+            yield Path(place)
         names[:] = [name for name in names if not name.startswith(("_", "."))]
     yield from map(Path, unlisted)
 
@@ -71,7 +79,7 @@ def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:
     return Wish(tuple(sorted(gone)), unprotect=unprotect, as_numbers=bool(numbers_only))
 
 
-def parse_statement(text: str) -> tuple[Path, Wish]:
+def parse_statement(text: str) -> tuple[Place, Wish]:
     """The table and the wish of `ALTER TABLE <table> DROP FEATURE <feature> [TRUNCATE HISTORY]`.
 
     A table is a path, quoted or not, with or without `delta.` before it. Raises `statement-invalid`.

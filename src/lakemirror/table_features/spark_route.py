@@ -6,10 +6,10 @@ one rewrite and one protocol change.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ _TRACES_ARE_GONE = ("DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD", "DELTA_FEATU
 _TRY_AGAIN = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "DELTA_FEATURE_DROP_CONFLICT")
 
 
-def rewrite(spark: SparkSession, table: Path, feature: str) -> None:
+def rewrite(spark: SparkSession, table: Place, feature: str) -> None:
     """Rewrites every data file that holds traces of columnMapping, deletionVectors or typeWidening.
 
     Raises `concurrent-commit` where a write of the same files came first, `drop-unproven` for any other failure; the
@@ -40,7 +40,7 @@ def rewrite(spark: SparkSession, table: Path, feature: str) -> None:
             raise _translated(error, table, feature) from error
 
 
-def _translated(error: Exception, table: Path, feature: str) -> LakemirrorError:
+def _translated(error: Exception, table: Place, feature: str) -> LakemirrorError:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if any(name in str(error) for name in _TRY_AGAIN):
         return LakemirrorError("concurrent-commit", f"rewriting {table} for {feature}: {text}", table=str(table))

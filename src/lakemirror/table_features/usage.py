@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit, table_folder
+from lakemirror.storage.place import opened
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.protocol import features_of
 
@@ -323,7 +324,7 @@ def _widened(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
 def _holds_old_types(snapshot: Snapshot, add: Action, targets: list[tuple[tuple[str, ...], str]]) -> bool:
     path = table_folder(add["path"]) if add["path"].startswith("file:") else snapshot.table / unquote(add["path"])
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(opened(path))
     except (OSError, pa.ArrowException):
         return True  # whoever rewrites it will say what is wrong with it
     return any((kind := _at(schema, physical)) is not None and not _same(kind, now) for physical, now in targets)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, table_folder
+from lakemirror.storage.place import Place, opened
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
@@ -37,7 +37,7 @@ class FileReport:
 
 
 def check_file(
-    folder: Path,
+    folder: Place,
     table: str,
     add: Action,
     columns: tuple[TableColumn, ...],
@@ -53,7 +53,7 @@ def check_file(
     """
     report = FileReport()
     name = real_path(add["path"])
-    path = table_folder(add["path"]) if add["path"].startswith("file:") else folder / name
+    path = table_folder(add["path"]) if ":/" in add["path"] else folder / name
 
     def found(code: str, message: str) -> None:
         report.findings.append(Finding(code, table, f"{name}: {message}", name))
@@ -73,7 +73,7 @@ def check_file(
     tally = Tally()
     gone = np.empty(0, np.uint64)
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
+        with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
             if add.get("deletionVector"):
                 gone = _vector(folder, add, file.metadata.num_rows, before, found)
             if not rows:
@@ -97,13 +97,13 @@ def check_file(
     return report
 
 
-def living_rows(folder: Path, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
+def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
     """The living rows of one `add` action, in the table's columns and types, a batch at a time; nothing is checked.
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
     """
-    path = table_folder(add["path"]) if add["path"].startswith("file:") else folder / real_path(add["path"])
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    path = table_folder(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
+    with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
         gone = np.empty(0, np.uint64)
         if add.get("deletionVector"):
             bitmap, code, message = vectors.read(folder, add["deletionVector"])
@@ -134,7 +134,7 @@ def _decoded(
 
 
 def _vector(
-    folder: Path,
+    folder: Place,
     add: Action,
     rows: int,
     before: Sequence[Mapping[str, Any]],

@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, list_log, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import Place
 from lakemirror.verify.finding import Finding
 
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -52,7 +52,7 @@ class Replay:
     """Vectors that a file had before its present one, by its path."""
 
 
-def replay(folder: Path, table: str) -> Replay | None:
+def replay(folder: Place, table: str) -> Replay | None:
     """The log of the table in `folder`, with findings; None where there is no Delta table. Never raises for the log."""
     log = list_log(folder)
     if log is None or log.version < 0:
@@ -97,7 +97,7 @@ def exact_json(text: str) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
-def _basis(folder: Path, table: str, state: Replay) -> int:
+def _basis(folder: Place, table: str, state: Replay) -> int:
     """Loads the oldest checkpoint where commit 0 is gone; the first version to replay."""
     log = list_log(folder)
     assert log is not None
@@ -130,7 +130,7 @@ def _load(snapshot: Snapshot | None, state: Replay) -> None:
     state.protocol = snapshot.protocol.to_action()["protocol"]
 
 
-def _apply(path: Path, number: int, state: Replay, table: str) -> bool:
+def _apply(path: Place, number: int, state: Replay, table: str) -> bool:
     """Takes a commit into the state; False where it is damaged."""
     place = f"_delta_log/{path.name}"
     try:
@@ -198,7 +198,7 @@ def _promised_files(info: Mapping[str, Any]) -> int | None:
     return None if count is None else int(count)
 
 
-def _compare_checkpoint(folder: Path, table: str, version: int, state: Replay) -> None:
+def _compare_checkpoint(folder: Place, table: str, version: int, state: Replay) -> None:
     log = list_log(folder)
     assert log is not None
     for checkpoint in log.checkpoints:
@@ -267,7 +267,7 @@ def _features(protocol: Mapping[str, Any]) -> Any:
     )  # fmt: skip
 
 
-def _compare_checksum(folder: Path, table: str, version: int, state: Replay) -> None:
+def _compare_checksum(folder: Place, table: str, version: int, state: Replay) -> None:
     path = folder / "_delta_log" / f"{version:020}.crc"
     place = f"_delta_log/{path.name}"
     try:
@@ -284,7 +284,7 @@ def _compare_checksum(folder: Path, table: str, version: int, state: Replay) -> 
             state.findings.append(Finding("verify-checksum-differs", table, message, place))
 
 
-def _last_checkpoint(folder: Path, table: str, version: int, checkpoints: set[int], found: list[Finding]) -> None:
+def _last_checkpoint(folder: Place, table: str, version: int, checkpoints: set[int], found: list[Finding]) -> None:
     path = folder / "_delta_log/_last_checkpoint"
     try:
         pointed = int(json.loads(path.read_bytes())["version"])

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from lakemirror.delta import exact_json
-from lakemirror.delta.log import Action
+from lakemirror.delta.log import Action, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
@@ -28,7 +27,7 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_m
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
 from lakemirror.replication.position import Position, sequences
-from lakemirror.storage import Storage
+from lakemirror.storage import Place, Storage
 from lakemirror.verify import archived_files
 from lakemirror.verify.columns import TableColumn, table_columns
 from lakemirror.verify.comparison import Compared, choose, compare
@@ -99,7 +98,7 @@ def verify_table(
     """The report of one table. Whatever cannot be read is a finding; nothing is raised for the table."""
     options = options or Options()
     begun = time.monotonic()
-    place = Path(storage.uri(name.target(default_schema)))
+    place = table_folder(storage.uri(name.target(default_schema)))
     table = str(name)
     folder = _folder(storage, name)
     try:
@@ -124,7 +123,7 @@ class _TableProof:
     """The verification of one table at one version."""
 
     def __init__(
-        self, storage: Storage, name: TableName, place: Path, state: Replay, folder: TableFolder | None,
+        self, storage: Storage, name: TableName, place: Place, state: Replay, folder: TableFolder | None,
         options: Options, progress: Progress | None,
     ) -> None:  # fmt: skip
         self.findings: list[Finding] = list(state.findings)
@@ -368,7 +367,7 @@ def _metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
     return parse_metadata(storage.read(folder.metadata.path), folder.metadata.path)
 
 
-def _applied(state: Replay, position: Position, place: Path) -> AppliedFiles:
+def _applied(state: Replay, position: Position, place: Place) -> AppliedFiles:
     configuration = state.metadata.get("configuration") or {}
     detection = parse_detection(configuration.get(DETECTION_PROPERTY, ""), str(place))
     paths = AppliedPaths(place, detection.segments) if detection.strategy == LAST_UPDATE else None

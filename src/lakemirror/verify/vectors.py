@@ -9,13 +9,13 @@ import base64
 import struct
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap64
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, table_folder
+from lakemirror.storage.place import Place
 from lakemirror.verify.finding import Finding
 
 _MAGIC = struct.pack("<i", 1681511377)
@@ -23,7 +23,7 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
-def read(folder: Path, vector: Mapping[str, Any]) -> tuple[BitMap64, str, str]:
+def read(folder: Place, vector: Mapping[str, Any]) -> tuple[BitMap64, str, str]:
     """The rows that a vector deletes, with a code and a sentence about what is wrong; both are empty if nothing is."""
     try:
         kind, text = vector["storageType"], vector["pathOrInlineDv"]

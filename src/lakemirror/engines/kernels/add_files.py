@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +26,9 @@ from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
+from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders
+from lakemirror.storage.place import Place, StorePath, opened, place
 
 SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
 _FEW = 4
@@ -121,21 +122,22 @@ def add_file(
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="")
-    copy = Path(folder or target.path) / below
+    top = place(folder or target.path)
+    copy = top / below
     held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
     columns = [Column(each.name, each.type) for each in held]
     try:
         if "/" in below:
-            make_folders(copy.parent, Path(folder or target.path))
-        copy_file(unit.path, copy)
+            make_folders(copy.parent, top)
+        _copy(unit.path, copy)
         dictionaries: set[str] = set()
         if not is_own:
-            with pa.OSFile(str(copy)) as source:
+            with _source(copy) as source:
                 dictionaries = check_all_pages(source, read_footer(source))
         if is_own:
             stats = statistics_of_own(copy, columns)
         elif trust_footer:
-            found = pq.read_metadata(copy)
+            found = pq.read_metadata(opened(copy))
             if not found.equals(footer):
                 raise ValueError("it was written again while it was copied")
             stats = statistics_told(found, columns)
@@ -143,7 +145,7 @@ def add_file(
             stats = statistics(copy, columns, footer.num_rows, dictionaries)
         status = copy.stat()
     except BaseException as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
         if isinstance(error, FileNotFoundError):
             raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
@@ -164,6 +166,17 @@ def add_file(
     }
 
 
+def _copy(source: str, target: Place) -> None:
+    if isinstance(target, StorePath):
+        target.store.copy(StorePath(*parse_address(source)).key, target.key)
+    else:
+        copy_file(source, target)
+
+
+def _source(path: Place) -> pa.NativeFile:
+    return pa.PythonFile(opened(path), mode="r") if isinstance(path, StorePath) else pa.OSFile(str(path))
+
+
 def _held(unit: ChangeUnit) -> list[FileColumn]:
     """The columns that the file itself holds."""
     given = {name for name, _ in unit.constants}
@@ -173,8 +186,8 @@ def _held(unit: ChangeUnit) -> list[FileColumn]:
 def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaData, trust_footer: bool) -> str | None:
     """What in the file not every reader reads, or what a reader believes that nobody can check."""
     schema = footer.schema
-    for place in range(footer.num_columns):
-        column = schema.column(place)
+    for leaf in range(footer.num_columns):
+        column = schema.column(leaf)
         wanted = _PHYSICAL.get(types.get(column.path, "").partition("(")[0], ())
         if column.physical_type not in wanted or column.max_repetition_level or column.max_definition_level > 1:
             return f"{name}: column {column.path!r} is stored as {column.physical_type}"
@@ -184,8 +197,8 @@ def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaD
         group = footer.row_group(index)
         if group.total_byte_size > _LARGEST_GROUP_BYTES:
             return f"{name} has a row group of {group.total_byte_size} bytes"
-        for place in range(group.num_columns):
-            chunk = group.column(place)
+        for leaf in range(group.num_columns):
+            chunk = group.column(leaf)
             encodings = set(chunk.encodings)
             if chunk.compression not in _CODECS:
                 return f"{name} is compressed with {chunk.compression}"

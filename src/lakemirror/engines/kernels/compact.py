@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from lakemirror.engines.kernels.living_rows import living_rows
 from lakemirror.engines.kernels.look_up import read_footer
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
+from lakemirror.storage.place import place
 
 IN_MEMORY = 256 << 20
 """Bytes of rows up to which they are sorted before they are written."""
@@ -90,7 +90,7 @@ def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
     failed = next((each.exception() for each in begun if each.exception() is not None), None)
     adds = [add for each in begun if each.exception() is None for add in each.result()]
     if failed is not None:
-        for path in (path for add in adds for path in named_files(Path(target.path), add)):
+        for path in (path for add in adds for path in named_files(place(target.path), add)):
             path.unlink(missing_ok=True)
         raise failed
     return adds

@@ -15,15 +15,16 @@ import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakemirror.delta.data_files import data_file
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
+from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import opened as opened_place
 
 _ROWS_AT_ONCE = 64 * 1024
 _REMEMBERED = 16 * 1024  # paths, of files that are looked at by each apply
@@ -63,12 +64,7 @@ class RowGroup:
 @lru_cache(_REMEMBERED)
 def place_of(table: str, path: str) -> str:
     """Where a file that the log names is read: paths are URIs, relative to the table's folder or absolute."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if parts.scheme and "/" in path:
-        return path
-    return str(Path(table) / unquote(path))
+    return str(data_file(table, path))
 
 
 def arrow_type(type_: str) -> pa.DataType:
@@ -82,8 +78,9 @@ def arrow_type(type_: str) -> pa.DataType:
 def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """The Parquet file. FileNotFoundError where it is gone."""
     return pq.ParquetFile(
-        file.place, metadata=metadata, coerce_int96_timestamp_unit="us", page_checksum_verification=False
-    )
+        opened_place(file.place), metadata=metadata, coerce_int96_timestamp_unit="us",
+        page_checksum_verification=False, pre_buffer=is_in_store(file.place),
+    )  # fmt: skip
 
 
 def rows_of(

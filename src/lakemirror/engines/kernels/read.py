@@ -39,6 +39,7 @@ from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_co
 from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
+from lakemirror.storage.place import is_in_store, opened
 
 _BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
 _PIECE = 1 << 20
@@ -81,7 +82,7 @@ def read_changes(
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with pa.OSFile(unit.path) as source:
+        with _source(unit.path) as source:
             reading = _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
             yield from reading.changes()
     except FileNotFoundError as error:
@@ -96,6 +97,10 @@ def read_changes(
         yield _unreadable(unit, error)
     except (pa.ArrowException, ValueError, LookupError) as error:
         yield _unreadable(unit, error)
+
+
+def _source(path: str) -> pa.NativeFile:
+    return pa.PythonFile(opened(path), mode="r") if is_in_store(path) else pa.OSFile(path)
 
 
 @dataclass(frozen=True)
@@ -309,7 +314,7 @@ class _Reading:
             metadata=self._footer,
             coerce_int96_timestamp_unit="us",
             read_dictionary=list(plan.dictionaries),
-            pre_buffer=False,
+            pre_buffer=isinstance(self._source, pa.PythonFile) and size <= _BUFFERED,
             buffer_size=_PIECE if size > _BUFFERED else 0,
         )
         yield from file.reader.iter_batches(plan.rows, row_groups=[group], column_indices=indices, use_threads=False)

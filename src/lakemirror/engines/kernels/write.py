@@ -8,6 +8,7 @@ A caller that wants several files at once calls this from several threads, with 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,11 @@ from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.errors import LakemirrorError
 from lakemirror.storage.inside import make_folders
+from lakemirror.storage.object_store import ObjectWriter
+from lakemirror.storage.place import Place, created
+from lakemirror.storage.place import place as place_at
 
 CHANGE_TYPE = "_change_type"
 """The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
@@ -103,7 +108,7 @@ def _write(
     *,
     feed: bool,
 ) -> list[Action]:
-    files = _Files(target, Path(folder or target.path), rows_a_file, bytes_a_file, feed)
+    files = _Files(target, place_at(folder or target.path), rows_a_file, bytes_a_file, feed)
     try:
         for batch in batches:
             files.add(batch)
@@ -117,7 +122,8 @@ def _write(
 class _File:
     """A file that is being written, and the rows of its next row group. `writer`: from its first row group on."""
 
-    path: Path
+    path: Place
+    sink: Path | ObjectWriter
     below: str
     values: dict[str, str | None]
     tally: Tally
@@ -131,7 +137,7 @@ class _File:
 class _Files:
     """The open files by partition, and the actions of those that are complete."""
 
-    def __init__(self, target: Target, folder: Path, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
+    def __init__(self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
         self._target, self._folder, self._feed = target, folder, feed
         self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
         self._schema = file_schema(target, feed=feed)
@@ -143,7 +149,7 @@ class _Files:
         # Spark drops a chunk whose dictionary holds -0.0 alone for `= 0.0`, and one by bounds that leave NaN out
         self._exact = [name for name in self._schema.names if name not in floating]
         self._open: dict[tuple[str | None, ...], _File] = {}
-        self._made: list[Path] = []
+        self._made: list[Place] = []
         self._done: list[Action] = []
         self._rows_before = 0
 
@@ -178,11 +184,13 @@ class _Files:
     def remove(self) -> None:
         """Removes every file that was begun."""
         for file in self._open.values():
-            if file.writer is not None:
+            if isinstance(file.sink, ObjectWriter):
+                file.sink.abort()
+            elif file.writer is not None:
                 with contextlib.suppress(OSError, pa.ArrowException):
                     file.writer.close()
         for path in self._made:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, LakemirrorError):
                 path.unlink(missing_ok=True)
 
     def _check_nulls(self, batch: pa.RecordBatch) -> None:
@@ -232,10 +240,10 @@ class _Files:
             if "/" in below:
                 make_folders(path.parent, self._folder)
             self._made.append(path)
-            self._open[key] = _File(path, below, values, Tally(self._indexed))
+            self._open[key] = _File(path, created(path), below, values, Tally(self._indexed))
         return self._open[key]
 
-    def _writer(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    def _writer(self, path: Path | ObjectWriter, schema: pa.Schema) -> pq.ParquetWriter:
         return pq.ParquetWriter(
             path, schema, compression="snappy", store_schema=False,
             use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
@@ -246,11 +254,11 @@ class _Files:
             for batch in file.buffered:
                 file.tally.add(batch)
             if file.writer is None:
-                file.writer = self._writer(file.path, _with_dictionaries(self._schema, file.buffered))
+                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
             file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
-        if file.rows >= self._rows_a_file or _size(file.path) >= self._bytes_a_file:
+        if file.rows >= self._rows_a_file or _size(file.sink) >= self._bytes_a_file:
             self._complete(key)
 
     def _complete(self, key: tuple[str | None, ...]) -> None:
@@ -260,15 +268,20 @@ class _Files:
         if self._open.pop(key, None) is None:
             return  # the row group was its last one
         if file.writer is None:
-            file.writer = self._writer(file.path, self._schema)
+            file.writer = self._writer(file.sink, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
         file.writer.close()
-        found = file.path.stat()
-        action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": found.st_size}
+        if isinstance(file.sink, ObjectWriter):
+            file.sink.close()
+            size, modified = file.sink.tell(), time.time()
+        else:
+            found = file.sink.stat()
+            size, modified = found.st_size, found.st_mtime
+        action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": size}
         if self._feed:
             action["dataChange"] = False
         else:
-            action |= {"modificationTime": int(found.st_mtime * 1000), "dataChange": True}
+            action |= {"modificationTime": int(modified * 1000), "dataChange": True}
             action["stats"] = statistics_text(file.tally.stats())
         self._done.append(action)
 
@@ -331,8 +344,8 @@ def _as_field(values: pa.Array, field: pa.Field) -> pa.Array:
     return values.cast(field.type)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _size(sink: Path | ObjectWriter) -> int:
+    return sink.stat().st_size if isinstance(sink, Path) else sink.tell()
 
 
 __all__ = [

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.engines.row_work import Action, ChangeUnit
 from lakemirror.engines.spark.tasks import DataFiles
+from lakemirror.storage.place import opened
 
 TASK_BYTES = 128 << 20  # of files, for one task
 _LEAST_BYTES = 4 << 20  # below it, another task costs more than it wins
@@ -38,7 +39,7 @@ def split(unit: ChangeUnit) -> list[ChangeUnit]:
     """A unit as units of some row groups each, where it is large. FileNotFoundError."""
     if unit.bytes <= 2 * TASK_BYTES:
         return [unit]
-    footer = pq.read_metadata(unit.path)
+    footer = pq.read_metadata(opened(unit.path))
     numbers = list(range(footer.num_row_groups)) if unit.row_groups is None else list(unit.row_groups)
     if len(numbers) < 2 or sum(footer.row_group(number).num_rows for number in numbers) != unit.rows:
         return [unit]  # one row group, or another file than the planned one, which its reader finds out

@@ -1,0 +1,107 @@
+"""An object opened for reading: what pyarrow and Python read from as from a file, by few ranged requests.
+
+small object ─▶ one request for all of it
+large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of them kept ─▶ larger reads as they are asked
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.storage.object_store import ObjectStore
+    from lakemirror.storage.storage import Entry
+
+_FIRST = 256 << 10  # bytes at the end that are read first
+_ALL = 8 << 20  # an object of at most so many bytes is read completely
+_BLOCK = 4 << 20
+_BLOCKS = 6
+
+
+class ObjectFile(io.RawIOBase):
+    """An object, read at any place. All bytes are of one content: FileNotFoundError once it was replaced.
+
+    Not for several threads at once; pyarrow takes turns.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__()
+        self._store, self._key = store, key
+        self.entry: Entry
+        self.entry, end = store.tail(key, _FIRST)
+        self.size = self.entry.size
+        self._end_begins = self.size - len(end)
+        self._end = end
+        self._at = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self.size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        data = self._read_at(self._at, wanted)
+        self._at += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self.read(-1)
+
+    def _read_at(self, begin: int, size: int) -> bytes:
+        if not size:
+            return b""
+        if begin >= self._end_begins:
+            at = begin - self._end_begins
+            return self._end[at : at + size]
+        if self.size <= _ALL:
+            self._end = self._range(0, self._end_begins) + self._end
+            self._end_begins = 0
+            return self._end[begin : begin + size]
+        if size >= _BLOCK:
+            return self._range(begin, size)
+        first, last = begin // _BLOCK, (begin + size - 1) // _BLOCK
+        data = b"".join(self._block(number) for number in range(first, last + 1))
+        return data[begin - first * _BLOCK :][:size]
+
+    def _block(self, number: int) -> bytes:
+        found = self._blocks.get(number)
+        if found is None:
+            begin = number * _BLOCK
+            found = self._blocks[number] = self._range(begin, min(_BLOCK, self.size - begin))
+            if len(self._blocks) > _BLOCKS:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(number)
+        return found
+
+    def _range(self, begin: int, size: int) -> bytes:
+        data = self._store.range(self._key, begin, size, self.entry.tag)
+        if len(data) != size:
+            place = self._store.uri(self._key)
+            message = f"{place} gave {len(data)} bytes where {size} were asked for"
+            raise LakemirrorError("storage-unavailable", message, file=place)
+        return data
+
+
+__all__ = ["ObjectFile"]

@@ -1,0 +1,261 @@
+"""A mirrored database in a bucket: the verbs of `Storage` on a store without folders and without rename."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.connections import store_at
+from lakemirror.storage.object_file import ObjectFile
+from lakemirror.storage.storage import MOVING, Entry, Listing
+
+PROBES = "Files/Monitoring/"
+
+
+class ObjectStorage:
+    """A mirrored database below an address: `s3://bucket/folder`."""
+
+    look_again = 30.0
+
+    def __init__(self, address: str) -> None:
+        """LakemirrorError `stores-extra-missing`, `setting-invalid`. No request is sent."""
+        self._root, self._top = parse_address(address)
+        self.store = store_at(self._root)
+
+    def uri(self, path: str = "") -> str:
+        return self.store.uri(self._key(path))
+
+    def probe(self) -> None:
+        """`store-unsafe` where the store ignores the condition "only if absent"; also what any request raises."""
+        self.store.probe(self._key(PROBES))
+
+    def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
+        """As `Storage.list`. One request for 1,000 objects, whatever the folders; FileNotFoundError without any.
+
+        A key that no client can name is an error of its folder: then each folder is listed by itself.
+        """
+        if not enter(f"{path}/-" if path else "-") and not enter(path):
+            return self._shallow(path)
+        if path.partition("/")[0] == "Tables":
+            return self._by_folder(path, enter)  # data files by the million are below it, and nobody asks for them
+        listing, tree = Listing(), _Tree(path, enter)
+        try:
+            for entry in self._entries(path):
+                tree.add(entry, listing)
+        except LakemirrorError as error:
+            if error.code != "path-refused":
+                raise
+            return self._by_folder(path, enter)
+        if not tree.found:
+            raise FileNotFoundError(2, "No such folder", self.uri(path))
+        listing.folders = tree.folders
+        return listing
+
+    def check(self, path: str) -> None:
+        """Nothing: a store has no links."""
+
+    def stat(self, path: str) -> Entry | None:
+        """The object, or None; None for a folder, which has no time of its own here."""
+        found = self.store.head(self._key(path))
+        return None if found is None else self._relative(found)
+
+    def exists(self, path: str) -> bool:
+        if self.store.head(self._key(path)) is not None:
+            return True
+        try:
+            return next(self._entries(path), None) is not None
+        except LakemirrorError as error:
+            if error.code == "path-refused":
+                return True  # a key that no client can name is there
+            raise
+
+    def open(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path)), 1 << 16))
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        if most_bytes is None:
+            return self.store.read(self._key(path))
+        entry, data = self.store.tail(self._key(path), most_bytes + 1)
+        if entry.size > most_bytes:
+            message = f"{path} has {entry.size:,} bytes, more than {most_bytes:,}: it is not read"
+            raise LakemirrorError("content-too-large", message, file=path)
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        self.store.put(self._key(path), data)
+
+    def write_new(self, path: str, data: bytes) -> bool:
+        if next(self._entries(path.rpartition("/")[0]), None) is None:
+            raise FileNotFoundError(2, "No such folder", self.uri(path.rpartition("/")[0]))
+        return self.store.create(self._key(path), data) is not None
+
+    def move(self, source: str, target: str) -> None:
+        """A copy, then a delete: nothing is renamed in a store. A folder's objects follow a tombstone (`MOVING`)."""
+        key = self._key(source)
+        try:
+            self.store.copy(key, self._key(target))
+        except FileNotFoundError:
+            self._move_folder(source, target)
+            return
+        self.store.delete([key])
+
+    def create(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, self.store.writer(self._key(path)))
+
+    def link(self, source: str, target: str) -> None:
+        """A copy: a store has no links."""
+        self.store.copy(self._key(source), self._key(target))
+
+    def touch(self, path: str) -> None:
+        """Nothing: what is moved has the time of its copy."""
+
+    def delete(self, path: str) -> None:
+        key = self._key(path)
+        self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
+
+    def set_aside(self, entry: Entry, target: str) -> bool:
+        """As `Storage.set_aside`; the file is compared before and after it is copied, then deleted."""
+        key, place = self._key(entry.path), self._key(target)
+        for is_copied in (False, True):
+            now = self.store.head(key)
+            if now is None or now.etag != entry.etag:
+                if is_copied:
+                    self.store.delete([place])
+                return False
+            if not is_copied:
+                self.store.copy(key, place)
+        self.store.delete([key])
+        return True
+
+    def finish_move(self, path: str) -> bool:
+        """Carries on with a move of a table's folder, from or to `path`, that its engine did not end.
+
+        True where one was found. FileNotFoundError never; LakemirrorError as any request.
+        """
+        try:
+            found = json.loads(self.store.read(self._key(_tombstone(path))))
+            source, target = str(found["from"]), str(found["to"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
+            return False
+        self._carry_on(source, target)
+        return True
+
+    def _move_folder(self, source: str, target: str) -> None:
+        """Copies what is in a folder, then deletes it. Killed anywhere, `finish_move` goes on.
+
+        A tombstone in the table's log comes first, made only if absent, so that two engines agree about the target;
+        while it is there nobody reads the log (`delta.log.list_log`). Another one is in the log at the target.
+        """
+        if next(self._entries(source), None) is None:
+            raise FileNotFoundError(2, "No such folder", self.uri(source))
+        content = json.dumps({"from": source, "to": target, "id": uuid.uuid4().hex}).encode()
+        if self.store.create(self._key(_tombstone(source)), content) is None:
+            self.finish_move(source)
+            return
+        self._carry_on(source, target)
+
+    def _carry_on(self, source: str, target: str) -> None:
+        """The log goes last to the new place and first from the old one, and never looks like an earlier version:
+        newest commits come first and go last."""
+        tombstones = _tombstone(source), _tombstone(target)
+        content = json.dumps({"from": source, "to": target}).encode()
+        self.store.put(self._key(tombstones[1]), content)
+        copied: dict[str, str] = {}
+        while left := [
+            each for each in self._entries(source) if each.path != tombstones[0] and copied.get(each.path) != each.etag
+        ]:
+            data = [each for each in left if "/_delta_log/" not in each.path]
+            newest_first = sorted(set(left) - set(data), key=lambda each: each.path, reverse=True)
+            for each in [*data, *newest_first]:
+                with contextlib.suppress(FileNotFoundError):  # another engine is further
+                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]))
+                copied[each.path] = each.etag
+        keys = sorted(copied, key=lambda path: ("/_delta_log/" not in path, path))
+        self.store.delete([self._key(each) for each in keys])
+        for tombstone in reversed(tombstones):
+            self.store.delete([self._key(tombstone)])
+
+    def _shallow(self, path: str) -> Listing:
+        """The folder alone, with what is directly in it."""
+        folders, entries = self.store.folders(self._below(path))
+        if not folders and not entries:
+            raise FileNotFoundError(2, "No such folder", self.uri(path))
+        listing = Listing([self._relative(each) for each in entries])
+        listing.folders = [self._path(each) for each in folders]
+        return listing
+
+    def _by_folder(self, path: str, enter: Callable[[str], bool]) -> Listing:
+        """The same as `list`, folder by folder: one that cannot be listed is in the errors."""
+        listing, pending = Listing(), [path]
+        while pending:
+            folder = pending.pop()
+            try:
+                inner = self._shallow(folder)
+            except FileNotFoundError:
+                if folder == path:
+                    raise
+                continue
+            except LakemirrorError as error:
+                if folder == path:
+                    raise
+                listing.errors[folder] = error
+                continue
+            listing.files += inner.files
+            listing.folders += inner.folders
+            pending += [each for each in inner.folders if enter(each)]
+        return listing
+
+    def _entries(self, path: str) -> Iterator[Entry]:
+        return (self._relative(each) for each in self.store.entries(self._below(path)))
+
+    def _key(self, path: str) -> str:
+        return f"{self._top}/{path}" if self._top and path else self._top or path
+
+    def _below(self, path: str) -> str:
+        key = self._key(path)
+        return f"{key}/" if key else ""
+
+    def _path(self, key: str) -> str:
+        return key[len(self._top) + 1 :] if self._top else key
+
+    def _relative(self, entry: Entry) -> Entry:
+        return Entry(self._path(entry.path), entry.size, entry.modified, entry.tag)
+
+
+def _tombstone(folder: str) -> str:
+    return f"{folder}/_delta_log/{MOVING}"
+
+
+class _Tree:
+    """The folders that the keys of a flat listing show, and which of them are entered."""
+
+    def __init__(self, top: str, enter: Callable[[str], bool]) -> None:
+        self.folders: list[str] = []
+        self.found = False
+        self._enter = enter
+        self._entered: dict[str, bool] = {top: True}
+
+    def add(self, entry: Entry, listing: Listing) -> None:
+        """Puts an object into the listing, unless it is in a folder that is not entered."""
+        self.found = True
+        if self._is_entered(entry.path.rpartition("/")[0]):
+            listing.files.append(entry)
+
+    def _is_entered(self, folder: str) -> bool:
+        found = self._entered.get(folder)
+        if found is None:
+            found = self._is_entered(folder.rpartition("/")[0])
+            if found:
+                self.folders.append(folder)
+                found = self._enter(folder)
+            self._entered[folder] = found
+        return found
+
+
+__all__ = ["ObjectStorage"]

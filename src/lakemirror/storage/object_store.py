@@ -1,0 +1,388 @@
+"""One bucket: a few verbs, with the rules that make every store safe to commit to.
+
+    create(key, data)    only if absent; an answer that says nothing: the object is read back and compared
+    put, read, head, range, entries, delete, copy, writer
+
+Requests that may be repeated are repeated by obstore, with growing pauses, up to 20 seconds. What then still fails is
+`storage-unavailable` (again later), `store-refused` (credentials, permissions) or `bucket-missing`. Messages name the
+store and the key. They never hold what a server or a library printed: that may be a signed address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import re
+import threading
+import time
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.storage.storage import Entry
+
+_CREATE_TRIES = 6
+_LONGEST_PAUSE = 3.0  # seconds
+_KEPT = 64 << 20  # bytes of small objects in memory
+_SMALL = 8 << 20  # bytes of an object that is kept
+_OWN = 20_000  # objects of which it is remembered that this process wrote them
+_PART = 8 << 20  # bytes of a part of an upload
+_PARTS_AT_ONCE = 2
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_SERVER_CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+
+class ObjectStore:
+    """A bucket. `root`: its address, `s3://lake`. For several threads.
+
+    Every verb raises FileNotFoundError or LakemirrorError and nothing else.
+    """
+
+    def __init__(self, root: str, store: Any) -> None:
+        self.root = root
+        self.requests: Counter[str] = Counter()
+        self._store = store
+        self._lock = threading.Lock()
+        self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._left = _KEPT
+        self._own: OrderedDict[str, Entry] = OrderedDict()
+
+    def head(self, key: str) -> Entry | None:
+        """The object, or None."""
+        import obstore
+
+        try:
+            with self._coded("head", key):
+                return _entry(obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+
+    def read(self, key: str, known: Entry | None = None) -> bytes:
+        """The complete object; FileNotFoundError. `known`: as a listing showed it, then it may come from memory."""
+        import obstore
+
+        if known is not None and (kept := self._kept(key, known.tag)) is not None:
+            return kept
+        with self._coded("get", key):
+            found = obstore.get(self._store, key)
+            data = bytes(found.bytes())
+            self._keep(key, _tag(found.meta), data)
+        return data
+
+    def tail(self, key: str, size: int) -> tuple[Entry, bytes]:
+        """The object and its last `size` bytes, by one request where the store can; FileNotFoundError."""
+        import obstore
+
+        with self._coded("get", key):
+            if self.root.startswith(("az:", "abfs")):  # no range from the end there
+                entry = _entry(obstore.head(self._store, key))
+                self.requests["get"] += 1
+                begin = max(0, entry.size - size)
+                data = obstore.get_range(self._store, key, start=begin, end=entry.size) if entry.size else b""
+                return entry, bytes(data)
+            try:
+                found = obstore.get(self._store, key, options={"range": {"suffix": size}})
+                return _entry(found.meta), bytes(found.bytes())
+            except Exception as error:
+                if "416" not in str(error):
+                    raise
+                return _entry(obstore.head(self._store, key)), b""  # an empty object has no last bytes
+
+    def range(self, key: str, begin: int, size: int, tag: str = "") -> bytes:
+        """Bytes of the object; `tag`: its ETag, and FileNotFoundError where it is another object by now."""
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        if not size:
+            return b""
+        with self._coded("get", key):
+            options: dict[str, Any] = {"range": (begin, begin + size)}
+            if tag:
+                options["if_match"] = f'"{tag}"'
+            try:
+                return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
+            except PreconditionError as error:
+                raise _missing(self.uri(key)) from error
+
+    def put(self, key: str, data: bytes) -> Entry:
+        """Puts the complete object, over an older one."""
+        import obstore
+
+        with self._coded("put", key):
+            found = obstore.put(self._store, key, data, use_multipart=len(data) > 2 * _PART)
+        return self._written(key, data, _tag(found))
+
+    def create(self, key: str, data: bytes) -> Entry | None:
+        """Puts the object only if none is there; None where one is.
+
+        A time-out, a reset, or an answer "already there" may hide that this request was carried out. Then the object
+        is read back: with this content it is ours. The condition is sent again only where the object is not there,
+        which is safe, since a first request that arrives late makes the second one fail, and it is read back again.
+        So the content must be one that nobody else writes.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        for attempt in range(_CREATE_TRIES):
+            self.requests["put"] += 1
+            try:
+                found = obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                return self._written(key, data, _tag(found))
+            except (AlreadyExistsError, PreconditionError):
+                with contextlib.suppress(FileNotFoundError):
+                    return self._ours(key, data)
+            except (BaseError, OSError, ValueError) as error:
+                failure = self._failure("put", key, error)
+                if not isinstance(failure, LakemirrorError) or failure.code != "storage-unavailable":
+                    raise failure from None
+                with contextlib.suppress(FileNotFoundError, LakemirrorError):
+                    return self._ours(key, data)
+                if attempt == _CREATE_TRIES - 1:
+                    raise failure from None
+            time.sleep(min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1.0))
+        raise LakemirrorError("storage-unavailable", f"{self.uri(key)} appears and disappears", file=self.uri(key))
+
+    def entries(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """The objects whose keys begin with `prefix` (ends in a slash, or is empty), by key, beginning behind `after`.
+
+        1,000 a request. Objects that stand for a folder are left out. `listing-damaged` for a key that cannot be read.
+        """
+        import obstore
+
+        with self._coded("list", prefix):
+            self.requests["list"] -= 1  # each page counts
+            for page in obstore.list(self._store, prefix or None, offset=after or None, chunk_size=1000):
+                self.requests["list"] += 1
+                yield from (_entry(found) for found in page if not _is_folder_object(found))
+            self.requests["list"] += 1 if not self.requests["list"] else 0
+
+    def folders(self, prefix: str) -> tuple[Sequence[str], Sequence[Entry]]:
+        """What is directly in a folder: folders and objects, by their keys."""
+        import obstore
+
+        with self._coded("list", prefix):
+            found = obstore.list_with_delimiter(self._store, prefix or None)
+            objects = [_entry(each) for each in found["objects"] if not _is_folder_object(each)]
+            return [str(each) for each in found["common_prefixes"]], objects
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Deletes objects; nothing where one is not there. Many a request."""
+        import obstore
+
+        for begin in range(0, len(keys), 1000):
+            some = list(keys[begin : begin + 1000])
+            with contextlib.suppress(FileNotFoundError), self._coded("delete", some[0]):
+                obstore.delete(self._store, some if len(some) > 1 else some[0])
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object within the store, over an older one; FileNotFoundError."""
+        import obstore
+
+        with self._coded("copy", source):
+            obstore.copy(self._store, source, target)
+
+    def copy_new(self, source: str, target: str) -> bool:
+        """Copies an object within the store only if none is at the target; False where one is. FileNotFoundError.
+
+        False may also mean that a first try was carried out and its answer lost: the caller compares.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._coded("copy", source):
+            try:
+                obstore.copy(self._store, source, target, overwrite=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
+    def writer(self, key: str) -> ObjectWriter:
+        """A new object, written in parts in bounded memory. It is there once the writer is closed."""
+        return ObjectWriter(self, key)
+
+    def uri(self, key: str) -> str:
+        return f"{self.root}/{key}" if key else self.root
+
+    def own(self, key: str) -> Entry | None:
+        """The object as this process wrote it lately; None where it did not."""
+        with self._lock:
+            return self._own.get(key)
+
+    def probe(self, prefix: str) -> None:
+        """`store-unsafe` where the store ignores the condition "only if absent". Three requests."""
+        key = f"{prefix}probe-{uuid.uuid4().hex}"
+        try:
+            first = self.create(key, b"first " + key.encode())
+            second = self.create(key, b"second " + key.encode())
+        finally:
+            with contextlib.suppress(LakemirrorError):
+                self.delete([key])
+        if first is None or second is not None:
+            raise SetupError(
+                "store-unsafe", f"{self.root} ignores the condition of a put: two writers would both make one version"
+            )
+
+    def _ours(self, key: str, data: bytes) -> Entry | None:
+        """The object where it has this content, None where it has another; FileNotFoundError."""
+        import obstore
+
+        with self._coded("get", key):
+            found = obstore.get(self._store, key)
+            if found.meta["size"] != len(data) or bytes(found.bytes()) != data:
+                return None
+            return self._written(key, data, _tag(found.meta))
+
+    def _written(self, key: str, data: bytes, tag: str) -> Entry:
+        entry = self.remember(key, len(data), tag)
+        self._keep(key, tag, data)
+        return entry
+
+    def remember(self, key: str, size: int, tag: str) -> Entry:
+        """Notes an object that this process has written."""
+        entry = Entry(key, size, time.time_ns(), tag)
+        with self._lock:
+            self._own[key] = entry
+            self._own.move_to_end(key)
+            while len(self._own) > _OWN:
+                self._own.popitem(last=False)
+        return entry
+
+    def _kept(self, key: str, tag: str) -> bytes | None:
+        with self._lock:
+            if not tag or (key, tag) not in self._contents:
+                return None
+            self._contents.move_to_end((key, tag))
+            return self._contents[key, tag]
+
+    def _keep(self, key: str, tag: str, data: bytes) -> None:
+        if not tag or len(data) > _SMALL:
+            return
+        with self._lock:
+            if (key, tag) not in self._contents:
+                self._contents[key, tag] = data
+                self._left -= len(data)
+            while self._left < 0:
+                self._left += len(self._contents.popitem(last=False)[1])
+
+    @contextlib.contextmanager
+    def _coded(self, verb: str, key: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        self.requests[verb] += 1
+        try:
+            yield
+        except LakemirrorError:
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failure(verb, key, error) from None  # its text may hold a signed address
+
+    def _failure(self, verb: str, key: str, error: BaseException) -> Exception:
+        """The error that a refused or failed request is."""
+        from obstore import exceptions
+
+        text, place = str(error), self.uri(key)
+        status = next(iter(_STATUS.findall(text)), "")
+        said = next(iter(_SERVER_CODE.findall(text)), "")
+        told = " ".join(each for each in (status, said) if each)
+        if any(each in text for each in _NO_BUCKET):
+            return LakemirrorError("bucket-missing", f"there is no bucket {self.root}", file=place)
+        if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
+            return _missing(place)
+        refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+        if refused or status in ("401", "403"):
+            return LakemirrorError("store-refused", f"{place}: the store refuses to {verb}: {told or 'no credentials'}")
+        if isinstance(error, exceptions.InvalidPathError | ValueError):
+            return LakemirrorError("path-refused", f"{place} is or holds a key that cannot be read", file=place)
+        if "credential" in text.lower() and not status:
+            return LakemirrorError("store-refused", f"{place}: there are no credentials for the store")
+        why = told or ("it does not answer" if "error sending request" in text else "the connection broke")
+        return LakemirrorError("storage-unavailable", f"{place}: the store cannot {verb}: {why}", file=place)
+
+
+class ObjectWriter:
+    """An object that is being written. `write`, `close`, `abort`; for one thread."""
+
+    mode = "wb"
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        import obstore
+
+        self._owner, self._key = store, key
+        self._size = 0
+        self.closed = False
+        with store._coded("put", key):
+            self._inner = obstore.open_writer(store._store, key, buffer_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        with self._owner._coded("put", self._key):
+            self._owner.requests["put"] -= 1
+            self._inner.write(bytes(data))
+        before, self._size = self._size, self._size + size
+        self._owner.requests["put"] += self._size // _PART - before // _PART
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing: what is written is in the store once the writer is closed."""
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Completes the object."""
+        if self.closed:
+            return
+        self.closed = True
+        with self._owner._coded("put", self._key):
+            self._owner.requests["put"] -= 1
+            self._inner.close()
+        self._owner.remember(self._key, self._size, "")
+
+    def abort(self) -> None:
+        """Gives the object up. Parts that are in the store stay until the bucket's rule for them removes them."""
+        self.closed = True
+        del self._inner
+
+    def __enter__(self) -> ObjectWriter:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close() if kind is None else self.abort()
+
+
+def _entry(found: Any) -> Entry:
+    moment = found["last_modified"]
+    whole = int(moment.replace(microsecond=0).timestamp())
+    return Entry(found["path"], found["size"], whole * 10**9 + moment.microsecond * 1000, _tag(found))
+
+
+def _tag(found: Any) -> str:
+    """The ETag without the quotes around it, which some answers of one store have and others lack."""
+    return str(found.get("e_tag") or "").strip('"')
+
+
+def _is_folder_object(found: Any) -> bool:
+    """True for an empty object by which other tools show a folder: obstore cuts the slash at the end of its key."""
+    name = found["path"].rpartition("/")[2]
+    return not found["size"] and ("." not in name or name.endswith(".schema"))
+
+
+def _missing(place: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "No such object", place)
+
+
+__all__ = ["ObjectStore", "ObjectWriter"]

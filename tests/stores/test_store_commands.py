@@ -1,0 +1,93 @@
+"""Every command takes the address of a store; no option's value is ever printed or stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.databases import Database
+from tests.landing import MARKER
+from tests.object_stores import SECRET, StoreServer
+
+from lakemirror.storage import connections
+
+COMMANDS = (
+    ("status", 0), ("status --json", 0), ("verify --against-files", 0), ("tables", 0), ("config", 0),
+    ("doctor", None), ("check", 0), ("features list", 0), ("pause orders", 0), ("resume orders", 0), ("sync", 0),
+)  # fmt: skip
+
+
+@pytest.fixture
+def database(s3: StoreServer) -> Iterator[Database]:
+    found = Database(f"{s3.bucket()}/shop", s3.options)
+    found.declare("orders", ["id"])
+    found.put("orders", 1, {"id": [1, 2], "v": ["a", "b"]})
+    found.put("orders", 2, {"id": [1], "v": ["b"], MARKER: [1]})
+    found.sync()
+    yield found
+    connections.forget_all()
+
+
+@pytest.mark.parametrize(("command", "code"), COMMANDS)
+def test_commands_take_the_address_of_a_store(database: Database, command: str, code: int | None) -> None:
+    done = run(database, command)
+    assert code is None or done.returncode == code, done.stdout + done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    expected = {
+        "status": "orders",
+        "verify --against-files": "orders",
+        "tables": "orders",
+        "features list": "deletionVectors",
+    }
+    assert expected.get(command, "") in done.stdout
+
+
+def test_a_database_is_made_in_a_bucket_with_options_on_the_command_line(s3: StoreServer) -> None:
+    address = f"{s3.bucket()}/new"
+    options = [text for name, value in s3.options.items() for text in ("--storage", f"{name}={value}")]
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    for command in ("init", "sync", "status"):
+        done = subprocess.run(
+            [sys.executable, "-m", "lakemirror.cli", command, address, *options],
+            env=bare, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+def test_no_file_of_the_database_holds_an_option(database: Database) -> None:
+    for path in database.files():
+        assert SECRET.encode() not in database.storage.read(path), path
+
+
+def test_a_misspelt_address_is_coded(s3: StoreServer) -> None:
+    done = run(Database(f"{s3.bucket()}/nothing-here", s3.options), "sync")
+    assert done.returncode == 2
+    assert "database-missing" in done.stderr
+    done = run(Database("ftp://host/shop", s3.options), "sync")
+    assert "address-unsupported" in done.stderr
+
+
+def run(database: Database, command: str) -> subprocess.CompletedProcess[str]:
+    words = command.split()
+    place = 2 if words[0] == "features" else 1
+    arguments = [*words[:place], database.address, *words[place:]]
+    return subprocess.run(
+        [sys.executable, "-m", "lakemirror.cli", *arguments],
+        env={**os.environ, **database.options}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_feature_is_dropped_by_the_same_commit(s3: StoreServer) -> None:
+    database = Database(f"{s3.bucket()}/shop", s3.options)
+    database.declare("log", [])
+    database.put("log", 1, {"id": [1, 2]})
+    database.sync()
+    done = run(Database(database.table("log"), s3.options), "features drop deletionVectors --yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = run(Database(database.table("log"), s3.options), "features list")
+    assert "deletionVectors" not in listed.stdout
+    connections.forget_all()

@@ -1,0 +1,244 @@
+"""The rules of every store: one winner of a race, unclear answers read back, coded errors without secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.databases import Database
+from tests.fault_proxy import ERROR, LOST, REFUSED, SLOW, TRUNCATED, FaultProxy, fault_proxy
+from tests.object_stores import SECRET, StoreServer, connect, free_port
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage import connections
+from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.object_store import ObjectStore
+
+
+@pytest.fixture(
+    params=["s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
+)
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    found: StoreServer = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def proxy(server: StoreServer) -> Iterator[FaultProxy]:
+    with fault_proxy(server.endpoint) as found:
+        yield found
+    connections.forget_all()
+
+
+def test_of_two_racing_creators_exactly_one_wins_a_hundred_times(server: StoreServer) -> None:
+    store = connect(server.bucket(), server.options)
+    for number in range(100):
+        start, won = threading.Barrier(2), []
+
+        def create(who: bytes, key: str = f"race/{number}", start=start, won=won) -> None:  # type: ignore[no-untyped-def]
+            start.wait()
+            if store.create(key, who) is not None:
+                won.append(who)
+
+        threads = [threading.Thread(target=create, args=(who,)) for who in (b"one", b"two")]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(won) == 1
+        assert store.read(f"race/{number}") == won[0]
+
+
+@pytest.mark.parametrize("fault", [LOST, ERROR, REFUSED, TRUNCATED, SLOW])
+def test_a_create_whose_answer_is_lost_is_read_back(server: StoreServer, proxy: FaultProxy, fault: str) -> None:
+    store = connect(server.bucket(), server.through(proxy.url))
+    left = [fault, fault]
+    proxy.fault = lambda method, _: left.pop() if method == "PUT" and left else ""
+    assert store.create("commit", b"ours") is not None
+    assert store.read("commit") == b"ours"
+    left += [fault, fault]
+    assert store.create("commit", b"another's") is None
+    assert store.read("commit") == b"ours"
+
+
+def test_a_commit_is_made_once_however_its_answers_are_lost(server: StoreServer, proxy: FaultProxy) -> None:
+    database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
+    database.declare("orders", ["id"])
+    tries = 0
+
+    def fault(method: str, path: str) -> str:
+        nonlocal tries
+        tries += 1
+        if method == "PUT" and "_delta_log" in path:
+            return LOST
+        return (ERROR, REFUSED, "", "")[tries % 4]
+
+    for number in range(1, 5):
+        database.put("orders", number, {"id": [number], "v": ["a"]})
+        proxy.fault = fault
+        result = database.opened().sync()
+        proxy.fault = lambda *_: ""
+        assert not result.failed
+    database.sync()
+    assert sorted(database.bag("orders")) == [(1, "a"), (2, "a"), (3, "a"), (4, "a")]
+    commits = [path for path in database.files("Tables/orders/_delta_log") if path.endswith(".json")]
+    assert len(commits) == 4
+
+
+def test_a_store_that_ignores_the_condition_is_refused(server: StoreServer, proxy: FaultProxy) -> None:
+    class Ignoring(ObjectStore):
+        def create(self, key: str, data: bytes):  # type: ignore[no-untyped-def]
+            return self.put(key, data)
+
+    store = connect(server.bucket(), server.options)
+    with pytest.raises(LakemirrorError) as raised:
+        Ignoring(store.root, store._store).probe("")
+    assert raised.value.code == "store-unsafe"
+    assert store.root in raised.value.message
+    store.probe("")
+    assert list(store.entries("")) == []
+
+
+def test_wrong_credentials_a_missing_bucket_and_an_endpoint_that_is_down_are_coded(server: StoreServer) -> None:
+    scheme = server.bucket().partition(":")[0]
+    cases = [
+        (f"{scheme}://no-such-bucket-here", server.options, "bucket-missing"),
+        (f"{scheme}://any", server.through(f"http://127.0.0.1:{free_port()}"), "storage-unavailable"),
+    ]
+    if server.name == "minio":  # moto checks no credentials
+        cases.append((server.bucket(), {**server.options, "AWS_SECRET_ACCESS_KEY": "wrong"}, "store-refused"))
+    if server.name == "azurite":
+        cases.append((server.bucket(), {**server.options, "AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc="}, "store-refused"))
+    for address, options, code in cases:
+        with pytest.raises(LakemirrorError) as raised:
+            Database(address, options).opened().sync()
+        assert raised.value.code == code, address
+        assert address in raised.value.message
+        for secret in (SECRET, "wrong", "X-Amz-", "AWS4-HMAC", "Credential="):
+            assert secret not in f"{raised.value!r} {raised.value} {raised.value.hint}"
+    connections.forget_all()
+
+
+def test_a_refusal_by_status_is_told_apart(server: StoreServer, proxy: FaultProxy) -> None:
+    store = connect(server.bucket(), server.through(proxy.url))
+    for status, code in ((403, "store-refused"), (401, "store-refused"), (400, "storage-unavailable")):
+        proxy.fault, proxy.status = (lambda *_: ERROR), status
+        for act in (lambda: store.read("a"), lambda: store.create("a", b""), lambda: list(store.entries(""))):
+            with pytest.raises(LakemirrorError) as raised:
+                act()
+            assert raised.value.code == code
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_may_pass_is_tried_again(server: StoreServer, proxy: FaultProxy, status: int) -> None:
+    store = connect(server.bucket(), server.through(proxy.url))
+    store.put("a", b"content")
+    left = [ERROR] * 3
+    proxy.fault, proxy.status = (lambda *_: left.pop() if left else ""), status
+    assert store.read("a") == b"content"
+    assert not left
+
+
+def test_odd_prefixes_and_keys_stay_as_they_are(server: StoreServer) -> None:
+    bucket = server.bucket()
+    for prefix in ("with space", "per%20cent", "ünï/çødé", "a+b=c&d", "deep/er/and/deeper"):
+        database = Database(f"{bucket}/{prefix}", server.options)
+        database.declare("orders", ["id"])
+        database.put("orders", 1, {"id": [1], "v": ["a"]})
+        database.put("orders", 2, {"id": [1], "v": ["b"], "__rowMarker__": [1]})
+        database.sync(batch_files=1)
+        assert dict(database.bag("orders")) == {(1, "b"): 1}
+    keys = [entry.path for entry in connect(bucket, server.options).entries("")]
+    assert any(key.startswith("per%20cent/Tables/orders/_delta_log/") for key in keys)
+
+
+def test_empty_folder_objects_of_other_tools_are_ignored(server: StoreServer) -> None:
+    bucket = server.bucket()
+    database = Database(f"{bucket}/shop", server.options)
+    zone = "shop/Files/LandingZone"
+    for key in (
+        f"{zone}/",
+        f"{zone}/orders/",
+        f"{zone}/empty/",
+        f"{zone}/s.schema/",
+        f"{zone}/orders/_ProcessedFiles/",
+    ):
+        server.put(bucket, key, b"")
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": [1], "v": ["a"]})
+    database.sync()
+    status = database.opened().status()
+    assert [(table.name, table.position) for table in status.tables] == [("orders", 1)]
+    assert status.warnings == ()
+
+
+def test_a_key_that_no_client_can_name_concerns_its_table_alone(server: StoreServer) -> None:
+    bucket = server.bucket()
+    database = Database(f"{bucket}/shop", server.options)
+    for name in ("orders", "bad"):
+        database.declare(name, ["id"])
+        database.put(name, 1, {"id": [1], "v": ["a"]})
+    try:
+        server.put(bucket, "shop/Files/LandingZone/bad//x", b"1")
+    except Exception as error:
+        pytest.skip(f"{server.name} takes no such key: {type(error).__name__}")
+    result = database.opened().sync()
+    assert result.tables["orders"].files == 1
+    assert "bad" in result.failed
+
+
+def test_a_move_that_was_killed_goes_on(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    storage = database.storage
+    assert isinstance(storage, ObjectStorage)
+    names = ["a.parquet", "b.parquet", "_delta_log/0.json", "_delta_log/1.json"]
+    left = 0
+
+    def killed(verb: Any) -> Any:
+        def act(*given: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return verb(*given)
+
+        return act
+
+    for verb in ("copy", "delete", "put", "create"):
+        monkeypatch.setattr(ObjectStore, verb, killed(getattr(ObjectStore, verb)))
+    for at in range(1, 14):
+        left = 1000
+        for name in names:
+            storage.write(f"Tables/t/{name}", name.encode())
+        left = at
+        with contextlib.suppress(KeyboardInterrupt):
+            storage.move("Tables/t", f"Files/_DroppedTables/t-{at}")
+        left = 1000
+        is_begun = bool(database.files(f"Files/_DroppedTables/t-{at}"))
+        with contextlib.suppress(FileNotFoundError):
+            storage.move("Tables/t", f"Files/_DroppedTables/other-{at}")  # the tombstone's target counts
+        storage.finish_move(f"Files/_DroppedTables/t-{at}")
+        assert database.files("Tables/t") == []
+        moved = database.files("Files/_DroppedTables")
+        assert [path.split("/", 3)[3] for path in moved] == sorted(names)
+        if is_begun:
+            assert {path.split("/")[2] for path in moved} == {f"t-{at}"}
+        storage.delete("Files/_DroppedTables")
+
+
+def test_requests_of_a_pass_are_few(server: StoreServer) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    for name in ("one", "two", "three"):
+        database.declare(name, ["id"])
+        database.put(name, 1, {"id": [1], "v": ["a"]})
+    database.sync()
+    storage = database.storage
+    assert isinstance(storage, ObjectStorage)
+    storage.store.requests.clear()
+    for name in ("one", "two", "three"):
+        database.put(name, 2, {"id": [2], "v": ["b"]})
+    database.sync()
+    print(dict(storage.store.requests))

@@ -1,0 +1,166 @@
+"""One suite for every storage: the same landing zone gives the same tables on a disk and in a bucket."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.databases import Database, parquet
+from tests.landing import MARKER
+from tests.model import ModelTable
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.maintenance.vacuum import vacuum
+
+
+def test_inserts_updates_and_deletes_are_applied_once_and_set_aside(database: Database) -> None:
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
+    database.sync()
+    database.put("orders", 2, {"id": [2, 3, 4], "v": ["B", None, "d"], MARKER: [1, 2, 4]})
+    result = database.sync()
+    assert result.tables["orders"].rows == 3
+    assert database.bag("orders") == Counter([(1, "a"), (2, "B"), (4, "d")])
+    assert database.sync().tables == {}
+    zone = database.files("Files/LandingZone/orders")
+    assert f"Files/LandingZone/orders/_ProcessedFiles/{1:020}.parquet" in zone
+    assert f"Files/LandingZone/orders/{2:020}.parquet" in zone  # the newest stays for its publisher
+
+
+def test_schema_folders_partitions_and_delimited_text(database: Database) -> None:
+    database.declare("sales.customers", ["id"])
+    database.put("sales.customers", 1, {"id": [1], "name": ["Ann"]})
+    columns = [{"Name": "id", "DataType": "Int64"}, {"Name": "v", "DataType": "String"}]
+    database.declare(
+        "text", ["id"], FileFormat="DelimitedText", FileExtension="csv",
+        FileFormatTypeProperties={"FirstRowAsHeader": True}, SchemaDefinition={"Columns": columns},
+    )  # fmt: skip
+    database.write(f"text/{1:020}.csv", b"__rowMarker__,id,v\n0,1,a\n0,2,b\n")
+    database.declare("parts", ["id"], isPartitionEnabled=True)
+    database.write(f"parts/region=eu north/{1:020}.parquet", parquet({"id": [1], "v": ["x"]}))
+    database.write(f"parts/region=us/{1:020}.parquet", parquet({"id": [2], "v": ["y"]}))
+    database.sync(settle=0.0)
+    assert database.bag("sales.customers") == Counter([(1, "Ann")])
+    assert database.bag("text") == Counter([(1, "a"), (2, "b")])
+    assert {tuple(sorted(map(str, row))) for row in database.bag("parts")} == {("1", "eu north", "x"), ("2", "us", "y")}
+
+
+def test_files_found_by_their_time(database: Database) -> None:
+    database.declare("log", ["id"], fileDetectionStrategy="LastUpdateTimeFileDetection")
+    database.write("log/one.parquet", parquet({"id": [1], "v": ["a"]}))
+    database.sync()
+    database.write("log/two.parquet", parquet({"id": [2], "v": ["b"]}))
+    database.sync()
+    assert database.sync().tables == {}
+    assert database.bag("log") == Counter([(1, "a"), (2, "b")])
+
+
+def test_a_large_first_load_is_taken_as_it_is_or_written_in_parts(database: Database) -> None:
+    rows = 300_000
+    table = pa.table({"id": range(rows), "v": [f"value {n % 977} of row {n}" for n in range(rows)]})
+    database.declare("big", ["id"])
+    database.put("big", 1, table, compression="none")
+    database.sync()
+    database.put("big", 2, {"id": [5, 299_999], "v": ["five", None], MARKER: [1, 2]})
+    database.sync()
+    bag = database.bag("big")
+    assert sum(bag.values()) == rows - 1
+    assert bag[(5, "five")] == 1
+
+
+def test_a_folder_that_was_made_again_replaces_its_table(database: Database) -> None:
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": [1, 2], "v": ["a", "b"]})
+    database.sync()
+    database.storage.delete("Files/LandingZone/orders")
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": [7], "v": ["z"]})
+    database.sync()
+    assert database.bag("orders") == Counter([(7, "z")])
+
+
+def test_a_dropped_table_leaves_and_can_be_restored(database: Database) -> None:
+    for name in ("orders", "items"):
+        database.declare(name, ["id"])
+        database.put(name, 1, {"id": [1], "v": ["a"]})
+    database.sync()
+    database.storage.delete("Files/LandingZone/orders")
+    assert [database.sync().dropped for _ in range(2)] == [[], ["Tables/orders"]]
+    assert not database.files("Tables/orders")
+    assert any(path.endswith("0.json") for path in database.files("Files/_DroppedTables"))
+    database.opened().restore("orders")
+    assert database.bag("orders") == Counter([(1, "a")])
+
+
+def test_pause_and_quarantine(database: Database) -> None:
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": [1], "v": ["a"]})
+    database.opened().pause("orders")
+    assert database.sync().tables == {}
+    database.opened().resume("orders")
+    database.put("orders", 2, {"id": [1], "v": ["b"], MARKER: [9]})
+    with pytest.raises(LakemirrorError, match="row marker"):
+        database.sync()
+    database.sync(on_bad_file="quarantine")
+    reason = f"Files/LandingZone/orders/_QuarantinedFiles/{2:020}.parquet.error.json"
+    assert json.loads(database.storage.read(reason))["code"] == "row-marker-invalid"
+    assert database.bag("orders") == Counter([(1, "a")])
+
+
+def test_compaction_checkpoints_and_vacuum(database: Database) -> None:
+    database.declare("orders", ["id"])
+    for number in range(1, 24):
+        database.put("orders", number, {"id": [number, 1000], "v": [f"v{number}", "x"], MARKER: [4, 4]})
+        database.sync()
+    table = database.table("orders")
+    merge_at_rest(table, all_vectors=True)
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and snapshot.checkpoint is not None
+    assert len(snapshot.files) == 1
+    before = database.bag("orders")
+    assert vacuum(table, 0.0) > 0
+    assert database.bag("orders") == before
+    assert sum(before.values()) == 24
+
+
+def test_random_databases_equal_the_model(database: Database) -> None:
+    chance = random.Random(16)
+    for name, keys in (("one", ["id"]), ("two", ["id", "part"])):
+        model = ModelTable(keys)
+        database.declare(name, keys)
+        for number in range(1, 9):
+            size = chance.choice([1, 3, 40])
+            rows: dict[str, list[Any]] = {
+                "id": [chance.randrange(30) for _ in range(size)],
+                "part": [chance.choice(["a", "b", None]) for _ in range(size)],
+                "v": [chance.choice([None, "x", "é", str(number)]) for _ in range(size)],
+            }
+            markers = [chance.choice([0, 1, 2, 4]) for _ in range(size)] if number > 1 else [4] * size
+            database.put(name, number, {**rows, MARKER: markers})
+            changes = [
+                (marker, {column: rows[column][place] for column in rows}) for place, marker in enumerate(markers)
+            ]
+            model.apply(rows, changes)
+            if chance.random() < 0.5:
+                database.sync(batch_files=3)
+        database.sync()
+        assert database.bag(name) == model.bag()
+
+
+def test_verify_finds_the_tables_sound(database: Database) -> None:
+    from lakemirror.verify import verify_database
+    from lakemirror.verify.proof import Options
+
+    database.declare("orders", ["id"])
+    database.put("orders", 1, {"id": list(range(500)), "v": ["a"] * 500})
+    database.put("orders", 2, {"id": [3], "v": ["b"], MARKER: [1]})
+    database.sync()
+    report = verify_database(database.storage, [], Options(True, True, None, 1))
+    assert [finding for table in report.tables for finding in table.findings] == []
+    assert report.tables[0].rows == 500
