@@ -86,7 +86,8 @@ class Scheduler:
         self._turns = turns
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
-        self._pending_bytes = 0
+        self._pending_bytes = 0  # of the tick at hand, as far as tables have been looked at
+        self._submitted = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
@@ -133,11 +134,13 @@ class Scheduler:
                     self._storage, name, self._settings, spark_given=self._spark is not None
                 )
             jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
+        begun, self._pending_bytes = self._submitted, 0
         self._lookers.each(jobs)
         if only is None:
             self._forget(self.zone)
             self._drop(self.zone)
-        return self._submit_looked()
+        self._submit_looked()
+        return self._submitted - begun
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no table is at work or looked at; False when the time was too short.
@@ -262,6 +265,8 @@ class Scheduler:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+        if due:
+            self._submit_looked()  # its apply begins while other tables are looked at
 
     def _is_well(self, name: TableName) -> bool:
         state = self.states.get(name)
@@ -277,15 +282,14 @@ class Scheduler:
             look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
         return look
 
-    def _submit_looked(self) -> int:
-        """Gives the tables that have something to apply their turns; how many."""
+    def _submit_looked(self) -> None:
+        """Gives the tables that have something to apply their turns."""
         with self._lock:
             looks, self._looked = self._looked, []
-        if looks:
-            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
+            self._submitted += len(looks)
+            self._pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
         for name, look in looks:
             self._submit(name, look)
-        return len(looks)
 
     def _no_answer(self, name: TableName) -> None:
         message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
