@@ -288,8 +288,8 @@ class Scheduler:
             looks, self._looked = self._looked, []
             self._submitted += len(looks)
             self._pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
-        for name, look in looks:
-            self._submit(name, look)
+            for name, look in looks:
+                self._begin(name, look)
 
     def _no_answer(self, name: TableName) -> None:
         message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
@@ -327,10 +327,12 @@ class Scheduler:
 
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
-            if (
-                not self._stopping.is_set() and name not in self._running and name not in self._looking
-            ):  # it may be paused since the look
-                self._running[name] = self._pool.submit(self._turn, name, look)
+            self._begin(name, look)
+
+    def _begin(self, name: TableName, look: TablePlan) -> None:
+        """Gives a table its turn, where it is not paused or at work since the look. With the lock held."""
+        if not self._stopping.is_set() and name not in self._running and name not in self._looking:
+            self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
         """One commit of one table, then the next turn if there is more. Whatever goes wrong is the table's error."""
