@@ -87,7 +87,8 @@ class Scheduler:
         self._turns = turns
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
-        self._pending_bytes = 0
+        self._pending_bytes = 0  # of the tick at hand, as far as tables have been looked at
+        self._submitted = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
@@ -139,11 +140,13 @@ class Scheduler:
                     self._storage, name, self._settings, spark_given=self._spark is not None
                 )
             jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
+        begun, self._pending_bytes = self._submitted, 0
         self._lookers.each(jobs)
         if only is None:
             self._forget(self.zone)
             self._drop(self.zone)
-        return self._submit_looked()
+        self._submit_looked()
+        return self._submitted - begun
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until no apply and no look is running; False after the timeout.
@@ -272,6 +275,8 @@ class Scheduler:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+        if due:
+            self._submit_looked()  # its apply begins while other tables are looked at
 
     def _is_well(self, name: TableName) -> bool:
         state = self.states.get(name)
@@ -287,15 +292,14 @@ class Scheduler:
             look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
         return look
 
-    def _submit_looked(self) -> int:
-        """Gives the tables that have something to apply their turns; how many."""
+    def _submit_looked(self) -> None:
+        """Gives the tables that have something to apply their turns."""
         with self._lock:
             looks, self._looked = self._looked, []
-        if looks:
-            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
-        for name, look in looks:
-            self._submit(name, look)
-        return len(looks)
+            self._submitted += len(looks)
+            self._pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
+            for name, look in looks:
+                self._begin(name, look)
 
     def _no_answer(self, name: TableName) -> None:
         message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
@@ -333,10 +337,12 @@ class Scheduler:
 
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
-            if (
-                not self._stopping.is_set() and name not in self._running and name not in self._looking
-            ):  # it may be paused since the look
-                self._running[name] = self._pool.submit(self._turn, name, look)
+            self._begin(name, look)
+
+    def _begin(self, name: TableName, look: TablePlan) -> None:
+        """Gives a table its turn, where it is not paused or at work since the look. With the lock held."""
+        if not self._stopping.is_set() and name not in self._running and name not in self._looking:
+            self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
         """One commit of one table, then the next turn if there is more. Whatever goes wrong is the table's error."""
