@@ -12,28 +12,40 @@ from pathlib import Path
 
 import lakemirror
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("getting-started", *(f"how-to/{name}" for name in (
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = ("../README", "getting-started", *(f"how-to/{name}" for name in (
     "read-the-tables", "publish-spreadsheets", "publish-from-sql", "publish-from-spark", "run-as-a-service",
-    "troubleshoot", "recover", "coming-from-fabric",
+    "run-on-your-spark", "verify-a-mirror", "open-a-table-in-an-older-client", "troubleshoot", "recover",
+    "coming-from-fabric",
 )))  # fmt: skip
-_BLOCK = re.compile(r"(?:^<!-- (?P<note>[\w ]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
+ELSEWHERE = {  # pages whose examples another test runs
+    "how-to/write-a-publisher": "tests/unit/publisher/test_docs.py",
+    "how-to/run-the-service": "tests/unit/service/test_deployment.py",
+}
+NOT_RUN = ("make", "needs a cluster", "takes an hour")  # notes above blocks that a test cannot run
+SHOWN = ("text", "json", "yaml", "ini", "toml")  # languages of blocks that are no example
+_BLOCK = re.compile(r"(?:^<!-- (?P<note>[\w ]+) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 
 
 @dataclass(frozen=True)
 class Example:
-    """One block of a page. `note`: what stands above it, `spark` or `needs <package>`."""
+    """One block of a page. `note`: what is above it: `spark`, `needs <package>` or one of `NOT_RUN`."""
 
     language: str
     code: str
     note: str
 
 
+def blocks(page: str) -> list[Example]:
+    """Every fenced block of a page."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return [Example(each["language"], each["code"], each["note"] or "") for each in _BLOCK.finditer(text)]
+
+
 def examples(page: str) -> list[Example]:
     """The blocks of a page that can be run."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    found = [Example(each["language"], each["code"], each["note"] or "") for each in _BLOCK.finditer(text)]
-    return [each for each in found if each.language in ("sh", "python")]
+    return [each for each in blocks(page) if each.language in ("sh", "python") and each.note not in NOT_RUN]
 
 
 def missing(example: Example) -> str:

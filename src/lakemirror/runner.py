@@ -30,6 +30,7 @@ from lakemirror.landing_zone.zone_warnings import zone_warnings
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.scheduler import Scheduler
+from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import table_status
 from lakemirror.replication.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
@@ -287,6 +288,7 @@ class StatusWriter:
         self._logged: list[Warned] = []
         self._has_folder = False
         self._missed_since: float | None = None
+        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -314,7 +316,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            tuple(table_status(name, state) for name, state in list(scheduler.states.items())),
+            tuple(self._status_of(name, state) for name, state in list(scheduler.states.items())),
             (
                 *of_the_zone,
                 *list(scheduler.warnings.values()),
@@ -324,15 +326,23 @@ class StatusWriter:
             ),
             partner,
         )
-        if now == self._written and time.monotonic() - self._when < HEARTBEAT:
+        is_same = now == self._written
+        if is_same and time.monotonic() - self._when < HEARTBEAT:
             return
         if not self._may_write():
             return
         failpoints.reach("status.before-write")
         self._written, self._when = now, time.monotonic()
-        alive = replace(self._process, heartbeat=time.time())
-        monitoring.write_status(self._storage, replace(now, process=alive))
+        with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
+        (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
         self._has_folder, self._missed_since = True, None
+
+    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
+        """A table's status, made again where its state is another."""
+        held = self._of_states.get(name)
+        if held is None or held[0] is not state:
+            held = self._of_states[name] = state, table_status(name, state)
+        return held[1]
 
     def _may_write(self) -> bool:
         """False where the folder of the status is gone and may be so because somebody deletes the database: a status

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
@@ -138,6 +139,14 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
     return written
 
 
+def write_sign_of_life(storage: Storage, status: DatabaseStatus) -> None:
+    """Writes `replicator.json` alone, with the time; the tables too where their file is gone. `storage-unavailable`."""
+    if _is_file(storage, TABLES):
+        storage.write(REPLICATOR, _dump(_replicator(status)))
+    else:
+        write_status(storage, status)
+
+
 def read_status(storage: Storage) -> DatabaseStatus | None:
     """What the files say; None where there are none yet, or none that make sense."""
     replicator, tables = _parse(_read(storage, REPLICATOR)), _parse(_read(storage, TABLES))
@@ -156,29 +165,9 @@ def read_status(storage: Storage) -> DatabaseStatus | None:
 
 def render(status: DatabaseStatus) -> dict[str, bytes]:
     """The files by path. The same status gives the same bytes, in whatever order the tables come."""
-    replicator: dict[str, Any] = {
-        "status": status.status,
-        "errorCode": status.error_code,
-        "errorMessage": status.error_message,
-    }
-    if status.partner is not None:
-        replicator["partner"] = {
-            "name": status.partner.name,
-            "sourceType": status.partner.source_type,
-            "sourceVersion": status.partner.source_version,
-            "additionalInformation": dict(status.partner.additional),
-        }
-    if status.warnings:
-        replicator["warnings"] = [_warning_row(each) for each in status.warnings]
-    if status.process is not None:
-        replicator["process"] = {
-            "pid": status.process.pid,
-            "host": status.process.host,
-            "startedTimeUtc": format_time(status.process.started),
-            "heartbeatTimeUtc": format_time(status.process.heartbeat),
-        }
-    rows = [_row(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
-    return {TABLES: _dump({"tables": rows}), REPLICATOR: _dump(replicator)}
+    rows = [_row_text(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
+    listed = "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else "[]"
+    return {TABLES: f'{{\n "tables": {listed}\n}}\n'.encode("ascii"), REPLICATOR: _dump(_replicator(status))}
 
 
 def format_time(seconds: float | None) -> str:
@@ -205,10 +194,42 @@ def parse_time(text: Any) -> float | None:
     return (moment - _EPOCH).total_seconds() + float(f"0.{match[2] or 0}")
 
 
+_ROWS_KEPT = 20_000
 _NEVER = "0001-01-01T00:00:00"
 _TICKS = 10_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII)
+
+
+def _replicator(status: DatabaseStatus) -> dict[str, Any]:
+    replicator: dict[str, Any] = {
+        "status": status.status,
+        "errorCode": status.error_code,
+        "errorMessage": status.error_message,
+    }
+    if status.partner is not None:
+        replicator["partner"] = {
+            "name": status.partner.name,
+            "sourceType": status.partner.source_type,
+            "sourceVersion": status.partner.source_version,
+            "additionalInformation": dict(status.partner.additional),
+        }
+    if status.warnings:
+        replicator["warnings"] = [_warning_row(each) for each in status.warnings]
+    if status.process is not None:
+        replicator["process"] = {
+            "pid": status.process.pid,
+            "host": status.process.host,
+            "startedTimeUtc": format_time(status.process.started),
+            "heartbeatTimeUtc": format_time(status.process.heartbeat),
+        }
+    return replicator
+
+
+@lru_cache(_ROWS_KEPT)
+def _row_text(table: TableStatus) -> str:
+    """A table's row as JSON with the indents of its place; kept, since of many tables few change at a time."""
+    return json.dumps(_row(table), indent=1).replace("\n", "\n  ")
 
 
 def _row(table: TableStatus) -> dict[str, Any]:
@@ -322,6 +343,13 @@ def _read(storage: Storage, path: str) -> bytes | None:
         raise
 
 
+def _is_file(storage: Storage, path: str) -> bool:
+    try:
+        return storage.stat(path) is not None
+    except LakemirrorError:
+        return False
+
+
 def _parse(data: bytes | None) -> Mapping[str, Any]:
     try:
         found = json.loads(data or b"{}")
@@ -345,5 +373,6 @@ __all__ = [
     "parse_time",
     "read_status",
     "render",
+    "write_sign_of_life",
     "write_status",
 ]

@@ -15,7 +15,11 @@ CONSTRAINT = "soak"
 _SMALL = Settings(
     master="local[1]",
     driver_memory="1g",
-    spark=(("spark.sql.shuffle.partitions", "1"), ("spark.databricks.delta.snapshotPartitions", "1")),
+    spark=(
+        ("spark.sql.shuffle.partitions", "1"),
+        ("spark.databricks.delta.snapshotPartitions", "1"),
+        ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1"),  # of a VACUUM
+    ),
 )
 _ACTS = (
     "optimize", "vacuum", "restore", "update in place", "update", "add column", "add constraint", "drop constraint",

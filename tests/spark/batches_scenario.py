@@ -6,6 +6,7 @@ Runs in any supported PySpark: python batches_scenario.py FOLDER
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,8 @@ def published(spark: SparkSession, folder: Path) -> list[list[dict[str, Any]]]:
         )
         frame.repartition(2).write.mode("append").parquet(str(source))
         run()
-    (checkpoint / "commits" / "1").unlink()  # as if the process had died before Spark noted the end of the batch
+    for note in ("1", ".1.crc"):  # as if the process had died before Spark noted the end of the batch
+        (checkpoint / "commits" / note).unlink()
     run()
     files = sorted((folder / "shop/Files/LandingZone/clicks").glob("[0-9]*.parquet"))
     return [pq.read_table(file, partitioning=None).to_pylist() for file in files]
@@ -44,6 +46,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     folder = Path(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     options = {
         "spark.driver.host": "127.0.0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ from tests.landing import put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.runner import tick
+from lakemirror.settings import Settings
+from lakemirror.spark_session import session
 from lakemirror.table_features.drop import Wish, drop
 
 
@@ -54,3 +57,12 @@ def test_a_spark_that_has_died(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError) as caught:
         tick(broken, MirroredDatabase(tmp_path).storage)
     assert caught.value.code == "spark-failed" and "nothing is half done" in caught.value.message
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the package is not installed: the import fails."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr(session, "_show_pandas", lambda: None)
+    with pytest.raises(LakemirrorError) as caught:
+        session.start(Settings())
+    assert caught.value.code == "pyspark-missing" and "pip install" in caught.value.hint

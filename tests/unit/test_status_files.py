@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from lakemirror.status import (
     REPLICATOR,
     TABLES,
     DatabaseStatus,
+    EngineProcess,
     TableStatus,
     format_time,
     parse_time,
     read_status,
     render,
+    write_sign_of_life,
     write_status,
 )
 from lakemirror.storage import LocalStorage
@@ -183,3 +186,28 @@ def test_times_that_are_none(text: object) -> None:
 @given(st.floats(0, 4e9))
 def test_times_round_trip(seconds: float) -> None:
     assert parse_time(format_time(seconds)) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_a_sign_of_life_writes_no_tables_unless_they_are_gone(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    status = DatabaseStatus("Running", tables=(TableStatus("1", "Replicating", "orders"),))
+    write_status(storage, status)
+    (tmp_path / TABLES).write_bytes(b"mine")
+    write_sign_of_life(storage, replace(status, process=EngineProcess.this()))
+    assert (tmp_path / TABLES).read_bytes() == b"mine"
+    found = read_status(storage)
+    assert found is not None and found.process is not None
+    (tmp_path / TABLES).unlink()
+    write_sign_of_life(storage, status)
+    assert json.loads((tmp_path / TABLES).read_bytes())["tables"][0]["sourceTableName"] == "orders"
+
+
+def test_rows_are_as_if_all_were_dumped_at_once() -> None:
+    waiting = Waiting("number 7", 1.5)
+    tables = (
+        TableStatus("1", "Failed", "b\u00fc", error_message='a "b"\n c', warnings=(Warned("x", "y\n", "z"),)),
+        TableStatus("2", "Replicating", "a", schema="s", waiting_for=waiting),
+    )
+    for some in ((), tables[:1], tables):
+        data = render(DatabaseStatus("Running", tables=some))[TABLES]
+        assert data == json.dumps(json.loads(data), indent=1).encode() + b"\n"

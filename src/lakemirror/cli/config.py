@@ -8,30 +8,18 @@ from typing import Any
 
 from lakemirror.cli.engine_options import (
     Database,
-    EngineName,
-    Jars,
     Json,
-    Master,
-    Memory,
-    Parallel,
-    SparkRemote,
-    SparkSetting,
     StorageOptions,
-    engine_flags,
     require,
+    with_engine_options,
 )
 from lakemirror.cli.printable import printable, say
 
 
+@with_engine_options
 def config(
     database: Database,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
-    jars: Jars = None,
-    driver_memory: Memory = None,
-    parallel: Parallel = None,
+    flags: dict[str, Any],
     storage: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
@@ -50,7 +38,6 @@ def config(
     definition = read_definition(storage_of(database))
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
-    flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
     found = setting_origins(definition, flags)
     if as_json:
         print(json.dumps({"settings": [dataclasses.asdict(each) for each in found]}, indent=1))

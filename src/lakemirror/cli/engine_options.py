@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -48,9 +51,6 @@ EngineName = Annotated[
 SparkRemote = Annotated[str | None, typer.Option(help="Spark Connect address, such as sc://host:15002.")]
 Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
 SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
-Jars = Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")]
-Memory = Annotated[str | None, typer.Option(help="Heap of the local Spark, such as 4g.")]
-Parallel = Annotated[int | None, typer.Option(help="How many tables are applied at once.", min=1)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -62,14 +62,15 @@ def require(database: Place) -> None:
 
 
 def engine_flags(
-    engine: str | None,
-    master: str | None,
-    spark_remote: str | None,
-    spark: list[str] | None,
-    jars: str | None,
-    driver_memory: str | None,
-    parallel: int | None,
+    engine: EngineName = None,
+    master: Master = None,
+    spark_remote: SparkRemote = None,
+    spark: SparkSetting = None,
+    jars: Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")] = None,
+    driver_memory: Annotated[str | None, typer.Option(help="Heap of the local Spark, such as 4g.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="How many tables are applied at once.", min=1)] = None,
 ) -> dict[str, Any]:
+    """The settings that these options give. Its parameters are the options of every command that has them."""
     return {
         "engine": engine,
         "master": master,
@@ -79,3 +80,20 @@ def engine_flags(
         "driver_memory": driver_memory,
         "parallel_tables": parallel,
     }
+
+
+def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `engine_flags`. It has a parameter `flags`, which gets their settings."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    options = list(inspect.signature(engine_flags, eval_str=True).parameters.values())
+    first, rest = own[0], [each for each in own[1:] if each.name != "flags"]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {each.name: given.pop(each.name) for each in options}
+        command(**given, flags=engine_flags(**chosen))
+
+    parameters = [first, *options, *rest]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

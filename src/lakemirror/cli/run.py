@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lakemirror.cli.engine_options import (
     Database,
-    EngineName,
-    Jars,
-    Master,
-    Memory,
-    Parallel,
-    SparkRemote,
-    SparkSetting,
     StorageOptions,
     Verbose,
-    engine_flags,
     require,
+    with_engine_options,
 )
 from lakemirror.cli.run_log import LogFormat, RunLog
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
 
+@with_engine_options
 def run(
     database: Database,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
-    jars: Jars = None,
-    driver_memory: Memory = None,
-    parallel: Parallel = None,
+    flags: dict[str, Any],
     storage: StorageOptions = None,
     verbose: Verbose = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
@@ -52,7 +40,6 @@ def run(
 
     require(database)
     said = RunLog(database, log_format, verbose=verbose)
-    flags = engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
 
     def abandon() -> None:
         opened.abandon()

@@ -11,18 +11,11 @@ import typer
 
 from lakemirror.cli.engine_options import (
     Database,
-    EngineName,
-    Jars,
     Json,
-    Master,
-    Memory,
-    Parallel,
-    SparkRemote,
-    SparkSetting,
     StorageOptions,
     Verbose,
-    engine_flags,
     require,
+    with_engine_options,
 )
 from lakemirror.cli.narration import counted, log_to_stderr
 from lakemirror.cli.printable import printable, say
@@ -34,15 +27,10 @@ if TYPE_CHECKING:
     from lakemirror.replication.apply_plan import Applied
 
 
+@with_engine_options
 def sync(
     database: Database,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
-    jars: Jars = None,
-    driver_memory: Memory = None,
-    parallel: Parallel = None,
+    flags: dict[str, Any],
     storage: StorageOptions = None,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -55,9 +43,7 @@ def sync(
 
     log_to_stderr(verbose)
     require(database)
-    opened = MirroredDatabase(
-        database, **engine_flags(engine, master, spark_remote, spark, jars, driver_memory, parallel)
-    )
+    opened = MirroredDatabase(database, **flags)
     with _Progress(opened.storage) as progress:
         result, number = supervised(lambda stop: opened.sync(progress, stop))
     if result is None:

@@ -13,7 +13,8 @@ import uuid
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
+@lru_cache(4096)
 def vector_path(text: str) -> str:
     """The path of a vector's file below the table's folder, by the descriptor's `pathOrInlineDv` (storage type u)."""
     prefix, encoded = text[:-20], text[-20:]
@@ -47,62 +49,92 @@ def bitmap(rows: pa.Array) -> BitMap64:
     return BitMap64(numbers)
 
 
-def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
-    """The rows that a deletion vector of a file's `add` action deletes.
+class VectorReader:
+    """Reads deletion vectors of a table. A context manager: many vectors are in one file, which stays open for the
+    next one.
 
     Storage types of the Delta protocol: u (a file below the table's folder), p (a file anywhere, as a URI), i (in the
-    descriptor itself). ValueError for another one, and for a vector that is damaged. OSError where its file cannot be
-    read.
+    descriptor itself). Its methods raise ValueError for another one, and for a vector that is damaged; OSError where
+    its file cannot be read.
     """
-    from pyroaring import BitMap64
 
-    what, data = _content(table, vector)
-    found = BitMap64.deserialize(data)
-    if len(found) != vector["cardinality"]:
-        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
-    return found
+    def __init__(self, table: str | Place) -> None:
+        self._table = table
+        self._path: Place | None = None
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> VectorReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def read(self, vector: Mapping[str, Any]) -> BitMap64:
+        """The rows that a deletion vector of a file's `add` action deletes."""
+        from pyroaring import BitMap64
+
+        what, data = self._content(vector)
+        found = BitMap64.deserialize(data)
+        _check_count(what, len(found), vector)
+        return found
+
+    def row_numbers(self, vector: Mapping[str, Any]) -> np.ndarray:
+        """The same as row numbers (int64, ascending), by numpy alone."""
+        what, data = self._content(vector)
+        found = row_numbers(data)
+        _check_count(what, len(found), vector)
+        return found
+
+    def _content(self, vector: Mapping[str, Any]) -> tuple[str, bytes]:
+        """What holds the vector, and its bitmap."""
+        kind, text = vector["storageType"], vector["pathOrInlineDv"]
+        if kind == "i":
+            what, data = "the vector in the log", _from_z85(text)
+            data = data[: vector["sizeInBytes"]]
+        elif kind in ("u", "p"):
+            what = vector_path(text) if kind == "u" else text
+            data = self._stored(place(self._table) / what if kind == "u" else data_file(self._table, text), vector)
+        else:
+            raise ValueError(f"a vector of storage type {kind!r}")
+        if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
+            raise ValueError(f"{what} holds no such vector")
+        return what, data[4:]
+
+    def _stored(self, path: Place, vector: Mapping[str, Any]) -> bytes:
+        """The bytes of a vector in a file, which have their checksum behind them."""
+        if self._file is None or path != self._path:
+            self.__exit__()
+            self._file, self._path = path.open("rb"), path
+        try:
+            self._file.seek(vector.get("offset") or 1)
+            (size,) = struct.unpack(">i", self._file.read(4))
+            if size != vector["sizeInBytes"]:
+                raise ValueError(f"{path.name} holds no such vector")
+            data = self._file.read(size)
+            (checksum,) = struct.unpack(">I", self._file.read(4))
+        except struct.error as error:
+            raise ValueError(f"{path.name} ends too early") from error
+        if zlib.crc32(data) != checksum:
+            raise ValueError(f"{path.name} holds a damaged vector")
+        return data
+
+
+def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
+    """The rows that one vector deletes; see `VectorReader`."""
+    with VectorReader(table) as reader:
+        return reader.read(vector)
 
 
 def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarray:
     """The same as row numbers (int64, ascending), by numpy alone."""
-    what, data = _content(table, vector)
-    found = row_numbers(data)
-    if len(found) != vector["cardinality"]:
-        raise ValueError(f"{what} deletes {len(found)} rows where the log says {vector['cardinality']}")
-    return found
+    with VectorReader(table) as reader:
+        return reader.row_numbers(vector)
 
 
-def _content(table: str | Place, vector: Mapping[str, Any]) -> tuple[str, bytes]:
-    """What holds the vector, and its bitmap."""
-    kind, text = vector["storageType"], vector["pathOrInlineDv"]
-    if kind == "i":
-        what, data = "the vector in the log", _from_z85(text)
-        data = data[: vector["sizeInBytes"]]
-    elif kind in ("u", "p"):
-        what = vector_path(text) if kind == "u" else text
-        data = _stored(place(table) / what if kind == "u" else data_file(table, text), vector)
-    else:
-        raise ValueError(f"a vector of storage type {kind!r}")
-    if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
-        raise ValueError(f"{what} holds no such vector")
-    return what, data[4:]
-
-
-def _stored(path: Place, vector: Mapping[str, Any]) -> bytes:
-    """The bytes of a vector in a file, which have their checksum behind them."""
-    try:
-        with path.open("rb") as file:
-            file.seek(vector.get("offset") or 1)
-            (size,) = struct.unpack(">i", file.read(4))
-            if size != vector["sizeInBytes"]:
-                raise ValueError(f"{path.name} holds no such vector")
-            data = file.read(size)
-            (checksum,) = struct.unpack(">I", file.read(4))
-    except struct.error as error:
-        raise ValueError(f"{path.name} ends too early") from error
-    if zlib.crc32(data) != checksum:
-        raise ValueError(f"{path.name} holds a damaged vector")
-    return data
+def _check_count(what: str, found: int, vector: Mapping[str, Any]) -> None:
+    if found != vector["cardinality"]:
+        raise ValueError(f"{what} deletes {found} rows where the log says {vector['cardinality']}")
 
 
 def _from_z85(text: str) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from lakemirror.delta.commit import removed
-from lakemirror.delta.deletion_vectors import bitmap, read_vector, write_vectors
+from lakemirror.delta.deletion_vectors import VectorReader, bitmap, write_vectors
 from lakemirror.delta.log import Action
 from lakemirror.delta.statistics import record_count, with_loose_bounds
 from lakemirror.storage.place import Place
@@ -28,20 +28,21 @@ def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[s
     them. OSError where the vectors cannot be written.
     """
     changed = []
-    for name, numbers in rows.items():
-        add = files[name]
-        gone = bitmap(numbers)
-        old = add.get("deletionVector")
-        if old:
-            gone |= read_vector(table, old)
-        if len(gone) <= (old["cardinality"] if old else 0):
-            continue
-        count = record_count(add)
-        if count is None:
-            raise ValueError(f"the log does not say how many rows {add['path']} has")
-        if gone.max() >= count:
-            raise ValueError(f"row {gone.max()} of {add['path']}, which has {count}")
-        changed.append((add, gone, count))
+    with VectorReader(table) as vectors_of_table:
+        for name, numbers in rows.items():
+            add = files[name]
+            gone = bitmap(numbers)
+            old = add.get("deletionVector")
+            if old:
+                gone |= vectors_of_table.read(old)
+            if len(gone) <= (old["cardinality"] if old else 0):
+                continue
+            count = record_count(add)
+            if count is None:
+                raise ValueError(f"the log does not say how many rows {add['path']} has")
+            if gone.max() >= count:
+                raise ValueError(f"row {gone.max()} of {add['path']}, which has {count}")
+            changed.append((add, gone, count))
     left = [gone for _, gone, count in changed if len(gone) < count]
     vectors = iter(write_vectors(table, left) if left else ())
     now = int(time.time() * 1000)

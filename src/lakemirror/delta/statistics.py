@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
 _INDEXED = 32  # columns with statistics, Delta's own number
+_REMEMBERED = 4096  # texts, of files that are changed again and again
 _PREFIX = 32  # characters of a text bound, as Delta cuts it
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
 _WHOLE: dict[str, pa.DataType] = {  # the form in which bounds are computed
@@ -48,17 +50,28 @@ class UnsafeBounds(ValueError):
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
     try:
-        return exact_json.read(add.get("stats") or "{}")
+        return dict(_parsed(add.get("stats") or "{}"))
     except (ValueError, TypeError):
         return {}
 
 
 def record_count(add: Mapping[str, Any]) -> int | None:
     """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
-    count = parse_statistics(add).get("numRecords")
+    return _counted(add.get("stats") or "{}")
+
+
+@lru_cache(_REMEMBERED // 8)
+def _parsed(stats: str) -> Mapping[str, Any]:
+    return exact_json.read(stats)
+
+
+@lru_cache(_REMEMBERED)
+def _counted(stats: str) -> int | None:
+    count = parse_statistics({"stats": stats}).get("numRecords")
     return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
+@lru_cache(_REMEMBERED)
 def with_loose_bounds(stats: str) -> str:
     """The `stats` text of a file some of whose rows are deleted: `tightBounds` is false, all else stays as it is.
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
@@ -25,6 +26,7 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
 
+_FEW = 256 * 1024  # rows of data files that one thread reads as fast as several
 _MOST_BUCKETS = 256  # files that are open at once; a process may often have 1024, and Arrow, tables and logs need some
 
 
@@ -120,6 +122,8 @@ def look_up_keys(
         version = (add.get("size"), add.get("modificationTime"))
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
+    if sum(record_count(add) or _FEW for add in adds) < _FEW:
+        each = map  # small files are read before threads have begun
     groups = [item for found in each(groups_of, adds) for item in found]
     if index is not None:
         for add in adds:

@@ -113,7 +113,7 @@ class KeyIndex:
             if rows is None or not self.is_asked(add, sought.keys.num_rows):
                 continue
             identity = _identity(add, target, columns)
-            one = _Searched(folder / _file_name(identity), identity, rows, add)
+            one = _Searched(_index_of(folder, identity), identity, rows, add)
             if look_up.LATELY_READ.get(one.name) is not None:
                 result[place] = self._rows_in(one, target, sought)
             elif one.path.exists():
@@ -364,7 +364,7 @@ class KeyIndex:
             path.unlink()
 
     def _path(self, identity: str, target: Target) -> Path:
-        return self._of(target) / _file_name(identity)
+        return _index_of(self._of(target), identity)
 
     def _of(self, target: Target) -> Path:
         return self._folder / _digest(str(place_at(target.path).absolute()))
@@ -421,9 +421,14 @@ def _identity(add: Action, target: Target, columns: str) -> str:
     file = DataFile.of(add, target)
     if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
         return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
-    path = Path(file.place)
+    path = _absolute(file.place)
     stat = path.stat()
-    return json.dumps([str(path.absolute()), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
 
 
 def _is_orphan(path: Path) -> bool:
@@ -437,11 +442,11 @@ def _is_orphan(path: Path) -> bool:
         return False
 
 
-def _file_name(identity: str) -> str:
-    return f"{_digest(identity)}.keys"
-
-
 @lru_cache(_MOST_REMEMBERED)
+def _index_of(folder: Path, identity: str) -> Path:
+    return folder / f"{_digest(identity)}.keys"
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 

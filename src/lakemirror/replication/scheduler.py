@@ -34,6 +34,7 @@ from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
+from lakemirror.replication.settled_looks import SettledLooks
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.replication.table_status import remembered
@@ -85,7 +86,6 @@ class Scheduler:
         self._before = {table.name: table for table in before}
         self._turns = turns
         self._applied_at: dict[TableName, float] = {}
-        self._nothing_to_do: dict[TableName, tuple[float, TableFolder]] = {}  # until when, and the files of the look
         self._starting = threading.Lock()
         self._pending_bytes = 0
         self._replicators: dict[TableName, Replicator] = {}
@@ -93,6 +93,7 @@ class Scheduler:
         self._looking: set[TableName] = set()
         self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not begun yet
         self._lookers = Lookers()
+        self._settled = SettledLooks(storage)
         self._ambiguous: dict[TableName, TableName] = {}
         self._dropped = DroppedTables(storage)
         self._pool = ThreadPoolExecutor(max(1, settings.parallel_tables), thread_name_prefix="table")
@@ -132,8 +133,6 @@ class Scheduler:
                 continue
             folder = self.zone.tables.get(name) if only is None else self._listed(name)
             if folder is None:
-                continue
-            if self._is_as_it_was(name, folder):
                 continue
             if name not in self._replicators:
                 self._replicators[name] = Replicator(
@@ -250,33 +249,34 @@ class Scheduler:
             if name in self._running or name in self._looking or self._stopping.is_set():
                 return
             self._looking.add(name)
+        log_time = 0
         try:
+            target = self._replicators[name].target
+            if rival is None and self._is_well(name) and self._settled.holds(name, folder, target):
+                with self._lock:
+                    self._looking.discard(name)
+                self._purge(name, folder, now)
+                return
+            log_time = self._settled.log_time(target)
             look = self._look(name, folder, rival, now)
         except Exception as failure:  # the boundary around one table
             look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
         due = False
         try:
             self._note(name, look)
+            self._settled.note(name, look, log_time if rival is None else 0)
             due = look.start is not None and self.states[name].due(_fingerprint(look, self.states[name].error), now)
             if not due:
                 self._tidy(name, look, now)
-                self._remember_nothing_to_do(name, look)
         finally:
             with self._lock:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
 
-    def _is_as_it_was(self, name: TableName, folder: TableFolder) -> bool:
-        """True where the last look found nothing to do, and the folder's files have not changed since."""
-        found = self._nothing_to_do.get(name)
-        return found is not None and time.monotonic() < found[0] and folder == found[1]
-
-    def _remember_nothing_to_do(self, name: TableName, look: TablePlan) -> None:
-        """Another writer's commit is noticed by the next look, at the latest after `look_again` seconds."""
-        waits = look.waiting is not None and look.waiting.until is not None
-        if look.start is None and look.error is None and not waits and not look.leftovers:
-            self._nothing_to_do[name] = time.monotonic() + self._storage.look_again, look.folder
+    def _is_well(self, name: TableName) -> bool:
+        state = self.states.get(name)
+        return state is not None and state.error is None
 
     def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
         replicator = self._replicators[name]
@@ -442,10 +442,17 @@ class Scheduler:
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
-            if look.folder.processed:
-                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", name, coded(failure))
+        self._purge(name, look.folder, now)
+
+    def _purge(self, name: TableName, folder: TableFolder, now: float) -> None:
+        """Deletes applied files whose time is over. Never raises."""
+        try:
+            if folder.processed:
+                cleanup.purge(self._storage, folder, self._settings.processed_retention, now)
+        except Exception as failure:
+            log.debug("%s: purged in a later pass: %s", name, coded(failure))
 
     def _forget(self, zone: Zone) -> None:
         for name in set(self.states) - set(zone.tables):
@@ -455,9 +462,9 @@ class Scheduler:
             elif not self._busy(name):
                 self.states.pop(name)
                 self._replicators.pop(name, None)
-                self._nothing_to_do.pop(name, None)
                 self._applied_at.pop(name, None)
                 self.restless.discard(name)
+                self._settled.forget(name)
 
     def _drop(self, zone: Zone) -> None:
         """Drops the tables whose folder is gone. What fails there is tried again in the next pass, and said once."""

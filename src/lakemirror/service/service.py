@@ -50,6 +50,7 @@ FINISH = 30.0  # seconds that requests under way get after SIGTERM
 APPLIES = 12.0  # seconds that applies at work get then
 LEAST_FREE = 1024**3  # bytes, and
 LEAST_SHARE = 0.02  # of the disk, under which nothing is written
+ROOM_LOOK = 1.0  # seconds between two looks at the free disk
 _LOST = 499  # noted for a request whose client went away
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 _OPERATING = frozenset({"/", "/metrics", "/livez", "/readyz", "/openapi.json"})
@@ -123,6 +124,7 @@ class Service:
         self._listener = Listener(self.handle)
         self._following: asyncio.Task[None] | None = None
         self.in_flight = 0
+        self._room, self._room_seen = True, -ROOM_LOOK
 
     @property
     def url(self) -> str:
@@ -218,9 +220,13 @@ class Service:
             raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
 
     def has_room(self) -> bool:
-        """True where the disk has 1 GiB and 2 % free."""
-        usage = shutil.disk_usage(self.root)
-        return usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
+        """True where the disk has 1 GiB and 2 % free. It is looked at once a second."""
+        now = time.monotonic()
+        if now - self._room_seen > ROOM_LOOK:
+            usage = shutil.disk_usage(self.root)
+            self._room = usage.free >= LEAST_FREE and usage.free >= LEAST_SHARE * usage.total
+            self._room_seen = now
+        return self._room
 
     def _note(self, request: web.BaseRequest, noted: RequestNotes, plane: str, status: int, seconds: float) -> None:
         """Counts the request, and writes it to the audit log where it belongs there. Never raises."""

@@ -28,13 +28,11 @@ def test_reference_pages_are_up_to_date() -> None:
 
 def test_the_how_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "how-to" / "open-a-table-in-an-older-client.md").read_text()
-    commands = re.findall(r"^\$ lakemirror (.+)$", page, re.MULTILINE)
-    names = frozenset({"appendOnly", "invariants", "v2Checkpoint"})
+    commands = re.findall(r"^lakemirror ((?:compat|features|sql) .+?)(?: \|\| .+)?$", page, re.MULTILINE)
+    names = frozenset({"appendOnly", "invariants", "deletionVectors"})
     monkeypatch.chdir(tmp_path)
-    make(Path("orders"), Protocol(3, 7, frozenset({"v2Checkpoint"}), names), **{"delta.checkpointPolicy": "v2"})
-    for name in ("a", "b"):
-        make(Path("shop/Tables/sales") / name, Protocol(1, 2))
+    make(Path("shop/Tables/orders"), Protocol(3, 7, frozenset({"deletionVectors"}), names))
     codes = [run(*shlex.split(command))[0] for command in commands]
-    assert codes == [3, 0, 0, 4, 0, 0]
-    assert len(Path("drops.csv").read_text().splitlines()) == 3
-    assert os.path.isdir("orders/_delta_log")  # noqa: PTH112
+    assert codes == [3, 0, 0, 4, 0, 4]
+    assert len(Path("drops.csv").read_text().splitlines()) == 2
+    assert os.path.isdir("shop/Tables/orders/_delta_log")  # noqa: PTH112

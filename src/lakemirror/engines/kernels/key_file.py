@@ -4,7 +4,7 @@
 
 The first word of a key is mixed by a permutation: its top bits choose the bucket, so entries hold the keys themselves.
 In an entry the row number is in the place of those bits, and in one more byte.
-An open file holds its summary in memory, about 1.4 bytes a row. The filter says of most keys that they are not there;
+An open file holds its summary in memory, about 1.6 bytes a row. The filter says of most keys that they are not there;
 the buckets of all others are read and held against their checksums. Nothing is mapped into memory: a file that is cut
 short or a disk that fails gives an error.
 """
@@ -32,10 +32,10 @@ MOST_ROWS = 1 << 32
 MOST_IN_BUCKET = 1 << 16
 """Rows of one bucket: a data file with more rows of one key has no index."""
 
-_MAGIC = b"LMKEYS03"
+_MAGIC = b"LMKEYS04"
 _HEADER = 4096
 _KEYS_A_BUCKET = 64
-_FILTER_BITS = 10  # of a row
+_FILTER_BITS = 12  # of a row: 1.0 % of the keys that are not there pass
 _IN_MEMORY = 32 << 20  # bytes of entries that are sorted at once
 _AT_ONCE = 16 * 1024  # entries of the table that are worked on at once: they fit into the processor's cache
 _READ_AT_ONCE = 4 << 20  # bytes of buckets that are searched at once
@@ -323,11 +323,11 @@ def _scrambled(words: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _filter_bits(first: np.ndarray) -> np.ndarray:
-    """The four bits of the filter that say of each first word whether it is there, in a word of their own."""
+    """The five bits of the filter that say of each first word whether it is there, in a word of their own."""
     six = np.uint64(63)
     one = np.uint64(1)
     bits = one << (first & six)
-    for shift in (6, 12, 18):
+    for shift in (6, 12, 18, 24):
         bits |= one << ((first >> np.uint64(shift)) & six)
     return bits
 

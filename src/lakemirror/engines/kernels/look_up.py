@@ -37,7 +37,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EXACT_DIGITS = 15  # of a decimal that a JSON number holds exactly, whoever wrote it
-LATELY_READ = Cache(128 << 20)  # 16 million numbers that are no runs
+LATELY_READ = Cache(192 << 20)  # 24 million numbers that are no runs, or the summaries of 120 million indexed keys
 
 
 class Sought:

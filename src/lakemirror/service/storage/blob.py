@@ -102,13 +102,16 @@ async def put_blob(call: Call) -> web.Response:
     conditions, md5 = conditions_of(call.headers), digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     complete = await run(_before_put, place, path, conditions)
+    published: list[Found] = []
     try:
-        await receive(call, to_new_file(complete), 0)
-        found = await run(_publish, place, complete, path, conditions, md5)
-    finally:
+        await receive(
+            call, to_new_file(complete), 0, lambda: published.append(_publish(place, complete, path, conditions, md5))
+        )
+    except BaseException:
         await run(complete.unlink, missing_ok=True)
+        raise
     call.serving.registry.published(database)
-    return written(201, found)
+    return written(201, published[0])
 
 
 async def put_block(call: Call) -> web.Response:
@@ -123,10 +126,10 @@ async def put_block(call: Call) -> web.Response:
     run = call.serving.workers.run
     temporary = await run(place.temporary, "block")
     try:
-        await receive(call, to_new_file(temporary), 0)
-        await run(keep_block, place, call.address.path, name, temporary)
-    finally:
+        await receive(call, to_new_file(temporary), 0, lambda: keep_block(place, call.address.path, name, temporary))
+    except BaseException:
         await run(temporary.unlink, missing_ok=True)
+        raise
     return web.Response(status=201, headers={"x-ms-request-server-encrypted": "false"})
 
 

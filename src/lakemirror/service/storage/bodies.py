@@ -36,8 +36,9 @@ def announced_length(request: web.BaseRequest, limits: Limits) -> int | None:
     return length
 
 
-async def receive(call: Call, file: Callable[[], int], offset: int) -> int:
-    """Writes the body to an open file from `offset` on; the number of bytes. `file` opens it, in a worker thread.
+async def receive(call: Call, file: Callable[[], int], offset: int, then: Callable[[], object] = lambda: None) -> int:
+    """Writes the body to an open file from `offset` on; the number of bytes. `file` opens it, in a worker thread;
+    `then` is called there once the body is complete and the file closed.
 
     StorageError 400 where the body ends early or its checksum differs, 408 where nothing arrives for
     `limits.body_timeout` seconds, 413. What is written then is nothing's content yet: the caller drops it.
@@ -60,7 +61,8 @@ async def receive(call: Call, file: Callable[[], int], offset: int) -> int:
                 received, buffered, buffer = received + buffered, 0, []
         if expected is not None and received + buffered != expected:
             raise _ended_early()
-        target = await workers.run(_finish, target, file, buffer, offset + received, checksum)
+        opened, target = target, -1
+        await workers.run(_finish, opened, file, buffer, offset + received, checksum, then)
     finally:
         if target >= 0:
             os.close(target)
@@ -143,17 +145,23 @@ def _write(target: int, buffer: list[bytes], offset: int, checksum: BodyChecksum
         data, offset = data[written:], offset + written
 
 
-def _finish(target: int, file: Callable[[], int], buffer: list[bytes], offset: int, checksum: BodyChecksum) -> int:
+def _finish(
+    target: int,
+    file: Callable[[], int],
+    buffer: list[bytes],
+    offset: int,
+    checksum: BodyChecksum,
+    then: Callable[[], object],
+) -> None:
+    """Writes the rest, closes the file, and does what comes then: one turn of a thread for a small body."""
     opened = file() if target < 0 else target
     try:
         if buffer:
             _write(opened, buffer, offset, checksum)
         checksum.check()
-    except BaseException:
-        if target < 0:
-            os.close(opened)
-        raise
-    return opened
+    finally:
+        os.close(opened)
+    then()
 
 
 def _ended_early() -> StorageError:

@@ -35,6 +35,13 @@ class Places:
         place.folder = database.folder
         return place
 
+    def known(self, database: DatabaseEntry) -> Place | None:
+        """The same without a look at the disk; None the first time."""
+        place = self._places.get(database.id)
+        if place is not None:
+            place.folder = database.folder
+        return place
+
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
         with suppress(FileNotFoundError):
@@ -140,7 +147,8 @@ class Call:
 
     async def place(self, database: DatabaseEntry) -> Place:
         """The addressed database's place."""
-        return await self.serving.workers.run(self.serving.places.of, database)
+        known = self.serving.places.known(database)
+        return known if known is not None else await self.serving.workers.run(self.serving.places.of, database)
 
     def source(self, header: str, database: DatabaseEntry, wrong: StorageError) -> str:
         """The path inside the database that a rename or copy source names; `wrong` where it is not in the database."""
