@@ -49,6 +49,7 @@ def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(serv
     connections.forget_all()
 
 
+@pytest.mark.full
 def test_the_engine_goes_on_by_itself_when_the_store_is_back(server: StoreServer) -> None:
     with fault_proxy(server.endpoint) as proxy:
         database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
