@@ -2,13 +2,16 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo test test-unit test-full lint format types bench docs site screenshots audit clean
+.PHONY: install demo demo-store test test-unit test-full lint format types bench docs site screenshots audit clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
 
 demo: install ## a year of flights through a landing zone into Delta tables
 	@$(BIN)/lakemirror demo
+
+demo-store: install ## the same in a bucket, on an S3 server that is started for it
+	@scripts/demo-store.sh
 
 test: install ## all tests but the slow matrices, in two processes, of which one has Spark
 	@$(BIN)/python -m pytest -m "not full" -n 2 --dist loadgroup

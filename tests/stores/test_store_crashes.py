@@ -44,6 +44,7 @@ def test_a_killed_engine_loses_nothing_and_repeats_nothing(s3: StoreServer, fail
         connections.forget_all()
 
 
+@pytest.mark.full
 def test_two_engines_apply_every_file_once(s3: StoreServer) -> None:
     database = Database(f"{s3.bucket()}/shop", s3.options)
     try:

@@ -52,6 +52,7 @@ def test_rows_are_published_and_applied(database: Database) -> None:
     assert not database.files("Files/_publishing")
 
 
+@pytest.mark.full
 def test_snapshots_give_differences(database: Database) -> None:
     table = landing(database).table("orders", keys=["id"])
     table.publish_snapshot([{"id": n, "v": "a"} for n in range(50)])
@@ -63,6 +64,7 @@ def test_snapshots_give_differences(database: Database) -> None:
     assert sum(bag.values()) == 49 and bag[(0, "changed")] == 1
 
 
+@pytest.mark.full
 def test_racing_publishers_never_take_one_number(database: Database) -> None:
     tables = [landing(database).table("log") for _ in range(4)]
     start = threading.Barrier(4)
@@ -91,6 +93,7 @@ def test_a_table_starts_again(database: Database) -> None:
     assert dict(database.bag("orders")) == {(7, "z"): 1}
 
 
+@pytest.mark.full
 def test_answers_that_are_lost_publish_no_row_twice(server: StoreServer) -> None:
     with fault_proxy(server.endpoint) as proxy:
         database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
@@ -111,6 +114,7 @@ def test_answers_that_are_lost_publish_no_row_twice(server: StoreServer) -> None
     connections.forget_all()
 
 
+@pytest.mark.full
 def test_the_command_publishes_into_a_bucket(database: Database, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text("id,v\n1,a\n2,b\n")
     done = subprocess.run(

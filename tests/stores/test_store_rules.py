@@ -227,18 +227,3 @@ def test_a_move_that_was_killed_goes_on(server: StoreServer, monkeypatch: pytest
         if is_begun:
             assert {path.split("/")[2] for path in moved} == {f"t-{at}"}
         storage.delete("Files/_DroppedTables")
-
-
-def test_requests_of_a_pass_are_few(server: StoreServer) -> None:
-    database = Database(f"{server.bucket()}/shop", server.options)
-    for name in ("one", "two", "three"):
-        database.declare(name, ["id"])
-        database.put(name, 1, {"id": [1], "v": ["a"]})
-    database.sync()
-    storage = database.storage
-    assert isinstance(storage, ObjectStorage)
-    storage.store.requests.clear()
-    for name in ("one", "two", "three"):
-        database.put(name, 2, {"id": [2], "v": ["b"]})
-    database.sync()
-    print(dict(storage.store.requests))

@@ -51,6 +51,7 @@ def test_schema_folders_partitions_and_delimited_text(database: Database) -> Non
     assert {tuple(sorted(map(str, row))) for row in database.bag("parts")} == {("1", "eu north", "x"), ("2", "us", "y")}
 
 
+@pytest.mark.full
 def test_files_found_by_their_time(database: Database) -> None:
     database.declare("log", ["id"], fileDetectionStrategy="LastUpdateTimeFileDetection")
     database.write("log/one.parquet", parquet({"id": [1], "v": ["a"]}))
@@ -61,6 +62,7 @@ def test_files_found_by_their_time(database: Database) -> None:
     assert database.bag("log") == Counter([(1, "a"), (2, "b")])
 
 
+@pytest.mark.full
 def test_a_large_first_load_is_taken_as_it_is_or_written_in_parts(database: Database) -> None:
     rows = 300_000
     table = pa.table({"id": range(rows), "v": [f"value {n % 977} of row {n}" for n in range(rows)]})
@@ -98,6 +100,7 @@ def test_a_dropped_table_leaves_and_can_be_restored(database: Database) -> None:
     assert database.bag("orders") == Counter([(1, "a")])
 
 
+@pytest.mark.full
 def test_pause_and_quarantine(database: Database) -> None:
     database.declare("orders", ["id"])
     database.put("orders", 1, {"id": [1], "v": ["a"]})
@@ -113,6 +116,7 @@ def test_pause_and_quarantine(database: Database) -> None:
     assert database.bag("orders") == Counter([(1, "a")])
 
 
+@pytest.mark.full
 def test_compaction_checkpoints_and_vacuum(database: Database) -> None:
     database.declare("orders", ["id"])
     for number in range(1, 24):

@@ -18,7 +18,7 @@ from lakemirror.cli.acts import pause, replay, restore, resume, resync
 from lakemirror.cli.check import check
 from lakemirror.cli.config import config
 from lakemirror.cli.doctor import doctor
-from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting
+from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting, StorageOptions
 from lakemirror.cli.init import init
 from lakemirror.cli.narration import log_to_stderr
 from lakemirror.cli.printable import make_streams_safe, printable, say
@@ -32,6 +32,7 @@ from lakemirror.cli.tables import tables
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
+from lakemirror.landing_zone.database_folder import database_place
 
 app = typer.Typer(
     help="Open Mirroring: change files in a folder become live Delta tables, exactly once.",
@@ -69,6 +70,11 @@ def demo(
     serve: Annotated[
         bool, typer.Option("--serve", help="Start the service on loopback and publish through it; see its page.")
     ] = False,
+    on: Annotated[
+        str,
+        typer.Option("--on", help="Mirror in an object store instead, such as s3://bucket/demo.", metavar="ADDRESS"),
+    ] = "",
+    storage: StorageOptions = None,
     port: Annotated[int, typer.Option(help="With --serve: the port to listen on; 0: any.", min=0, max=65535)] = 8443,
 ) -> None:
     """Mirror a year of real flights, and check the tables against the source.
@@ -76,8 +82,20 @@ def demo(
     Example: lakemirror demo
 
     Example: lakemirror demo --serve
+
+    Example: lakemirror demo --on s3://lake/demo --days 14
     """
     log_to_stderr(False)
+    if on:
+        from lakemirror.demo.in_store import mirror_in_store
+        from lakemirror.storage.place import StorePath
+
+        found = database_place(on)
+        if not isinstance(found, StorePath):
+            raise LakemirrorError("setting-invalid", f"--on {on} is no address of an object store")
+        if not mirror_in_store(found, days, **({"engine": engine} if engine else {})):
+            raise typer.Exit(1)
+        return
     if serve:
         from lakemirror.demo.served import serve_flights
 

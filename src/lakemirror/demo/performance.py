@@ -35,7 +35,7 @@ _PACE = 0.03  # seconds between two files: a year in about fifteen, so that the 
 _PATIENCE = 600.0  # seconds without any progress after which the demo gives up
 
 
-class _Watch:
+class Watch:
     """What the mirror has done so far, told by the engine's threads."""
 
     def __init__(self) -> None:
@@ -153,8 +153,8 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
 
 def _mirror(
     database: MirroredDatabase, session: SparkSession, source: FlightsSource, steps: list[Step], folder: Path
-) -> _Watch:
-    watch = _Watch()
+) -> Watch:
+    watch = Watch()
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -238,7 +238,7 @@ def _compare(
     folder: Path,
     source: FlightsSource,
     days: int | None,
-    watch: _Watch,
+    watch: Watch,
     published: int,
 ) -> bool:
     wanted = figures.expected(source.data, days)

@@ -33,6 +33,7 @@ from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.credentials import Tokens
+from lakemirror.storage import Place
 
 WORKSPACE, DATABASE, PRINCIPAL = "demo", "flights", "viewer"
 _PACE = 0.05  # seconds between two files, so that the page shows them arrive
@@ -59,7 +60,7 @@ def serve_flights(root: Path, days: int | None, port: int, *, stay: bool = True)
         service = _Rest(url, principal)
         service.create()
         seconds = _publish(service, source, f"{url}/{WORKSPACE}/{DATABASE}", principal)
-        right = _compare(console, root / WORKSPACE / DATABASE, source, days, seconds)
+        right = compare(console, root / WORKSPACE / DATABASE, source, days, seconds)
         if stay:
             console.print(f"The page stays at {url}/ until Ctrl-C.")
             _wait()
@@ -186,9 +187,13 @@ def _publish(service: _Rest, source: FlightsSource, address: str, principal: Map
     return seconds
 
 
-def _compare(
-    console: Console, database: Path, source: FlightsSource, days: int | None, seconds: Mapping[str, float]
+def compare(
+    console: Console, database: Place, source: FlightsSource, days: int | None, seconds: Mapping[str, float]
 ) -> bool:
+    """Prints the figures of the tables of a database, wherever it is; True where they are as computed from the source.
+
+    `seconds`: for each table, from the first file until it was complete.
+    """
     wanted = figures.expected(source.data, days)
     tables = {name: _rows(database / "Tables" / name) for name in TABLES}
     counts = {name: table.num_rows for name, table in tables.items()}
@@ -207,7 +212,7 @@ def _compare(
     return not wrong
 
 
-def _rows(path: Path) -> pa.Table:
+def _rows(path: Place) -> pa.Table:
     """The rows of a Delta table."""
     snapshot = read_snapshot(path)
     if snapshot is None:
@@ -246,4 +251,4 @@ def _wait() -> None:
         return
 
 
-__all__ = ["serve_flights"]
+__all__ = ["compare", "serve_flights"]

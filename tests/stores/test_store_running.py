@@ -1,0 +1,134 @@
+"""An engine that runs on a store: the store goes and comes back, a pass that finds nothing costs nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from tests.databases import Database, parquet
+from tests.fault_proxy import fault_proxy
+from tests.landing import MARKER
+from tests.model import ModelTable
+from tests.object_stores import StoreServer
+
+from lakemirror.storage import connections
+from lakemirror.storage.object_storage import ObjectStorage
+
+
+@pytest.fixture(params=["s3", *(pytest.param(n, marks=pytest.mark.full) for n in ("minio_server", "azurite_server"))])
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    found: StoreServer = request.getfixturevalue(request.param)
+    return found
+
+
+def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(server: StoreServer) -> None:
+    with fault_proxy(server.endpoint) as proxy:
+        database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
+        for name in ("one", "two", "three"):
+            database.declare(name, ["id"])
+            database.put(name, 1, {"id": [1]})
+        database.sync()
+        with running(database):
+            for _ in range(10):  # until the first looks are over
+                proxy.seen.clear()
+                time.sleep(1.0)
+                asked = [path.partition("/shop/")[2] for _, path, _ in proxy.seen]
+                of_tables = [path for path in asked if "Tables" in path or "Files/LandingZone/" in path]
+                if len(asked) > 1 and not of_tables:
+                    break
+        assert len(asked) > 1 and not of_tables, asked
+    connections.forget_all()
+
+
+@pytest.mark.full
+def test_the_engine_goes_on_by_itself_when_the_store_is_back(server: StoreServer) -> None:
+    with fault_proxy(server.endpoint) as proxy:
+        database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
+        database.declare("orders", [])
+        database.put("orders", 1, {"id": [1]})
+        with running(database):
+            wait_until(lambda: puts(proxy.seen, 0))
+            proxy.down = True
+            time.sleep(1.0)
+            proxy.down = False
+            database.put("orders", 2, {"id": [2]})
+            wait_until(lambda: puts(proxy.seen, 1), 60.0)
+        assert sorted(database.bag("orders")) == [(1,), (2,)]
+    connections.forget_all()
+
+
+@pytest.mark.full
+def test_kills_at_random_lose_nothing(server: StoreServer) -> None:
+    chance = random.Random(6)
+    database = Database(f"{server.bucket()}/shop", server.options)
+    model = ModelTable(["id"])
+    database.declare("orders", ["id"])
+    for number in range(1, 31):
+        rows = {"id": [chance.randrange(20) for _ in range(5)], "v": [f"{number}-{place}" for place in range(5)]}
+        markers = [chance.choice([2, 4]) for _ in range(5)]
+        database.put("orders", number, {**rows, MARKER: markers})
+        model.apply(rows, [(m, {"id": rows["id"][n], "v": rows["v"][n]}) for n, m in enumerate(markers)])
+    environment = {**os.environ, **database.options, "LAKEMIRROR_BATCH_FILES": "2"}
+    command = [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "local"]
+    for _ in range(12):
+        engines = [subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+        time.sleep(chance.uniform(0.8, 3.0))
+        for each in engines:
+            each.send_signal(signal.SIGKILL)
+            each.wait()
+    database.sync()
+    assert database.bag("orders") == model.bag()
+    connections.forget_all()
+
+
+@pytest.mark.full
+def test_twenty_thousand_objects_are_listed_in_pages(server: StoreServer) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    database.declare("orders", [])
+    storage = database.storage
+    assert isinstance(storage, ObjectStorage)
+    zone = "Files/LandingZone/orders"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: storage.write(f"{zone}/_ProcessedFiles/{n:020}.txt", b"x"), range(20_000)))
+    database.write(f"orders/{1:020}.parquet", parquet({"id": [1]}))
+    storage.store.requests.clear()
+    assert len(storage.list("Files/LandingZone").files) == 20_002
+    assert storage.store.requests["list"] <= 22
+    database.sync()
+    assert list(database.bag("orders")) == [(1,)]
+    connections.forget_all()
+
+
+@contextmanager
+def running(database: Database) -> Iterator[None]:
+    """An engine at work in a thread, until the block ends."""
+    stop = threading.Event()
+    opened = database.opened(maintenance=False, verify_idle=False)
+    thread = threading.Thread(target=opened.run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def puts(seen: list[tuple[str, str, str]], version: int) -> bool:
+    return any(method == "PUT" and path.endswith(f"{version:020}.json") for method, path, _ in seen)
+
+
+def wait_until(condition, patience: float = 30.0) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
