@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install demo demo-store test test-unit test-full lint format types bench docs site screenshots clean
+.PHONY: install demo demo-store test test-unit test-full lint format types bench docs site screenshots audit clean
 
 install: ## .venv/bin/lakemirror and all it needs
 	@scripts/install.sh
@@ -33,9 +33,10 @@ format: install
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: install ## lakemirror beside its peers, in ten minutes, then table features; what it leaves out: python -m benchmarks --help
+bench: install ## lakemirror beside its peers, in ten minutes, then table features, then the service; what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.table_features
+	@$(BIN)/python -m benchmarks.service --databases 20 --tables 20
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
@@ -46,6 +47,10 @@ screenshots: install ## the pictures of the service's page; needs Chromium
 site: install ## the documentation as a site, in build/site; a broken link is an error
 	@$(BIN)/python -m pip install --quiet 'mkdocs-material>=9.5'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+audit: install ## known holes in what is installed, by pip-audit; needs its database of them on the network
+	@$(BIN)/python -m pip install --quiet pip-audit
+	@$(BIN)/pip-audit
 
 clean: ## .venv and whatever tools left; the jars stay in ~/.cache/lakemirror
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

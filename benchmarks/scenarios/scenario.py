@@ -113,4 +113,4 @@ def _read(peer: Peer, table: str, extra: Sequence[str]) -> dict[str, Any]:
     place = peer.delta_table(table)
     if place is not None:
         return {"delta": {"table": str(place), "extra": list(extra)}}
-    return {"read": round(read_seconds(peer, table), 3)}
+    return {"read": round(read_seconds(peer, table, extra), 3)}

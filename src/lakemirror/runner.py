@@ -185,7 +185,7 @@ class Runner:
             return
         if self.settings.maintenance:
             self._maintain()
-        self._key_scan.step(self._scheduler.last_commits(), self._scheduler.key_index)
+        self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)
         if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
             self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
         self._writer.verification_warnings = self._verification.warnings

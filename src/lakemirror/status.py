@@ -188,7 +188,7 @@ def parse_time(text: Any) -> float | None:
     if match is None or match[1] == _NEVER:
         return None
     try:
-        moment = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        moment = datetime.fromisoformat(match[1]).replace(tzinfo=timezone.utc)
     except ValueError:
         return None
     return (moment - _EPOCH).total_seconds() + float(f"0.{match[2] or 0}")

@@ -119,7 +119,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Log:
-    """What lies in `_delta_log`: commits by version, whole checkpoints in order of version."""
+    """What is in `_delta_log`: commits by version, complete checkpoints in order of version."""
 
     folder: Place
     commits: Mapping[int, Place]
@@ -202,7 +202,7 @@ def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | 
 
 
 def latest_commits(table: str | Place, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
-    """The commits that lie in the log with their actions, read one by one as asked for."""
+    """The commits of the log with their actions; each is read when it is asked for."""
     folder = table_folder(table)
     log = list_log(folder)
     for number in sorted(log.commits if log else (), reverse=newest_first):

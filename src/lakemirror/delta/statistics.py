@@ -204,8 +204,10 @@ class Tally:
         found = pc.min_max(values)
         low, high = found["min"].as_py(), found["max"].as_py()
         if column.type in _FLOATING and low <= 0 <= high:
-            zeros = np.asarray(values.filter(pc.equal(values, 0)))
-            self._zeros.setdefault(column.name, set()).update(map(bool, np.unique(np.signbit(zeros))))
+            numbers = np.asarray(values)  # NULL is NaN
+            signs = np.signbit(numbers[numbers == 0])
+            met = self._zeros.setdefault(column.name, set())
+            met.update(sign for sign, is_met in ((True, signs.any()), (False, not signs.all())) if is_met)
         if column.type in _FLOATING and not (math.isfinite(low) and math.isfinite(high)):
             self.without_bounds(column.name)
         if not (isinstance(low, float) and (math.isnan(low) or math.isnan(high))):

@@ -2,7 +2,7 @@
 
 Flights leave New York in 2013. The day before, a flight is scheduled: an insert without actual times or aircraft.
 Then it departs (update) and arrives (upsert), or it is cancelled (delete): in the data set a flight without departure
-time. Events lie in the file of the day on which they happen, so that a flight over midnight arrives in the next one.
+time. Events are in the file of the day on which they happen, so that a flight over midnight arrives in the next one.
 Some days are kept and published three days late: their numbers are missing until then.
 """
 

@@ -20,7 +20,16 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
-from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, may_hold, read_footer, row_groups
+from lakemirror.engines.kernels.look_up import (
+    Sought,
+    find,
+    groups_to_search,
+    is_among,
+    key_columns,
+    may_hold,
+    read_footer,
+    row_groups,
+)
 from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
@@ -114,8 +123,8 @@ def look_up_keys(
         adds = [add for add, rows in zip(adds, indexed, strict=True) if rows is None]
 
     def groups_of(add: Action) -> list[tuple[Action, Any, Any]]:
-        footer = read_footer(add, target)
-        return [(add, group, footer) for group in row_groups(add, target, sought, footer)]
+        found = groups_to_search(add, target, sought)
+        return [(add, group, found.footer) for group in found.groups]
 
     def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
         add, group, footer = item

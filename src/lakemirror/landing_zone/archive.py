@@ -16,7 +16,7 @@ from lakemirror.storage import Entry, Storage
 
 REASON_SUFFIX = ".error.json"
 
-# errors that lie in the file's own content: without it the table can go on
+# errors that are in the file's own content: without it the table can go on
 QUARANTINABLE = frozenset(
     {
         "column-name-invalid",
@@ -35,7 +35,7 @@ QUARANTINABLE = frozenset(
 
 
 def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[Entry]:
-    """The applied files that still lie in the table folder, in their order, without the newest.
+    """The applied files that are still in the table folder, in their order, without the newest.
 
     The newest stays so that a publisher can find the next number: of the folder, or of each partition.
     """
@@ -73,7 +73,7 @@ def retire(
 def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: LakemirrorError) -> str | None:
     """Moves a bad file to `_QuarantinedFiles`; where it rests now, None if it is not there any more.
 
-    Beside it lies `<name>.error.json` with code, message and hint. Both are made where the folder is still there: one
+    Beside it is `<name>.error.json` with code, message and hint. Both are made where the folder is still there: one
     that its publisher deletes at this moment must not come back.
     """
     try:

@@ -25,7 +25,7 @@ class ChangeFile:
 
     `number`: its place in the order of all files of the table, which is the table's position once it is applied; in
     a folder that is one sequence, the number in its name. `footer` is read once; None for delimited text until it is
-    converted. `partition`: the folders below the table folder that it lies in (`region=eu`), with its own `sequence`
+    converted. `partition`: the folders below the table folder that it is in (`region=eu`), with its own `sequence`
     number there, and the columns that they give, `constants`. `read_from`: where its rows are read, relative to the
     database; empty: the file itself. `warnings`: what its text made the conversion warn of.
     """
@@ -65,7 +65,7 @@ class Waiting:
 def change_files(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
     """Every change file of the folder, by its name, in no order; with its number, 0 where the name is none.
 
-    Without partitions they lie directly in the table folder. Delimited text may have a compression suffix. Under
+    Without partitions they are directly in the table folder. Delimited text may have a compression suffix. Under
     last-update detection any name counts that does not begin with a dot.
     """
     by_name = metadata.file_detection_strategy == SEQUENTIAL
@@ -100,7 +100,7 @@ def by_partition(files: Iterable[tuple[int, Entry]], folder: TableFolder) -> dic
 
 
 def partition_of(entry: Entry, folder: TableFolder) -> str:
-    """The folders below the table folder that the file lies in; empty where it lies directly there."""
+    """The folders below the table folder that the file is in; empty if it is directly there."""
     return path_below(entry, folder).rpartition("/")[0]
 
 
@@ -236,7 +236,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _has_place(entry: Entry, folder: TableFolder, metadata: TableMetadata) -> bool:
-    """True where change files may lie: in the table folder, or in its partition folders."""
+    """True where change files may be: in the table folder, or in its partition folders."""
     partition = partition_of(entry, folder)
     if not metadata.partitioned:
         return not partition

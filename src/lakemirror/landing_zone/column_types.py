@@ -9,6 +9,7 @@ and `decimal(p,s)`.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class FileColumn:
 
     `table_type` is None for a column without a type yet (all NULL) and for one that no table can hold; the latter
     has its reason in `unsupported`. `note` is a warning: what the table will not keep, or keeps in another form.
-    `encoding` says how the values lie in the Parquet file where the Arrow type alone does not tell: `int96`, `enum`,
+    `encoding`: how the Parquet file stores the values where the Arrow type alone does not tell: `int96`, `enum`,
     `uuid`, else empty.
     """
 
@@ -40,13 +41,19 @@ def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
     """The columns of a Parquet file from its footer alone; ArrowException where its schema makes no sense.
 
     Arrow shows an enum as binary, a UUID as 16 bytes and INT96 as nanoseconds; the Parquet schema beside it tells
-    them apart.
+    them apart. They are remembered as long as the footer is there.
     """
+    held = _KNOWN.get(id(footer))
+    if held is not None and held[0]() is footer:
+        return list(held[1])
     try:
-        return list(_file_columns(footer))
+        found = tuple(_file_columns(footer))
     except (ValueError, OSError, LookupError, RecursionError) as error:
         # pyarrow speaks of a broken schema in all these ways; callers know one
         raise error if isinstance(error, pa.ArrowException) else pa.ArrowInvalid(str(error)) from error
+    key = id(footer)
+    _KNOWN[key] = weakref.ref(footer, lambda _: _KNOWN.pop(key, None)), found
+    return list(found)
 
 
 def table_type(arrow_type: pa.DataType) -> str | None:
@@ -155,6 +162,8 @@ def widens(column_type: str, file_type: str) -> bool:
         return False
     return not (file_type == "float" or (file_type in _WHOLE_DIGITS and column_type not in _WHOLE_DIGITS))
 
+
+_KNOWN: dict[int, tuple[weakref.ref[pq.FileMetaData], tuple[FileColumn, ...]]] = {}  # by the footer's id
 
 _SIMPLE: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",

@@ -36,7 +36,7 @@ from lakemirror.storage import Entry
 class Pending:
     """The files to apply next, in order, and why they end where they end.
 
-    `files` may be applied now. `behind`: how many lie behind a gap or behind an incomplete or a bad file. `waiting`:
+    `files` may be applied now. `behind`: how many are behind a gap or behind an incomplete or a bad file. `waiting`:
     the gap or the incomplete file. `error`: the bad file that follows `files`, if any: files before it are applied.
     """
 

@@ -160,7 +160,7 @@ def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:
     """The tables that cannot all be mirrored, each with one of those in its way.
 
     In the way are names that differ by case alone, names that land in the same Delta table because of the default
-    schema, and a table that would lie inside another one's folder (table `sales` and schema `sales`): VACUUM of the
+    schema, and a table that would be inside another one's folder (table `sales` and schema `sales`): VACUUM of the
     outer table would delete the inner one's files.
     """
     targets: dict[str, list[TableName]] = {}
@@ -208,7 +208,7 @@ def _is_table_name(name: str) -> bool:
 
 
 def _set_aside(parts: list[str]) -> str:
-    """The service's own folder of a table that a path lies in; empty where it lies in none that is read."""
+    """The service's own folder of a table that a path is in; empty if it is in none that is read."""
     depth = _table_depth(parts)
     return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
 
@@ -222,7 +222,7 @@ def _enter(path: str) -> bool:
 
 
 def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
-    """The table folder that a path lies in; None above all tables."""
+    """The table folder that a path is in; None above all tables."""
     depth = _table_depth(parts)
     if len(parts) < depth:
         return None

@@ -2,7 +2,7 @@
 
     snapshot ─▶ policy.py chooses files ─▶ engine.rewrite: their living rows ─▶ a commit without a change of data
 
-Such a commit is as exclusive as an apply: where another commit was faster, it is not made and its files are removed.
+If another commit takes the version first, this one is not made and its files are removed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KEPT = frozenset({
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
     """How many files became fewer; 0 where there was nothing to do, or another commit was faster.
 
-    Never raises for the table's sake: it can be read and changed without it.
+    Never raises: a table can be read and changed without compaction.
     """
     try:
         return _merge(table, policy.in_turn, durability=durability, rewrite=rewrite) or 0
@@ -67,11 +67,11 @@ def merge_at_rest(
     rewrite: Rewrite = compact,
     hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
 ) -> int | None:
-    """The same for an idle table; None where somebody changes it, or the disk does not let us.
+    """The same for an idle table; None if another writer changes it or the disk fails.
 
-    `all_vectors`: they are to go. One commit, of one piece: call it until there is nothing to do. The last one says so
-    (`is_complete`). `hold` keeps applies of the table waiting, within its block and where it says True; a heavy piece
-    does without, and is given up when an apply comes.
+    `all_vectors`: all deletion vectors are removed. One call makes one commit; call it until nothing is left. The last
+    commit says so (`is_complete`). `hold` keeps applies of the table waiting while it yields True. A heavy piece goes
+    without, and is cancelled when an apply comes.
     """
     choose = partial(policy.at_rest, all_vectors=all_vectors)
     return _merge(table, choose, durability=durability, rewrite=rewrite, at_rest=True, hold=hold)

@@ -106,7 +106,7 @@ class Maintenance:
         self._retention = days * 86_400
 
     def stop(self) -> None:
-        """Gives up the work at hand; nothing of it is half done."""
+        """Cancels the current work. The table is unchanged."""
         self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -124,7 +124,7 @@ class Maintenance:
         return None
 
     def _is_to_be_compacted(self, target: str) -> bool:
-        """True where a table has had commits enough since the last time, and none for a while but our own."""
+        """True if a table had enough commits since its last compaction, and for a while only our own."""
         newest = _newest(self._uri(target))
         if newest is None or newest in (self._done.get(target), self._failed.get(target)):
             return False
@@ -142,7 +142,7 @@ class Maintenance:
         return self._begun is not None and _newest(self._begun[0]) != self._begun[1]
 
     def _carry_out(self, work: Callable[[], object], target: str) -> None:
-        """Does it, and sees to the pause after it. Never raises: what failed is done another time."""
+        """Does it, then sets the pause before the next work. Never raises: failed work is tried again later."""
         begun = time.monotonic()
         try:
             work()

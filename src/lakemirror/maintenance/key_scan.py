@@ -1,4 +1,4 @@
-"""The key index of tables that lack one: tables of before, restored ones, files of other writers.
+"""The key index of tables that lack one: older tables, restored ones, files of other writers.
 
     an idle engine ─▶ a table that has changed since its last scan ─▶ its files ─▶ KeyIndex.want_missing
 
@@ -35,15 +35,15 @@ class KeyScan:
         self._scanned: dict[str, tuple[object, float]] = {}
         self._not_before = 0.0
 
-    def step(self, tables: Mapping[str, object], index: KeyIndex | None) -> str | None:
+    def step(self, tables: Callable[[], Mapping[str, object]], index: KeyIndex | None) -> str | None:
         """Starts the scan of one table that is due, if its time has come; returns that table. Does not wait.
 
-        `tables`: by target, something that changes with each commit of this engine.
+        `tables` gives, by target, something that changes with each commit of this engine.
         """
         now = time.monotonic()
         if index is None or now < self._not_before or (self._work is not None and not self._work.done()):
             return None
-        for target, commit in tables.items():
+        for target, commit in tables().items():
             before = self._scanned.get(target)
             if before is None or before[0] != commit or now - before[1] >= _AGAIN:
                 self._scanned[target] = commit, now
@@ -57,7 +57,7 @@ class KeyScan:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _scan(self, target: str, index: KeyIndex) -> None:
-        """Never raises: a table without an index is slower, nothing else."""
+        """Never raises: a table without an index is only slower."""
         begun = time.monotonic()
         try:
             snapshot = read_snapshot(self._uri(target))

@@ -101,7 +101,7 @@ def deleted_share(add: Action) -> float:
 
 
 def changes_something(adds: Sequence[Action]) -> bool:
-    """False where each partition has a single file without a vector: written again it would be the same."""
+    """False if each partition has a single file without a vector: a rewrite would give the same file."""
     return any(add.get("deletionVector") for add in adds) or bool(_several(adds))
 
 

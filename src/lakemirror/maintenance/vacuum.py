@@ -77,7 +77,7 @@ def vacuum(
 
 
 def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: float) -> set[str]:
-    """Which of these files, by path below the table's folder with their modified times, may go."""
+    """Which of these files may be removed. `old`: modified times by path below the table's folder."""
     root = snapshot.table
     kept = {path for add in snapshot.files.values() for path in _paths(root, add)}
     horizon = now - retention
@@ -177,7 +177,7 @@ def _is_entered(name: str, partition_columns: list[str]) -> bool:
 
 
 def _is_file_of_table(name: str) -> bool:
-    """Only what Delta writers make: anything else that somebody put here is left alone."""
+    """True for folders and files that Delta writers make; others are never touched."""
     return name[0] not in "_." and (name.endswith(".parquet") or _DATA.fullmatch(name) is not None)
 
 

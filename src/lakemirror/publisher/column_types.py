@@ -249,7 +249,7 @@ def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBat
 
 
 def _frames_to_user() -> int:
-    """How many calls lie between `warn` and the code that uses the publisher."""
+    """How many calls are between `warn` and the code that uses the publisher."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lakemirror.publisher"):
         frame, level = frame.f_back, level + 1

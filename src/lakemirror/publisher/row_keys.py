@@ -1,4 +1,4 @@
-"""Keys of rows as one comparable column, and where the rows of one table lie in another; vectorised.
+"""Keys of rows as one comparable column, and where the rows of one table are in another; vectorised.
 
 Keys compare as the contract says (section 3): NULL equals NULL, NaN equals NaN, -0.0 equals 0.0.
 """
@@ -95,7 +95,7 @@ def _by_one_of(wanted: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Arr
 
 
 def _by_place(wanted: pa.Array, known: pa.Array, unique: bool = False) -> pa.Array | None:
-    """The same as `index_in`, many times faster, where the known values are whole numbers that lie close together.
+    """The same as `index_in`, many times faster, where the known values are whole numbers that are close together.
 
     An array from value to row answers then, instead of a hash table. None where it would not, and, if `unique` is
     asked for, where two rows have the same value.

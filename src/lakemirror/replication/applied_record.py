@@ -75,7 +75,7 @@ def parse_detection(text: str, table: str) -> Detection:
 def declared(before: Detection, metadata: TableMetadata, position: int, table: str) -> Detection:
     """The record from here on, once `_metadata.json` says so; `before` is the table's, `position` its position.
 
-    TableError `detection-strategy-changed` where what is applied could not be told any more (contract section 4).
+    TableError `detection-strategy-changed` if it would no longer be known which files are applied (contract section 4).
     """
     strategy, partitioned = metadata.file_detection_strategy, metadata.partitioned
     if (before.strategy, before.partitioned) == (strategy, partitioned):

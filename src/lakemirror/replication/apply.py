@@ -49,7 +49,7 @@ def apply(
     trust_footers: bool = False,
     durability: str = POWER,
 ) -> Applied | BadRow | NotAdded:
-    """Makes the plan's commit; or what is wrong with a change file, then nothing was done.
+    """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
 
     `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
     is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit was faster, and what

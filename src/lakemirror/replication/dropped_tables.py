@@ -1,4 +1,4 @@
-"""Tables whose folder is gone (contract section 7): they leave `Tables/` and rest in `Files/_DroppedTables/`.
+"""Tables whose folder is gone (contract section 7): they are moved from `Tables/` to `Files/_DroppedTables/`.
 
 A folder counts as gone once it was missing in two passes of a landing zone that could be listed. The first miss is
 noted in `Files/Monitoring`; losing the note delays the drop by a pass.
@@ -77,7 +77,7 @@ class DroppedTables:
         return gone
 
     def purge(self, days: float) -> None:
-        """Deletes dropped tables that have rested longer than `days`."""
+        """Deletes dropped tables older than `days`."""
         if time.monotonic() < self._purge_again:
             return
         self._purge_again = time.monotonic() + self.storage.look_again
@@ -143,7 +143,7 @@ class DroppedTables:
 
 
 def _resting_place(target: str) -> str:
-    """Where a dropped table rests: its name with the time, cut to what a file system takes."""
+    """Where a dropped table is kept: its name with the time, cut to the length that a file system allows."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
     above, slash, name = target.removeprefix("Tables/").rpartition("/")
     short = name.encode("utf-8", "surrogateescape")[: 255 - len(stamp) - 1].decode("utf-8", "ignore")

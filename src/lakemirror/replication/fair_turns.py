@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+CANCEL_LOOK = 1.0  # seconds between two looks of a waiting thread at whether it is cancelled
+
 
 class FairTurns:
-    """At most `most` turns at one time. The database with the fewest of them at work gets the next one."""
+    """At most `most` turns at one time. The database with the fewest of them at work gets the next one.
+
+    Whoever gives a turn back wakes the one thread that gets it: thousands may wait without costing anything.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._at_work: Counter[str] = Counter()
-        self._waiting: list[tuple[int, str]] = []
-        self._next = 0
-        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._tickets = 0
+        self._lock = threading.Lock()
 
     @contextmanager
     def turn(self, database: str, is_cancelled: Callable[[], bool]) -> Iterator[bool]:
@@ -26,31 +31,49 @@ class FairTurns:
             yield taken
         finally:
             if taken:
-                with self._changed:
+                with self._lock:
                     self._at_work[database] -= 1
                     self._at_work += Counter()  # drops zeros
-                    self._changed.notify_all()
+                    self._give()
 
     def _take(self, database: str, is_cancelled: Callable[[], bool]) -> bool:
-        with self._changed:
-            ticket = (self._next, database)
-            self._next += 1
-            self._waiting.append(ticket)
-            try:
-                while not self._is_next(ticket):
-                    if is_cancelled():
-                        return False
-                    self._changed.wait(0.2)
-                self._at_work[database] += 1
-                return True
-            finally:
-                self._waiting.remove(ticket)
-                self._changed.notify_all()
+        with self._lock:
+            self._tickets += 1
+            mine = _Waiting(self._tickets)
+            self._waiting.setdefault(database, deque()).append(mine)
+            self._give()
+        while not mine.has_turn.wait(CANCEL_LOOK):
+            if is_cancelled():
+                with self._lock:
+                    if mine.has_turn.is_set():
+                        break
+                    self._leave(database, mine)
+                    return False
+        return True
 
-    def _is_next(self, ticket: tuple[int, str]) -> bool:
-        if sum(self._at_work.values()) >= self._most:
-            return False
-        return ticket == min(self._waiting, key=lambda each: (self._at_work[each[1]], each[0]))
+    def _give(self) -> None:
+        """Gives free turns away: to the database with the fewest at work, of these to the one that waits longest."""
+        free = self._most - self._at_work.total()
+        while free > 0 and self._waiting:
+            database = min(self._waiting, key=lambda each: (self._at_work[each], self._waiting[each][0].ticket))
+            mine = self._waiting[database][0]
+            self._leave(database, mine)
+            self._at_work[database] += 1
+            mine.has_turn.set()
+            free -= 1
+
+    def _leave(self, database: str, mine: _Waiting) -> None:
+        self._waiting[database].remove(mine)
+        if not self._waiting[database]:
+            del self._waiting[database]
+
+
+class _Waiting:
+    """One thread that waits. `ticket`: lower ones came earlier."""
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.has_turn = threading.Event()
 
 
 __all__ = ["FairTurns"]

@@ -1,6 +1,6 @@
 """What other writers did to a mirrored table since our last apply (contract section 10, "Other writers"); pure.
 
-commits, newest first, down to our last apply ─▶ judge ─▶ rows and position belong together still?
+commits, newest first, down to our last apply ─▶ judge ─▶ do rows and position still belong together?
                                                           └─▶ which commits changed data
 """
 

@@ -21,7 +21,7 @@ log = logging.getLogger("lakemirror")
 
 
 def move_here(storage: Storage, name: TableName, target: str) -> bool:
-    """Moves the folder's Delta table to `target`, where nothing is, if it lies where another default schema put it.
+    """Moves the folder's Delta table to `target`, where nothing is, if it is where another default schema put it.
 
     True where it did. Another engine that was faster is no error: then nothing is there to move.
     """
@@ -48,7 +48,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
 
 
 def _elsewhere(storage: Storage, name: TableName, target: str) -> Iterator[str]:
-    """Where a table without schema folder may lie: directly under Tables/, or in any schema."""
+    """Where a table without schema folder may be: directly under Tables/, or in any schema."""
     places = [f"Tables/{name.table}"]
     try:
         listing = storage.list("Tables", lambda path: path.count("/") < 2 and not storage.exists(f"{path}/_delta_log"))

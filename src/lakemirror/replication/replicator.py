@@ -7,7 +7,7 @@
     commit   = version N+1, if it is still free        taken: the table is planned again
     archive  (applied files)                           may fail or repeat without harm
 
-Nothing is remembered from one turn to the next but what only saves time: footers, and what failed and when.
+Between turns only footers and failures are remembered, to save time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _STEADY = 1.0  # seconds between two looks that make a delimited file complete
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an apply has learnt of its files: whether footers are right about row markers, and whether files can become
+    """What an apply knows about its files: whether footers are right about row markers, and whether files can become
     data files as they are."""
 
     trust_statistics: bool = True
@@ -413,7 +413,7 @@ class Replicator:
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:
-        """A publisher may delete at any time; then there is nothing wrong with the file, and another look is due."""
+        """LakemirrorError `concurrent-commit` if a file is gone: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)
             if entry is None or entry.etag != file.entry.etag:

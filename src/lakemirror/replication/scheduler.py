@@ -87,7 +87,8 @@ class Scheduler:
         self._turns = turns
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
-        self._pending_bytes = 0
+        self._pending_bytes = 0  # of the tick at hand, as far as tables have been looked at
+        self._submitted = 0
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
@@ -139,14 +140,16 @@ class Scheduler:
                     self._storage, name, self._settings, spark_given=self._spark is not None
                 )
             jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
+        begun, self._pending_bytes = self._submitted, 0
         self._lookers.each(jobs)
         if only is None:
             self._forget(self.zone)
             self._drop(self.zone)
-        return self._submit_looked()
+        self._submit_looked()
+        return self._submitted - begun
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no table is at work or looked at; False when the time was too short.
+        """Waits until no apply and no look is running; False after the timeout.
 
         A look that takes longer than LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
         """
@@ -219,8 +222,7 @@ class Scheduler:
     def stop(self, patience: float | None = None) -> bool:
         """Lets every table finish the commit it is at, and no more; True once all have.
 
-        `patience`: seconds to wait for them; a commit that is left alone then ends, or dies with the process, and
-        either is safe.
+        `patience`: seconds to wait for them. A commit that takes longer ends later or with the process; both are safe.
         """
         self._stopping.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -237,7 +239,7 @@ class Scheduler:
             return name in self._running or name in self._looking
 
     def _listed(self, name: TableName) -> TableFolder | None:
-        """One table's folder as it is now; None where it is gone, or new: the next tick over all tables sees to it."""
+        """One table's folder as it is now; None if it is gone or new: the next tick over all tables handles it."""
         folder = scan_table(self._storage, name) if name in self.zone.tables else None
         if folder is not None:
             self.zone.tables[name] = folder
@@ -273,6 +275,8 @@ class Scheduler:
                 self._looking.discard(name)
                 if due:
                     self._looked.append((name, look))
+        if due:
+            self._submit_looked()  # its apply begins while other tables are looked at
 
     def _is_well(self, name: TableName) -> bool:
         state = self.states.get(name)
@@ -288,15 +292,14 @@ class Scheduler:
             look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
         return look
 
-    def _submit_looked(self) -> int:
-        """Gives the tables that have something to apply their turns; how many."""
+    def _submit_looked(self) -> None:
+        """Gives the tables that have something to apply their turns."""
         with self._lock:
             looks, self._looked = self._looked, []
-        if looks:
-            self._pending_bytes = sum(f.entry.size for _, look in looks for f in look.pending.files)
-        for name, look in looks:
-            self._submit(name, look)
-        return len(looks)
+            self._submitted += len(looks)
+            self._pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
+            for name, look in looks:
+                self._begin(name, look)
 
     def _no_answer(self, name: TableName) -> None:
         message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
@@ -334,10 +337,12 @@ class Scheduler:
 
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
-            if (
-                not self._stopping.is_set() and name not in self._running and name not in self._looking
-            ):  # it may be paused since the look
-                self._running[name] = self._pool.submit(self._turn, name, look)
+            self._begin(name, look)
+
+    def _begin(self, name: TableName, look: TablePlan) -> None:
+        """Gives a table its turn, where it is not paused or at work since the look. With the lock held."""
+        if not self._stopping.is_set() and name not in self._running and name not in self._looking:
+            self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
         """One commit of one table, then the next turn if there is more. Whatever goes wrong is the table's error."""
@@ -367,7 +372,7 @@ class Scheduler:
             return self._apply_once(name, look) if has_turn else None
 
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
-        """Applies one batch; the look to go on with, None where the table is through."""
+        """Applies one batch. Returns the look for the next batch, None if the table is done."""
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
@@ -421,7 +426,7 @@ class Scheduler:
             self._report(name, error)
 
     def _mark(self, name: TableName) -> None:
-        """Notes whether the table waits for something that nobody sees come: a time, a store that answers again."""
+        """Notes whether the table waits for something that gives no event: a time, or a store that answers again."""
         state = self.states[name]
         (self.restless.add if state.pending or state.error is not None else self.restless.discard)(name)
 
@@ -430,7 +435,7 @@ class Scheduler:
         self._tell(lambda observer: observer.failed(name, error))
 
     def _tell(self, what: Callable[[Observer], None]) -> None:
-        """Tells the observer; what goes wrong there (a terminal that is gone) stops nothing here."""
+        """Calls the observer. Its errors, such as a closed terminal, are ignored."""
         if self._observer is not None:
             try:
                 what(self._observer)
@@ -438,7 +443,7 @@ class Scheduler:
                 log.debug("the observer failed: %s", failure)
 
     def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
-        """What needs no commit: moves that failed before, and files whose time is over. Never raises."""
+        """Work without a commit: repeats failed moves, removes expired files. Never raises."""
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
@@ -485,7 +490,7 @@ class Scheduler:
             self.warnings.pop("drop-postponed", None)
 
     def warn(self, code: str, message: str) -> None:
-        """Says what concerns no single table: in the status as long as it is so, in the log once."""
+        """Reports what concerns no single table: in the status while it lasts, in the log once."""
         if self.warnings.get(code, Warned(code, "")).message != message:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)

@@ -1,4 +1,4 @@
-"""Where a mirrored table stands, read from its Delta log without a JVM."""
+"""The state of a mirrored table, read from its Delta log without a JVM."""
 
 from __future__ import annotations
 

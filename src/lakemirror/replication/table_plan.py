@@ -55,7 +55,7 @@ class TablePlan:
 
     @property
     def leftovers(self) -> bool:
-        """True where applied files but the newest still lie in the table folder."""
+        """True where applied files but the newest are still in the table folder."""
         return bool(cleanup.leftovers(self.folder, self.metadata, self.applied))
 
     def after(self, applied: Applied, start: ApplyStart, table: str) -> TablePlan:

@@ -38,6 +38,7 @@ _STEADY = 60.0  # seconds after which an engine that ends is started again at on
 REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
 LONGEST_REST = 20.0  # seconds between two looks then
 _IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
+BUSY_PAUSE = 1.0  # seconds that an engine at work pauses at most between two looks, for the others' sake
 _HISTORY = 60  # applies of one table that are remembered
 
 
@@ -60,6 +61,7 @@ class EngineHost:
         self._lock = threading.Lock()
         self._engines: dict[str, _Engine] = {}
         self._ended = False
+        self.busy = Busy()
         self._spark_lock = threading.Lock()
         self._spark: SparkSession | None = None
         self.turns = FairTurns(max(4, 2 * (os.cpu_count() or 1)))
@@ -170,7 +172,7 @@ class _Engine:
 
     def __init__(self, host: EngineHost, database: DatabaseEntry, before: _Engine | None) -> None:
         self.database = database
-        self.stop = WakeableStop(LandingWatch(database.folder))
+        self.stop = WakeableStop(LandingWatch(database.folder), host.busy)
         self.error: LakemirrorError | None = None
         self.history: dict[str, deque[ApplySeen]] = {} if before is None else before.history
         self._host = host
@@ -224,8 +226,11 @@ class _Engine:
                     self._host._spark_is_gone(self._spark)
                 if time.monotonic() - begun > _STEADY:
                     pause = 1.0
+                self._host.busy.rests(self.stop)
                 self.stop.pause(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
+        self._host.busy.rests(self.stop)
+        self.stop.close()
 
     def _run(self) -> None:
         storage = LocalStorage(self.database.folder)
@@ -250,8 +255,9 @@ class WakeableStop(threading.Event):
     With a watch, a `wait` of an idle Runner goes on for LONGEST_REST seconds as long as the watch sees no change.
     """
 
-    def __init__(self, watch: LandingWatch | None = None) -> None:
+    def __init__(self, watch: LandingWatch | None = None, busy: Busy | None = None) -> None:
         super().__init__()
+        self._busy = busy
         self.waited = False  # a Runner waits after each look at its landing zone
         self.on_wait: Callable[[], None] = _nothing
         self._watch = watch
@@ -270,15 +276,33 @@ class WakeableStop(threading.Event):
         self.on_wait()
         if self._watch is None or timeout is None or timeout < _IDLE_PAUSE:
             self._last_change = time.monotonic()
-            return self.pause(timeout)
+            return self.pause(timeout if timeout is None or self._busy is None else self._busy.pause(self, timeout))
+        if self._busy is not None:
+            self._busy.rests(self)
         rests = time.monotonic() - self._last_change > REST_AFTER
-        until = time.monotonic() + (LONGEST_REST if rests else 0.0)
-        while not self._woken.wait(timeout) and not self._watch.has_changed() and time.monotonic() < until:
+        told = self._watch.is_told
+        until = time.monotonic() + (LONGEST_REST if rests else timeout if told else 0.0)
+        while not self._rested(timeout, told) and not self._watch.has_changed() and time.monotonic() < until:
             continue
         if self._woken.is_set() or (rests and self._watch.has_changed()):
             self._last_change = time.monotonic()
         self._watch.note()
         return self.pause(0.0)
+
+    def _rested(self, timeout: float, told: bool) -> bool:
+        """True where somebody called `wake`, after a wait that ends with it; or, where the system tells what changes,
+        with the change that a publish is."""
+        assert self._watch is not None
+        if not told:
+            return self._woken.wait(timeout)
+        if not self._woken.is_set():
+            self._watch.wait(timeout)
+        return self._woken.is_set()
+
+    def close(self) -> None:
+        """Ends the watch."""
+        if self._watch is not None:
+            self._watch.close()
 
     def pause(self, timeout: float | None) -> bool:
         """`wait`, but not as a sign that the landing zone was looked at."""
@@ -286,6 +310,27 @@ class WakeableStop(threading.Event):
         if not self.is_set():
             self._woken.clear()
         return self.is_set()
+
+
+class Busy:
+    """The engines that have work: the more they are, the longer each pauses between two looks at its landing zone, so
+    that looks leave the processor to the applies. A publish over the endpoint ends a pause at once."""
+
+    def __init__(self) -> None:
+        self._at_work: set[WakeableStop] = set()
+        self._lock = threading.Lock()
+
+    def pause(self, engine: WakeableStop, wanted: float) -> float:
+        """Seconds that an engine with work is to pause."""
+        with self._lock:
+            self._at_work.add(engine)
+            count = len(self._at_work)
+        return max(wanted, min(BUSY_PAUSE, wanted * count / 2))
+
+    def rests(self, engine: WakeableStop) -> None:
+        """The engine is idle, or has ended."""
+        with self._lock:
+            self._at_work.discard(engine)
 
 
 def _nothing() -> None:

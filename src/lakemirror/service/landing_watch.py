@@ -1,17 +1,19 @@
-"""Whether anything was put into a landing zone, told from the modified times of its folders.
+"""Whether anything was put into a landing zone, as the system says it, else from the modified times of its folders.
 
-A look at a landing zone lists every table; this asks one `stat` a folder. It sees files that are created, renamed or
-deleted, not files that are written in place: a look is still needed now and then.
+A look at a landing zone lists every table; this reads one queue, or asks one `stat` a folder. Both may miss something
+(what another machine writes, or what is written in place): a look is still needed now and then.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import time
 from pathlib import Path
 
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.settings import DEFINITION
+from lakemirror.storage.folder_watch import NotWatched, open_watch
 
 _UNSURE = 100_000_000  # nanoseconds: a time this fresh may stay the same at the next change
 
@@ -22,20 +24,56 @@ class LandingWatch:
     def __init__(self, database: Path) -> None:
         self._definition = database / DEFINITION
         self._zone = database / LANDING_ZONE
+        self._database = database
         self._seen: dict[str, int] = {}
+        self._touched = False
+        opened = open_watch(database)
+        self._told = None if isinstance(opened, NotWatched) else opened
+
+    @property
+    def is_told(self) -> bool:
+        """True where the system says what changes, so that asking costs next to nothing."""
+        return self._told is not None and not self._told.refused
+
+    def close(self) -> None:
+        """Ends what the system does for this watch."""
+        if self._told is not None:
+            self._told.close()
+            self._told = None
 
     def note(self) -> None:
         """Remembers how the folders are now. Call it before a look, so that the look sees what came before."""
+        self._ask()
+        self._touched = False
         now = time.time_ns()
         found = {str(self._definition): _modified(str(self._definition))}
         for folder, inner, _ in os.walk(self._zone):
             inner[:] = [name for name in inner if not name.startswith("_")]
             found[folder] = _modified(folder)
+        if self._told is not None:
+            below = len(str(self._database)) + 1
+            self._told.watch(["", *(each[below:] for each in found if each != str(self._definition))])
         self._seen = found if all(now - modified > _UNSURE for modified in found.values()) else {}
 
     def has_changed(self) -> bool:
         """True where a folder differs from what was remembered, or that was too fresh to tell."""
+        if self._seen and self.is_told:
+            self._ask()
+            return self._touched
         return not self._seen or any(_modified(path) != modified for path, modified in self._seen.items())
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the system tells of a change, at most so long. Only where `is_told`."""
+        if self._told is not None:
+            ready = select.poll()
+            ready.register(self._told.queue, select.POLLIN)
+            ready.poll(seconds * 1000)
+
+    def _ask(self) -> None:
+        """Takes in what the system has told since the last time."""
+        if self._told is not None:
+            changed = self._told.wait(0.0, lambda: False)
+            self._touched = self._touched or changed.lost or bool(changed.folders)
 
 
 def _modified(path: str) -> int:

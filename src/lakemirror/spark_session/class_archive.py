@@ -141,7 +141,7 @@ def train_delta(session: SparkSession, folder: Path) -> None:
 
 
 def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
-    """Where the archive for these programs lies; the class path's files count with their order, sizes and times."""
+    """Where the archive for these programs is; the class path's files count with their order, sizes and times."""
     home = jvm.spark_home()
     paths = [*delta_jars, *(home / "jars").glob("*.jar")]
     facts = [str(java.home), java.version, str(home)]

@@ -62,7 +62,7 @@ def end(gateway: Any, *, timeout: float = 60.0) -> None:
 
 
 def spark_home() -> Path:
-    """Where Spark lies: SPARK_HOME, or else the pyspark package itself."""
+    """Where Spark is installed: SPARK_HOME, or else the pyspark package itself."""
     named = os.environ.get("SPARK_HOME")
     if named:
         return Path(named)

@@ -14,7 +14,8 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ from lakemirror.storage.storage import Entry
 POWER, PROCESS = "power", "process"
 DURABILITIES = (POWER, PROCESS)
 
-_AT_ONCE = 8  # syncs: a file system writes several in one turn of its journal
+_AT_ONCE = 16  # syncs: a file system writes several in one turn of its journal
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
@@ -53,13 +54,20 @@ def sync_files(paths: Iterable[Place], root: Place) -> None:
 def sync_each(paths: Iterable[Place]) -> None:
     """Syncs files or folders, several at once. FileNotFoundError, `storage-unavailable`."""
     found = [path for path in paths if isinstance(path, Path)]
-    if len(found) < 2:
-        for path in found:
-            sync(path)
-        return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(found)), thread_name_prefix="sync") as pool:
-        for _ in pool.map(sync, found):
-            pass
+    waiting = [_pool().submit(sync, path) for path in found[1:]]
+    try:
+        if found:
+            sync(found[0])
+    finally:
+        wait(waiting)
+    for each in waiting:
+        each.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that wait for the disk, shared by all tables: a file system writes what waits in one turn."""
+    return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sync")
 
 
 def sync(path: Place) -> None:

@@ -61,6 +61,11 @@ class FolderWatch:
         self._watched: dict[str, int] = {}
         self._closing = threading.Lock()
 
+    @property
+    def queue(self) -> int:
+        """The descriptor that can be read once something has changed."""
+        return int(self._queue)
+
     def watch(self, folders: Iterable[str]) -> set[str]:
         """Watches these folders, relative to the root; those that were not watched before. A folder that is gone is
         left out; where the system refuses one, `refused` says why."""

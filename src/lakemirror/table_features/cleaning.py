@@ -1,9 +1,9 @@
 """The commits of a drop: from a state of the table to the actions that follow it. Pure, but for file footers.
 
 without_writer_features    features that only writers must know: everything in one commit
-prepared                   readers' features: switched off, and what lies in the metadata alone taken out
-lowered                    readers' features: out of the protocol, once nothing uses them any more
-clustered_again            the clustering that had to rest while files were rewritten
+prepared                   readers' features: switched off, and traces in the metadata alone are removed
+lowered                    readers' features: removed from the protocol, once nothing uses them
+clustered_again            clustering, switched on again after files were rewritten
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MAPPING_KEYS = (
 
 
 def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers: bool = False) -> Commit | None:
-    """The one commit that drops features which only writers must know, or None where none of them is there.
+    """The one commit that drops features which only writers must know; None if the table has none of them.
 
     Raises `feature-in-use` where the data or the schema still need one.
     """
@@ -76,7 +76,7 @@ def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers
 
 
 def prepared(snapshot: Snapshot, names: Iterable[str]) -> Commit | None:
-    """The commit that switches readers' features off and cleans what needs no data file, or None where nothing does."""
+    """The commit that switches readers' features off and cleans the metadata; None if nothing changes."""
     present = set(names) & features_of(snapshot.protocol)
     configuration, schema = snapshot.metadata.configuration, copy.deepcopy(snapshot.metadata.schema)
     actions: list[Action] = []
@@ -113,7 +113,7 @@ def prepared(snapshot: Snapshot, names: Iterable[str]) -> Commit | None:
 
 
 def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numbers: bool = False) -> Commit | None:
-    """The commit that takes clean features out of the protocol, or None where none of them is there.
+    """The commit that removes unused features from the protocol; None if the table has none of them.
 
     With `truncate` the log must hold nothing of them any more; without, the protected checkpoints must stand, and the
     protocol gains `checkpointProtection`. Raises `concurrent-commit` where somebody has brought them back.
@@ -147,7 +147,7 @@ def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numb
 
 
 def clustered_again(snapshot: Snapshot) -> Commit | None:
-    """The commit that gives a table its clustering back after its files were rewritten, or None where none rests."""
+    """The commit that switches clustering on again after files were rewritten; None if it was not switched off."""
     configuration = snapshot.metadata.configuration
     columns = configuration.pop(RESTING, None)
     if columns is None:
@@ -161,12 +161,12 @@ def clustered_again(snapshot: Snapshot) -> Commit | None:
 
 
 def empty_commit(_: Snapshot) -> Commit:
-    """A commit without actions, so that a checkpoint can stand on a version of its own."""
+    """A commit without actions, so that a checkpoint gets a version of its own."""
     return Commit("EMPTY COMMIT", {}, ())
 
 
 def is_dirty(name: str, snapshot: Snapshot) -> bool:
-    """True where the table as it stands uses a reader's feature."""
+    """True if the table uses a reader's feature now."""
     if action_trace(name, {"metaData": dict(snapshot.metadata.value)}) or (
         name.startswith("typeWidening") and metadata_traces(name, snapshot.metadata)
     ):
@@ -175,7 +175,7 @@ def is_dirty(name: str, snapshot: Snapshot) -> bool:
 
 
 def check_unused(name: str, snapshot: Snapshot) -> None:
-    """Raises `feature-in-use` for a feature that nobody here may switch off on his own, with the statements that do."""
+    """Raises `feature-in-use` for a feature that only the user may switch off, with the SQL statements for it."""
     statements = statements_to_stop_using(name, snapshot)
     if statements is None:
         return
@@ -189,7 +189,7 @@ def check_unused(name: str, snapshot: Snapshot) -> None:
 
 
 def statements_to_stop_using(name: str, snapshot: Snapshot) -> list[str] | None:
-    """The SQL statements after which a feature is no longer in use, None where it need not be stopped by a person."""
+    """The SQL statements after which a feature is no longer in use; None if lakemirror can switch it off itself."""
     traces = metadata_traces(name, snapshot.metadata)
     table = f"delta.`{snapshot.table}`"
     if not traces or name not in _STOPPED_BY_PEOPLE:
@@ -305,7 +305,7 @@ def _domains_of(names: Iterable[str], snapshot: Snapshot) -> set[str]:
 
 
 def _last_collations(names: Iterable[str], snapshot: Snapshot) -> bool:
-    """True where these take the table's collations away: no other of the features that share the marks is left."""
+    """True if dropping these removes the table's collations: no other feature with the same marks is left."""
     gone = {name for name in names if name.startswith("collations")}
     return bool(gone) and not {"collations", "collations-preview"} & features_of(snapshot.protocol) - gone
 

@@ -1,4 +1,4 @@
-"""Which client can open a table, and what stands in the way. Pure; what clients can do is data, in `clients.toml`."""
+"""Which client can open a table, and what prevents it. Pure; what clients can do is data, in `clients.toml`."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def verdict(client: Client, protocol: Protocol, in_use: Iterable[str] = (), acti
 
 
 def verdicts(snapshot: Snapshot, named: Iterable[Client] | None = None) -> list[Verdict]:
-    """The verdict of every client, or of the named ones, on a table as it stands."""
+    """The verdict of every client, or of the named ones, on a table."""
     used, actions = traits(snapshot), ["domainMetadata"] if snapshot.domains else []
     return [verdict(client, snapshot.protocol, used, actions) for client in (named or clients())]
 

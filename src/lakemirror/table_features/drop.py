@@ -1,7 +1,6 @@
 """A drop, carried out: plan, make the first step, plan again, until nothing is left.
 
-Nothing is remembered between the steps but the table itself, so a drop that was killed at any point is simply run
-again, by anybody.
+All state is in the table. A drop that was killed is run again, by anybody.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ POINTS = (
 
 @dataclass(frozen=True)
 class Dropped:
-    """What a drop did. `waiting` until when, where the last step cannot be made yet."""
+    """What a drop did. `waiting`: the time from which the last step can be made, if it cannot be made yet."""
 
     table: str
     features: tuple[str, ...]
@@ -83,8 +82,8 @@ def drop(
 ) -> Dropped:
     """Drops the features of a wish from a table, as far as that can be done now.
 
-    `session` is asked for a Spark session only where data files must be rewritten. Nothing is touched where a
-    person has to do something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
+    `session` is called only if data files must be rewritten. Nothing changes if a person has to do something
+    first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
     """
     folder = table_folder(table).absolute()
     before = existing(folder)
@@ -132,7 +131,7 @@ def _make(
     at: Callable[[str], None],
     now: Callable[[], datetime],
 ) -> None:
-    """One step, from the state the table is in now."""
+    """Makes the next step, computed from the table's current state."""
     names = step.features
     if step.kind == "writer-features":
         at("before writer-features")
@@ -172,7 +171,7 @@ def _make(
 def _checkpoint(snapshot: Snapshot) -> None:
     """Writes the classic checkpoint of a snapshot, unless somebody else has just written it.
 
-    That one stays: a client that has listed the log and finds a file of another size in its place fails.
+    That checkpoint is kept: a client that has listed the log fails if the file has another size later.
     """
     standing = clean_checkpoints(snapshot, snapshot.version)
     if not any(checkpoint.kind == "classic" for checkpoint in standing):
@@ -224,7 +223,7 @@ def _refuse(plan: Plan, confirmed: bool) -> None:
 
 
 def obstacle_error(obstacle: Obstacle, table: str) -> LakemirrorError:
-    """The error that an obstacle is where somebody wants to go on in spite of it."""
+    """The error that an obstacle becomes when the drop is asked for anyway."""
     return LakemirrorError(obstacle.code, obstacle.message, hint=" ".join(obstacle.statements) or None, table=table)
 
 

@@ -16,8 +16,8 @@ from lakemirror.table_features.protocol import LEGACY
 class Feature:
     """One table feature.
 
-    `reads`: readers must know it. `requires`: features it stands on. `properties`: table properties that belong to it
-    and go with it. `domains`: domain metadata that goes with it. `traces`: where it can lie beside the protocol.
+    `reads`: readers must know it. `requires`: features it needs. `properties`: table properties that belong to it
+    and are removed with it. `domains`: domain metadata that is removed with it. `traces`: where else it can be found.
     `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be rewritten
     (by Delta Spark), `history` where cutting the history is the drop, `unused` where a commit suffices as long as no
     column uses it, `no` where it cannot be dropped (`way_out` says what then).
@@ -374,7 +374,7 @@ def find(name: str) -> Feature:
 
 
 def dependents(name: str, among: frozenset[str]) -> list[str]:
-    """The features among these that stand on the named one, directly or through others, in order of name."""
+    """The features among these that need the named one, directly or through others, in order of name."""
     found: set[str] = set()
     pending = [name]
     while pending:

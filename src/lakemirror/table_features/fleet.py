@@ -1,4 +1,4 @@
-"""One act on many tables: which tables, what came of each, one summary, one report.
+"""One act on many tables: which tables, the outcome of each, one summary, one report.
 
     tables ─▶ chosen by pattern ─▶ each on its own: changed, nothing to do, waiting, refused, failed ─▶ summary, report
 
@@ -29,7 +29,7 @@ FIELDS = ("table", "state", "code", "message", "hint")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one table. `code`, `message` and `hint` say why where it is refused or failed; `result` is what
+    """The outcome of one table. `code`, `message` and `hint` say why where it is refused or failed; `result` is what
     the act gave back, None where it raised.
     """
 
@@ -49,7 +49,7 @@ class Outcome:
 def chosen(
     tables: Iterable[Place], top: Place, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[Place]:
-    """The tables whose path below `top` one of the patterns names and none of the others; `*` also stands for `/`."""
+    """The tables whose path below `top` matches a pattern to include and none to exclude; `*` also matches `/`."""
 
     def named(table: Place, patterns: Sequence[str]) -> bool:
         path, above = str(table), f"{top}/"
@@ -66,7 +66,7 @@ def act_on_each(
     parallel: int,
     done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """What came of every table, in their order. `judge` names the state of a result; `done` is told of each."""
+    """The outcome of every table, in their order. `judge` names the state of a result; `done` gets each."""
 
     def one(table: Place) -> Outcome:
         try:
@@ -94,7 +94,7 @@ def act_on_each(
 
 
 def summary(outcomes: Iterable[Outcome]) -> list[str]:
-    """How many tables came to what, and the reasons of those that did not change, each once with its count."""
+    """How many tables had each outcome, and the reasons of those that did not change, each once with its count."""
     listed = list(outcomes)
     counts = [(sum(each.state == state for each in listed), state) for state in STATES]
     lines = [f"{len(listed):,} tables: " + ", ".join(f"{count:,} {state}" for count, state in counts if count)]

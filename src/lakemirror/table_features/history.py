@@ -1,4 +1,4 @@
-"""What the log remembers of a feature, when that may be cut, and the cut itself.
+"""Which commits of the log use a feature, when they may be deleted, and the deletion.
 
 A drop with TRUNCATE HISTORY waits until every commit that uses the feature is older than the retention (24 hours, or
 `delta.dropFeatureTruncateHistory.retentionDuration`), measured like Delta does by the modified times of the commits.
@@ -86,7 +86,7 @@ def _dirty(name: str, snapshot: Snapshot) -> bool:
 
 
 def clean_checkpoints(snapshot: Snapshot, since: int) -> list[Checkpoint]:
-    """The classic checkpoints from a version on that hold nothing of V2 checkpoints, oldest first."""
+    """The classic checkpoints from a version on, without actions of V2 checkpoints, oldest first."""
     return [c for c in snapshot.log.checkpoints if c.version >= since and is_plain(c)]
 
 
@@ -113,7 +113,7 @@ def retention(metadata: Metadata) -> timedelta:
 def cut(snapshot: Snapshot, features: Iterable[str], wait: timedelta) -> Cut:
     """Where and when the history can be cut so that nothing of these features is left in it.
 
-    `checkpoint` None: no checkpoint stands yet from which it could begin.
+    `checkpoint` None: there is no checkpoint yet from which the history could begin.
     """
     names = list(features)
     since = clean_since(snapshot, [name for name in names if name != "checkpointProtection"])
@@ -169,7 +169,7 @@ def truncate(table: Place, at_least: int, wait: timedelta, now: datetime) -> int
 
 
 def _remove_sidecars(log: Place, standing: Iterable[Checkpoint], before: float) -> None:
-    """Deletes side files that no standing checkpoint names, but for young ones: their checkpoint may be under way."""
+    """Deletes side files that no checkpoint names, except young ones: their checkpoint may not be written yet."""
     try:
         kept = {path.name for checkpoint in standing for path in sidecars(log, checkpoint)}
     except (pa.ArrowException, OSError, LakemirrorError):

@@ -41,7 +41,7 @@ Build = Callable[[Snapshot], Commit | None]
 
 
 def commit(table: Place, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
-    """Commits what `build` makes of the newest state; gives back the state after it (or as it is, for None).
+    """Commits the actions that `build` makes from the newest state. Returns the state after it; unchanged if None.
 
     If another commit takes the version, `build` is called again with the state that includes it. Raises
     `features-unsafe` for a table that lakemirror may not write, `concurrent-commit` after `attempts` lost races.
@@ -99,7 +99,7 @@ def check_writable(snapshot: Snapshot) -> None:
 
 
 def newest_commit(snapshot: Snapshot) -> str:
-    """The newest commit as a person looks for it: `commit 12 (WRITE by Apache-Spark/4.2.0 Delta-Lake/4.4.0)`."""
+    """The newest commit in words: `commit 12 (WRITE by Apache-Spark/4.2.0 Delta-Lake/4.4.0)`."""
     info = newest_info(snapshot)
     return f"commit {snapshot.version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')})"
 

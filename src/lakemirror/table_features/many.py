@@ -1,4 +1,4 @@
-"""From what a person asks to wishes for tables: a client's needs, a statement, a folder of many tables."""
+"""Turns a request into wishes for tables: a client's needs, a statement, a folder of many tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATEMENT = re.compile(
 
 
 def tables_of(path: str | Place) -> list[Place]:
-    """The Delta tables that a path stands for: itself, or all below a mirrored database, in order of name.
+    """The Delta tables of a path: itself, or all below a mirrored database, in order of name.
 
     A folder below that cannot be listed is among them, so that it is reported like a table that cannot be read.
     Raises `table-unreadable` where there is none, `storage-unavailable` where the path itself cannot be listed.
@@ -60,7 +60,7 @@ def _below(top: Place) -> Iterator[Place]:
 
 
 def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:
-    """What must go so that these clients can read a table, or write it.
+    """The features to drop so that these clients can read a table, or write it.
 
     Where one of them writes and does not know checkpointProtection, that goes too, once its time has come.
     """

@@ -3,7 +3,7 @@
     wish ──▶ obstacles?  ──▶ steps, computed from where the table stands now
                               writer features ▸ switch off ▸ rewrite ▸ leave the protocol ▸ cluster again ▸ checkpoint
 
-There is no plan to keep: a drop that was killed computes the plan again, and what is done is no longer in it.
+Plans are not stored: a drop that was killed computes its plan again, without the steps that are done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLEAN_ONCE = "a clean checkpoint"
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody wants of a table.
+    """What is asked of a table.
 
     `truncate`: cut the history instead of protecting it. `unprotect`: keep it now, and drop checkpointProtection once
     its time has come. `as_numbers`: end at a protocol of two numbers where that is possible. `wait`: the retention in
@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Something that only a person can clear: the error it would be, and the statements that help."""
+    """Something that only a person can resolve: its error, and the statements that help."""
 
     code: str
     message: str
@@ -74,7 +74,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a wish comes to on one table."""
+    """What a wish takes on one table."""
 
     table: str
     version: int
@@ -106,7 +106,7 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Plan:
-    """The plan for a wish. Raises what no person can clear: unknown names, features that cannot go, unsafe tables."""
+    """The plan for a wish. Raises what no person can resolve: unknown names, features that cannot go, unsafe tables."""
     check_writable(snapshot)
     now = now or datetime.now(timezone.utc)
     present = features_of(snapshot.protocol)
@@ -138,7 +138,7 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
 
 
 def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) -> None:
-    """Raises for a feature that cannot go at all, or not in this way."""
+    """Raises for a feature that cannot be dropped at all, or not in this way."""
     names = sorted(gone)
     for name in names:
         feature = BY_NAME[name]

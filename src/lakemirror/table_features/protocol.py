@@ -1,7 +1,7 @@
-"""What a protocol stands for, and the lowest one that carries a set of features. Pure.
+"""The features of a protocol, and the lowest protocol for a set of features. Pure.
 
 Rules: Delta protocol, "Writer Version Requirements", "Table Features"; the lowest form is Delta Spark's own: a pair
-of numbers only where it stands for exactly the features, otherwise writer version 7 with a list.
+of numbers only if it means exactly the features, otherwise writer version 7 with a list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAIRS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6), (1, 6), (1, 5))
 
 
 def implied(reader: int, writer: int) -> frozenset[str]:
-    """The features that a protocol without lists stands for."""
+    """The features that a protocol without lists means."""
     if writer >= 7:
         return frozenset()
     return frozenset(name for name, (r, w) in LEGACY.items() if w <= writer and r <= reader)
@@ -74,7 +74,7 @@ def pure(features: Iterable[str]) -> Protocol | None:
 
 @dataclass(frozen=True)
 class Difference:
-    """From one protocol to another: what comes and goes, and which clients are shut out that were not before."""
+    """The change from one protocol to another: features added and removed, clients that are shut out."""
 
     gained: frozenset[str]
     lost: frozenset[str]

@@ -49,7 +49,7 @@ def _findings(state: Replay, table: str, folder: Folder | None) -> Iterator[Find
     applied = [(commit, manifest) for commit in state.commits if (manifest := _manifest(commit)) is not None]
     ours = [(commit, manifest) for commit, manifest in applied if manifest.identity == position.identity]
     yield from _each_commit(applied, table)
-    yield from _order(ours, table, folder)
+    yield from _order(ours, table, _set_aside(folder, position))
     if ours:
         yield from _last(ours[-1][1], position, table)
     yield from _identity(state, position, table, folder, ours[-1][1] if ours else None)
@@ -81,9 +81,16 @@ def _each_commit(applied: Sequence[tuple[Commit, Manifest]], table: str) -> Iter
             yield Finding("verify-position-differs", table, message, place)
 
 
-def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, folder: Folder | None) -> Iterator[Finding]:
+def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
+    """The numbers that were set aside; None where nobody knows: the folder that the table was filled from is gone, and
+    what was set aside with it."""
+    if folder is None or folder.identity != position.identity:
+        return None
+    return set(folder.quarantined)
+
+
+def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None) -> Iterator[Finding]:
     """Every number is covered once: the first of a manifest follows the last of the one before."""
-    skipped = set(folder.quarantined) if folder else set()
     before = 0
     begun = False
     for commit, manifest in applied:
@@ -92,8 +99,8 @@ def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, folder: Folde
         if begun and manifest.first <= before:
             message = f"version {commit.version} applies files {manifest.first} to {manifest.last} after file {before}"
             yield Finding("verify-applied-twice", table, message, place)
-        elif not (is_first_of_all and applied[0][0].version != 0):
-            missing = [number for number in range(before + 1, manifest.first) if number not in skipped][:5]
+        elif set_aside is not None and not (is_first_of_all and applied[0][0].version != 0):
+            missing = [number for number in range(before + 1, manifest.first) if number not in set_aside][:5]
             if missing:
                 named = ", ".join(map(str, missing))
                 message = f"version {commit.version} begins at file {manifest.first}; no commit applies {named}"

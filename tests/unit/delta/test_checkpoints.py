@@ -27,6 +27,7 @@ METADATA = {
 def make(table: Path, **configuration: str) -> Snapshot:
     metadata = {**METADATA, "configuration": {**METADATA["configuration"], **configuration}}  # type: ignore[dict-item]
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    table.mkdir(exist_ok=True)
     commit(table, None, [{"commitInfo": commit_info(None, "WRITE", {})}, protocol, {"metaData": metadata}])
     return state(table)
 

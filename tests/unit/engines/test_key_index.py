@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encod
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import RowWork, Target
+from lakemirror.engines.spark import SparkEngine
+from lakemirror.engines.spark.row_numbers import unpacked
 from lakemirror.engines.spill import Spill
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
@@ -251,7 +254,7 @@ def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
     target, add = with_table(tmp_path, TABLES["equal"])
     assert not KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
     assert not list((tmp_path / "keys").glob("*/*"))
-    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 3000)
+    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 3001)
     assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
 
 
@@ -268,6 +271,64 @@ def test_keys_that_were_spilled_are_looked_up_in_the_index(tmp_path: Path, monke
         monkeypatch.setattr("lakemirror.engines.fold_passes.read_footer", lambda *_: pytest.fail("a file is read"))
         rows = look_up_keys(work, deletes, 1 << 28, each, index)
         assert rows["a.parquet"].tolist() == list(range(40, 47))
+
+
+def test_sparks_driver_asks_the_index_before_tasks_read_keys(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    engine = SparkEngine.__new__(SparkEngine)
+    engine._index = index = KeyIndex(tmp_path / "keys", 1 << 30)
+    sought, chosen = look_up.Sought(TABLES["uuid"].slice(40, 7)), [(3, add)]
+    work = RowWork(target, (), False, 4, (add,))
+    assert engine._indexed(work, chosen, sought) == ([], chosen), "and wants the index that is missing"
+    index.wait()
+    (known,), left = engine._indexed(work, chosen, sought)
+    assert (known.number, unpacked(known.rows).tolist(), left) == (3, list(range(40, 47)), [])
+    assert engine._indexed(replace(work, target=replace(target, feed=True)), chosen, sought) == ([], chosen)
+    (tmp_path / "t/a.parquet").unlink()
+    assert engine._indexed(work, chosen, sought) == ([], chosen), "the tasks say what is wrong"
+
+
+def test_several_engines_build_find_and_drop_in_one_folder(tmp_path: Path) -> None:
+    """Other processes build, find and drop the same index all the time; whatever this one finds is right."""
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", AT_ONCE, str(tmp_path), "6"], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    index, answers = KeyIndex(tmp_path / "keys", 1 << 30), set()
+    while any(other.poll() is None for other in others):
+        for begin in (5, 1700, 4990):
+            rows = found(index, add, target, TABLES["uuid"].slice(begin, 9))
+            assert rows in (None, list(range(begin, begin + 9)))
+            answers.add(rows is None)
+        index.want(add, target)
+    index.wait()
+    assert [other.communicate()[0] for other in others] == ["begins\nright\n"] * 2
+    assert False in answers
+    assert found(index, add, target, TABLES["uuid"].slice(5, 2)) in (None, [5, 6])
+    assert not [each for each in (tmp_path / "keys").glob("*/*") if each.suffix != ".keys"]
+
+
+@pytest.mark.full
+def test_a_kill_at_any_moment_of_a_build_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for milliseconds in range(0, 400, 20):
+        child = subprocess.Popen(
+            [sys.executable, "-c", AT_ONCE, str(tmp_path), "99"], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(milliseconds / 1000)
+        child.kill()
+        child.wait()
+        index = restarted(tmp_path / "keys")
+        assert found(index, add, target, TABLES["uuid"].slice(5, 2)) in (None, [5, 6])
+        assert index.build(add, target)
+        assert found(index, add, target, TABLES["uuid"].slice(5, 2)) == [5, 6]
 
 
 def test_engines_of_one_process_share_an_index_and_another_engine_may_replace_its_files(tmp_path: Path) -> None:
@@ -356,6 +417,31 @@ target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
 from lakemirror.engines.kernels.look_up import Sought
 print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
+"""
+
+
+AT_ONCE = """
+import sys
+from pathlib import Path
+from tests.unit.engines.test_key_index import add_of
+from lakemirror.engines import key_index
+from lakemirror.engines.kernels.look_up import LATELY_READ, Sought
+key_index.FEWEST_ROWS = 1
+place = Path(sys.argv[1])
+target, add, keys = add_of(place)
+index = key_index.KeyIndex(place / "keys", 1 << 30)
+print("begins", flush=True)
+for turn in range(int(sys.argv[2])):
+    index.build(add, target)
+    for begin in (0, 2000, 4000):
+        rows = index.find(add, target, Sought(keys.slice(begin, 5)))
+        assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
+    if turn % 3 == 0:
+        for path in (place / "keys").glob("*/*.keys"):
+            index._drop(path)
+    if turn % 5 == 0:
+        LATELY_READ.clear()
+print("right")
 """
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from folders import ORDERS, file_name, storage_with, write
 
-from lakemirror.landing_zone.applied_files import sequence
-from lakemirror.landing_zone.archive import purge, retire
+from lakemirror.landing_zone import archive
+from lakemirror.landing_zone.applied_files import AppliedFiles, sequence
+from lakemirror.landing_zone.archive import purge
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import pending
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, scan
@@ -37,6 +38,13 @@ def paths(*numbers: int) -> list[str]:
 
 def database(root: Path, *numbers: int) -> LocalStorage:
     return storage_with(root, *(f"orders/{file_name(n)}" for n in numbers))
+
+
+def retire(storage: LocalStorage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[str]:
+    """What was moved; each file is where `archive.retire` says that it is now."""
+    moved = archive.retire(storage, folder, metadata, applied)
+    assert all(storage.exists(target) and "/_ProcessedFiles/" in target for _, target in moved)
+    return [source for source, _ in moved]
 
 
 def test_applied_files_move_but_the_newest(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from tests import parquet_footer as change
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone import footer as footer_checks
 from lakemirror.landing_zone.change_file import ChangeFile, complete
 from lakemirror.landing_zone.footer import FooterContradiction, read_footer
 from lakemirror.landing_zone.pages import pages
+from lakemirror.landing_zone.thrift import I64, Wire, struct
 from lakemirror.storage import Entry
 
 ROWS = pa.table({"id": [1, 2, 3], "l": [[1, 2], None, []], "s": ["a", None, "c"]})
@@ -188,3 +190,39 @@ print("alive")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "alive", (done.returncode, done.stderr[-300:])
+
+
+def test_a_footer_that_was_proven_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    true = footer_checks.contradiction
+    monkeypatch.setattr(footer_checks, "_proven", footer_checks.ProvenFooters())
+    monkeypatch.setattr(footer_checks, "contradiction", lambda tail, size: parsed.append(tail) or true(tail, size))
+    one = written(pa.table({"id": [1, 2, 3]}))
+    other = written(pa.table({"id": [1, 2, 4]}))
+    first = footer_checks.read_footer(io.BytesIO(one))
+    assert footer_checks.read_footer(io.BytesIO(one)) is first and len(parsed) == 1
+    footer_checks.read_footer(io.BytesIO(other))
+    assert len(parsed) == 2
+    longer = one[:4] + b"\0" * 8 + one[4:]  # the same footer at the end of a larger file
+    footer_checks.read_footer(io.BytesIO(longer))
+    assert len(parsed) == 3
+
+
+def test_proven_footers_are_bounded() -> None:
+    kept = footer_checks.ProvenFooters(most_bytes=100)
+    footer = pq.read_metadata(io.BytesIO(written(pa.table({"id": [1]}))))
+    for number in range(10):
+        kept.keep(bytes([number]) * 30, 1000, footer)
+    assert [kept.find(bytes([number]) * 30, 1000) is not None for number in range(10)] == [False] * 7 + [True] * 3
+    assert kept.find(b"\x09" * 30, 1001) is None, "another size is another file"
+
+
+def test_fields_that_nobody_wants_are_walked_over_and_still_checked() -> None:
+    data = written(pa.table({"a": [1], "b": ["x"], "c": [[1, 2]]}))
+    tail = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    everything, end = struct(tail)
+    wanted, same_end = struct(tail, shape={3: Wire(I64)})
+    assert wanted == {3: everything[3]} and same_end == end
+    for cut in range(1, len(tail) - 1, 7):
+        with pytest.raises((IndexError, ValueError)):
+            struct(tail[:cut], shape={3: Wire(I64)})

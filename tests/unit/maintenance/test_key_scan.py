@@ -29,7 +29,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def scanned(scan: KeyScan, table: Path, commit: float, index: KeyIndex | None) -> bool:
-    found = scan.step({str(table): commit}, index)
+    found = scan.step(lambda: {str(table): commit}, index)
     if scan._work is not None:
         scan._work.result(timeout=60)
     scan._not_before = 0.0

@@ -153,7 +153,7 @@ def test_another_publisher_declares_its_keys_first(
         ("https://host/a/b/c", "input-invalid"),
         ("https://name:secret@host/a/b", "input-invalid"),
         ("http://lake.example/a/b", "input-invalid"),
-        ("s3://bucket/db", "not-supported"),
+        ("ftp://host/db", "not-supported"),
     ],
 )
 def test_addresses_that_are_refused(address: str, code: str) -> None:

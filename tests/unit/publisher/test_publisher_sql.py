@@ -224,6 +224,7 @@ def test_postgresql(postgres: str, tmp_path: Path) -> None:
         with connection.cursor() as cursor:
             cursor.execute(statement)
 
+    run("drop table if exists orders")  # of the other door
     run(
         "create table orders (id int primary key, item text, price numeric(10,2), day date, paid boolean, "
         "tags text[], changed timestamptz not null)"

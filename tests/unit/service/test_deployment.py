@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +48,89 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/lakemirror/bin/lakemirror", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def commands() -> dict[str, list[str]]:
+    """What the unit and the container file start, without the program's path."""
+    unit = (DEPLOY / "lakemirror.service").read_text()
+    container = (DEPLOY / "Containerfile").read_text()
+    started = re.search(r"^ExecStart=\S*/lakemirror (.+)$", unit, re.MULTILINE)
+    default = re.search(r"^CMD (\[.+\])$", container, re.MULTILINE)
+    assert started and default
+    return {"unit": started[1].split(), "container": json.loads(default[1])}
+
+
+def starts_and_ends(program: list[str], words: list[str], root: Path) -> None:
+    """Starts the service as it is deployed, but on loopback and in `root`; asks for its health; ends it."""
+    given = [str(root) if word == "/srv/lake" else word for word in words]
+    given[given.index("--host") + 1] = "127.0.0.1"
+    root.mkdir()
+    process = subprocess.Popen([*program, *given, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = next(found[1] for line in process.stderr if (found := re.search(r"serving .*:(\d+)$", line.rstrip())))
+        checked = health_check(root).replace("localhost:8443", f"localhost:{port}")
+        assert subprocess.run([program[0], "-c", checked], timeout=60, check=False).returncode == 0
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def health_check(root: Path) -> str:
+    """The container file's health check, for this root."""
+    found = re.search(r'^  CMD \["python3", "-c", "(.+)"\]$', (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    assert found
+    return found[1].replace("/srv/lake", str(root))
+
+
+@pytest.mark.parametrize("kind", ["unit", "container"])
+def test_what_is_deployed_starts_and_ends(kind: str, tmp_path: Path) -> None:
+    starts_and_ends([sys.executable, "-m", "lakemirror.cli"], commands()[kind], tmp_path / "root")
+
+
+@pytest.mark.full
+def test_the_container_files_steps_in_a_plain_folder(tmp_path: Path) -> None:
+    """What is copied is enough to install from, and what is installed serves; no container engine is needed."""
+    text = (DEPLOY / "Containerfile").read_text()
+    source = tmp_path / "src"
+    for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE):
+        *paths, target = line.split()
+        for path in paths:
+            place = tmp_path / target.strip("/")
+            if (ROOT / path).is_dir():
+                shutil.copytree(ROOT / path, place)
+            else:
+                place.mkdir(exist_ok=True)
+                shutil.copy(ROOT / path, place / path)
+    assert "'/src[service]'" in text
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    words = [venv / "bin/pip", "install", "--quiet", f"{source}[service]"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode and "No matching distribution" in done.stderr:
+        pytest.skip("no package registry can be reached")
+    assert done.returncode == 0, done.stderr
+    program = [str(venv / "bin/python"), "-P", "-m", "lakemirror.cli"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", environment)
+        patch.delenv("PYTHONPATH", raising=False)
+        starts_and_ends(program, commands()["container"], tmp_path / "root")
+
+
+PROMTOOL = os.environ.get("LAKEMIRROR_PROMTOOL") or shutil.which("promtool") or ""
+
+
+@pytest.mark.skipif(not PROMTOOL, reason="no promtool on this machine (LAKEMIRROR_PROMTOOL)")
+def test_alerts_and_metrics_are_as_prometheus_wants_them(running: Running, admin: Issued) -> None:
+    rules = [PROMTOOL, "check", "rules", DEPLOY / "prometheus-rules.yml"]
+    done = subprocess.run(rules, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    text = running.send("GET", "/metrics", token=running.token(admin)).body
+    done = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 def test_the_container_file_copies_what_is_there() -> None:

@@ -13,7 +13,7 @@ from tests.landing import declare, put
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.storage import LocalStorage
-from lakemirror.verify import idle
+from lakemirror.verify import idle, verify_database
 from lakemirror.verify.idle import IdleVerification
 
 NAME = TableName("", "t")
@@ -74,3 +74,13 @@ def test_run_shows_findings_in_the_status(database: Path, monkeypatch: pytest.Mo
     engine.join(20)
     assert found == ["verify-file-missing"]
     assert [w.code for w in MirroredDatabase(database).status().warnings] == found
+
+
+def test_a_folder_that_was_made_again_and_is_not_applied_yet_is_no_finding(database: Path) -> None:
+    """The engine knows it, and is about to replace the rows."""
+    marker = database / "Files/LandingZone/t/_mirror.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "id": "0" * 32}))
+    assert {finding.code for finding in verify_database(LocalStorage(database)).findings} == {"verify-identity-foreign"}
+    verification = IdleVerification(LocalStorage(database))
+    assert step(verification) and verification.warnings == []
+    verification.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import struct
@@ -477,3 +478,25 @@ def test_files_that_are_gone_make_it_impossible_not_wrong(planter: Planter) -> N
     assert [finding.code for finding in report.findings] == ["verify-impossible"]
     assert report.exit_code == 1
     assert verify(planter.database).exit_code == 0
+
+
+def test_what_was_set_aside_is_gone_with_its_folder(tmp_path: Path) -> None:
+    """The number of a quarantined file is no gap, also where the folder was made again and nothing of it is applied."""
+    declare(tmp_path, "orders", ["id"])
+    put(tmp_path, "orders", 1, {"id": [1]})
+    bad = tmp_path / "Files/LandingZone/orders/00000000000000000002.parquet"
+    bad.write_bytes(b"PAR1 no file PAR1")
+    os.utime(bad, (1_700_000_000, 1_700_000_000))
+    put(tmp_path, "orders", 3, {"id": [3]})
+    mirror = MirroredDatabase(tmp_path, on_bad_file="quarantine")
+    assert not mirror.sync().failed
+    assert not mirror.sync().failed
+    assert read_snapshot(tmp_path / "Tables/orders").version == 1
+    assert not found(tmp_path)
+    shutil.rmtree(tmp_path / "Files/LandingZone/orders")
+    declare(tmp_path, "orders", ["id"])
+    assert "verify-applied-gap" not in found(tmp_path)
+
+
+def found(database: Path) -> set[str]:
+    return {each.code for each in verify_database(LocalStorage(database)).findings}

@@ -14,6 +14,7 @@ import datetime
 import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import opened as opened_place
 
 _ROWS_AT_ONCE = 64 * 1024
+_REMEMBERED = 16 * 1024  # paths, of files that are looked at by each apply
 _OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that others have added
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -59,6 +61,7 @@ class RowGroup:
     rows: int
 
 
+@lru_cache(_REMEMBERED)
 def place_of(table: str, path: str) -> str:
     """Where a file that the log names is read: paths are URIs, relative to the table's folder or absolute."""
     return str(data_file(table, path))

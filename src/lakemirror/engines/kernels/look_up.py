@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.delta.statistics import parse_statistics
-from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, constant, opened, rows_of
+from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, constant, opened, place_of, rows_of
 from lakemirror.engines.kernels.key_cache import Cache, Kept, Runs, size_of
 from lakemirror.engines.kernels.key_file import KeysOfLayout
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode
@@ -31,6 +32,7 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
+_SMALL = 64 * 1024  # rows of a small file
 _KEPT_ROWS = 1 << 20  # of a row group, at most, whose keys are kept
 _KEPT_NUMBERS = 1 << 22  # the same where the key is one number
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -103,6 +105,41 @@ def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.Fi
             groups.append(RowGroup(file, index, begin, group.num_rows))
         begin += group.num_rows
     return groups
+
+
+@dataclass(frozen=True)
+class GroupsOfFile:
+    """The footer of a data file that was read lately, and its row groups that may hold a key."""
+
+    footer: pq.FileMetaData
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, about."""
+        return int(self.footer.serialized_size)
+
+
+def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
+    """The row groups of a data file that may hold a key. Those of small files are kept: reading their bounds takes
+    longer than looking for the keys.
+    """
+    small = (record_count(add) or _SMALL) < _SMALL
+    name = (
+        "groups",
+        place_of(target.path, add["path"]),
+        add.get("size"),
+        add.get("modificationTime"),
+        target.partition_columns,
+    )
+    kept = LATELY_READ.get(name) if small else None
+    if isinstance(kept, GroupsOfFile):
+        return kept
+    footer = read_footer(add, target)
+    found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else sought, footer)))
+    if small:
+        LATELY_READ.put(name, found)
+    return found
 
 
 def read_footer(add: Action, target: Target) -> pq.FileMetaData:

@@ -37,6 +37,7 @@ from lakemirror.service.storage.reads import left_as_it_is, read, written
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
 
+_SMALL = 1 << 20  # bytes
 _MOST_LIST_BYTES = 16 << 20  # 50,000 blocks
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -101,7 +102,9 @@ async def put_blob(call: Call) -> web.Response:
     call.check_writable(path)
     conditions, md5 = conditions_of(call.headers), digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
-    complete = await run(_before_put, place, path, conditions)
+    if length is None or length > _SMALL:  # of a small file the conditions are looked at once, when it is published
+        await run(_before_put, place, path, conditions)
+    complete = place.temporary("put")
     published: list[Found] = []
     try:
         await receive(
@@ -305,10 +308,9 @@ async def _batch_part(call: Call, part: batch.Part) -> batch.PartAnswer:
     return batch.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
 
 
-def _before_put(place: Place, path: str, conditions: Conditions) -> Path:
+def _before_put(place: Place, path: str, conditions: Conditions) -> None:
     with place.lock:
         check_now(place, path, conditions, "BlobAlreadyExists")
-    return place.temporary("put")
 
 
 def _publish(place: Place, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
