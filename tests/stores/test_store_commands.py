@@ -51,6 +51,7 @@ def test_commands_take_the_address_of_a_store(database: Database, command: str, 
     assert expected.get(command, "") in done.stdout
 
 
+@pytest.mark.full
 def test_a_database_is_made_in_a_bucket_with_options_on_the_command_line(s3: StoreServer) -> None:
     address = f"{s3.bucket()}/new"
     options = [text for name, value in s3.options.items() for text in ("--storage", f"{name}={value}")]

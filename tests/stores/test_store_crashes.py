@@ -16,7 +16,7 @@ from tests.object_stores import StoreServer
 from lakemirror.failpoints import NAMES
 from lakemirror.storage import connections
 
-SHORT = ("apply.before-commit", "commit.before-checksum", "apply.after-commit")
+SHORT = ("apply.before-commit", "apply.after-commit")
 LONG = tuple(name for name in NAMES if not name.startswith(("move.", "merge.", "quarantine.")) and name not in SHORT)
 
 

@@ -76,16 +76,16 @@ def test_a_commit_is_made_once_however_its_answers_are_lost(server: StoreServer,
             return LOST
         return (ERROR, REFUSED, "", "")[tries % 4]
 
-    for number in range(1, 5):
+    for number in range(1, 3):
         database.put("orders", number, {"id": [number], "v": ["a"]})
         proxy.fault = fault
         result = database.opened().sync()
         proxy.fault = lambda *_: ""
         assert not result.failed
     database.sync()
-    assert sorted(database.bag("orders")) == [(1, "a"), (2, "a"), (3, "a"), (4, "a")]
+    assert sorted(database.bag("orders")) == [(1, "a"), (2, "a")]
     commits = [path for path in database.files("Tables/orders/_delta_log") if path.endswith(".json")]
-    assert len(commits) == 4
+    assert len(commits) == 2
 
 
 def test_a_store_that_ignores_the_condition_is_refused(server: StoreServer, proxy: FaultProxy) -> None:
