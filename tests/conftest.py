@@ -23,6 +23,7 @@ SMALL = Settings(
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of two processes that run the tests, one runs all that share the Spark session, the dearest, so they come first;
     tests of one file stay together."""
