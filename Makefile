@@ -14,7 +14,7 @@ demo-store: install ## the same in a bucket, on an S3 server that is started for
 	@scripts/demo-store.sh
 
 test: install ## all tests but the slow matrices, in two processes, of which one has Spark
-	@$(BIN)/python -m pytest -m "not full" -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "not full" -n 2
 
 test-unit: install ## the tests that start no JVM: seconds
 	@$(BIN)/python -m pytest tests/unit

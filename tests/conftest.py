@@ -10,33 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakemirror.settings import Settings
+from tests.one_spark import pytest_xdist_make_scheduler
 from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown"]
+__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown", "pytest_xdist_make_scheduler"]
 
 SMALL = Settings(
     master="local[2]",
     spark=(("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2")),
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of two processes that run the tests, one runs all that share the Spark session, the dearest, so they come first;
-    tests of one file stay together."""
-    if not config.pluginmanager.hasplugin("dsession") and not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        group = "spark" if _needs_spark(item) else str(item.path.relative_to(config.rootpath))
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: not _needs_spark(item))
-
-
-def _needs_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

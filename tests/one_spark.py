@@ -1,0 +1,35 @@
+"""Which of the two processes of `make test` runs which tests: one runs all that share the Spark session."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parents[1]
+WITH_SPARK = ("tests/acceptance/", "tests/delta/", "tests/spark/")
+
+
+@cache
+def scope_of(file: str) -> str:
+    """Tests of one scope run in one process: all that need Spark, or else those of one file."""
+    if file.startswith(WITH_SPARK) or "spark: SparkSession" in (ROOT / file).read_text("utf-8"):
+        return "spark"
+    return file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Sends scopes to processes, the largest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSpark(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid.partition("::")[0])
+
+    return OneSpark(config, log)
