@@ -295,18 +295,18 @@ class StatusWriter:
     ) -> None:
         """Never raises. A store that does not take it now gets it next time; that is in the log once."""
         try:
-            self._write(status, scheduler, readers, error)
+            if self._write(status, scheduler, readers, error):
+                self._said = ""
         except Exception as failure:
-            why = str(coded(failure))
-            if why != self._said:
+            why = coded(failure)
+            if why.code != self._said:
                 log.error("the status cannot be written: %s; tables go on", why)
-            self._said = why
-        else:
-            self._said = ""
+            self._said = why.code
 
     def _write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
-    ) -> None:
+    ) -> bool:
+        """False where there was nothing to write."""
         partner, warned = read_partner(self._storage, scheduler.zone)
         of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ())]
         for each in summed_up(each for each in of_the_zone if each not in self._logged):
@@ -327,15 +327,14 @@ class StatusWriter:
             partner,
         )
         is_same = now == self._written
-        if is_same and time.monotonic() - self._when < HEARTBEAT:
-            return
-        if not self._may_write():
-            return
+        if (is_same and time.monotonic() - self._when < HEARTBEAT) or not self._may_write():
+            return False
         failpoints.reach("status.before-write")
         self._written, self._when = now, time.monotonic()
         with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
         (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
         self._has_folder, self._missed_since = True, None
+        return True
 
     def _status_of(self, name: TableName, state: TableState) -> TableStatus:
         """A table's status, made again where its state is another."""

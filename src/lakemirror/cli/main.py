@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -142,7 +143,10 @@ class _NoPandas:
 
 
 def main() -> None:
-    """The `lakemirror` command."""
+    """The `lakemirror` command.
+
+    Python must not end while a thread waits in native code for a store that does not answer: that ends in an abort.
+    """
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
     _be_utf8()
@@ -151,6 +155,12 @@ def main() -> None:
         app()
     except LakemirrorError as error:
         _end(error)
+    except SystemExit as ended:
+        from lakemirror.replication.lookers import LOOK
+
+        if any(each.name == LOOK for each in threading.enumerate()):
+            leave(ended.code if isinstance(ended.code, int) else 0)
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output has enough

@@ -12,6 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+LOOK = "look"
+"""The name of the threads."""
+
 Job = Callable[[], None]
 
 
@@ -48,7 +51,7 @@ class Lookers:
         waiting.clear()
 
     def _start(self, turn: _Pass) -> None:
-        threading.Thread(target=self._work, args=(turn,), name="look", daemon=True).start()
+        threading.Thread(target=self._work, args=(turn,), name=LOOK, daemon=True).start()
 
     def _work(self, turn: _Pass) -> None:
         with self._lock:

@@ -500,7 +500,8 @@ def test_a_full_disk_costs_speed_and_one_warning(
             index.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len([each for each in said if str(tmp_path) in each]) == 1, said
     assert not list((tmp_path / "keys").glob("*/*")), "nothing half written is left"
     index._not_before = 0.0
     index.want(add, target)
