@@ -18,6 +18,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class _NoPandas:
+    hides_pandas = True  # lakemirror takes it away where PySpark needs pandas
+
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 
 from lakemirror.delta.log import Action
 from lakemirror.delta.statistics import record_count
@@ -23,6 +24,8 @@ _WORN = 0.1  # of its rows deleted: each deleted row costs ten rows written
 MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
+_MOST_ROWS = 256 << 10  # of a small file that is merged while changes come, whatever few bytes they take
+_MOST_ROWS_IN_TURN = 2 << 20  # that are rewritten while changes come: about a second
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
@@ -31,10 +34,10 @@ _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
     """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
-    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add) and _rows(add) <= _MOST_ROWS]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
-    return _piece([*(small if len(small) >= AT_LEAST else []), *worn])
+    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
 
 
 def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
@@ -127,12 +130,16 @@ def _several(adds: Iterable[Action]) -> list[Action]:
     return [add for group in _by_partition(adds) if len(group) > 1 for add in group]
 
 
-def _piece(adds: Sequence[Action]) -> list[Action]:
+def _rows(add: Action) -> int:
+    return record_count(add) or 0
+
+
+def _piece(adds: Sequence[Action], most_rows: float = inf) -> list[Action]:
     """The smallest, as many as are rewritten in one commit; none where that would change nothing."""
-    found, size = [], 0
+    found, size, rows = [], 0, 0
     for add in sorted(adds, key=lambda add: int(add["size"])):
-        size += add["size"]
-        if size > MOST_IN_PIECE:
+        size, rows = size + add["size"], rows + _rows(add)
+        if size > MOST_IN_PIECE or rows > most_rows:
             break
         found.append(add)
     return found if changes_something(found) else []
