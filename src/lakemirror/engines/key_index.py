@@ -82,6 +82,7 @@ class KeyIndex:
         self._builder: threading.Thread | None = None
         self._applies = 0
         self._not_before = 0.0
+        self._saying = threading.Lock()
         self._swept = -_LEFT_BEHIND
         self._warned = False
 
@@ -300,11 +301,12 @@ class KeyIndex:
 
     def _failed(self, error: OSError) -> None:
         self._not_before = time.monotonic() + _AFTER_FAILURE
-        (log.info if self._warned else log.warning)(
+        with self._saying:  # threads that build, and those that apply
+            said, self._warned = self._warned, True
+        (log.info if said else log.warning)(
             "the key index in %s cannot be written, look-ups of keys are slower: %s",
             self._folder, error.strerror or error,
         )  # fmt: skip
-        self._warned = True
 
     def _yield_to_applies(self) -> None:
         deadline = time.monotonic() + _YIELD
