@@ -24,8 +24,7 @@ _WORN = 0.1  # of its rows deleted: each deleted row costs ten rows written
 MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
-_MOST_ROWS = 256 << 10  # of a small file that is merged while changes come, whatever few bytes they take
-_MOST_ROWS_IN_TURN = 2 << 20  # that are rewritten while changes come: about a second
+_MOST_ROWS_IN_TURN = 4 << 20  # that are rewritten while changes come, whatever few bytes they take: about a second
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
@@ -34,7 +33,7 @@ _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
     """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
-    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add) and _rows(add) <= _MOST_ROWS]
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
     return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
