@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,16 @@ SMALL = Settings(
     master="local[2]",
     spark=(("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2")),
 )
+
+
+@pytest.fixture(autouse=True)
+def logging_as_at_the_start() -> Iterator[None]:
+    """A command that runs in the test's own process says where its log goes: the next test starts without that."""
+    yield
+    logger = logging.getLogger("lakemirror")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 @pytest.fixture(scope="session")

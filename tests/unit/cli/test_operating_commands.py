@@ -187,7 +187,6 @@ def test_run_says_what_it_does_as_json_lines(tmp_path: Path) -> None:
 
 def test_the_log_of_run_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_log, "MOST_BYTES", 500)
-    monkeypatch.setattr(logging.getLogger("lakemirror"), "propagate", True)  # other commands switch it off
     root = logging.getLogger()
     before = root.handlers[:], root.level, logging.raiseExceptions
     try:

@@ -482,10 +482,7 @@ def test_a_kill_before_an_index_is_dropped_leaves_one_that_is_not_believed(tmp_p
     assert in_a_process(tmp_path).stdout == "[5]\n" and not foreign.exists()
 
 
-def test_a_full_disk_costs_speed_and_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("lakemirror"), "propagate", True)  # the command line switches it off
+def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "lakemirror")
     target, add = with_table(tmp_path, TABLES["uuid"])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
