@@ -287,6 +287,7 @@ class KeyIndex:
                     return
                 name, (add, target) = self._wanted.popitem(last=False)
             try:
+                self._yield_to_applies()
                 if time.monotonic() >= self._not_before and not Path(name).exists():
                     self.build(add, target)
             except _Ended:

@@ -131,8 +131,7 @@ class LocalEngine:
     def _at_once(self, work: RowWork, written: Written, most_bytes: int) -> RowResult:
         """All rows in memory. TooMuch where they need more than `most_bytes`."""
         room = _Room(most_bytes)
-        each = self._each if sum(unit.bytes for unit in work.changes) > _SMALL else map
-        read = list(each(lambda unit: _read_unit(unit, work, room, self._budget), work.changes))
+        read = list(self._each(lambda units: _read_units(units, work, room, self._budget), _shares(work.changes)))
         if not read:
             return RowResult()
         rows = pa.concat_tables([part for part, _ in read])
@@ -251,15 +250,33 @@ class _Room:
                 raise TooMuch
 
 
-def _read_unit(unit: ChangeUnit, work: RowWork, room: _Room, budget: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
+def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
+    """The units, in order, in runs that are worth a thread."""
+    shares: list[list[ChangeUnit]] = []
+    size = _SMALL
+    for unit in units:
+        if size >= _SMALL:
+            shares.append([])
+            size = 0
+        shares[-1].append(unit)
+        size += unit.bytes
+    return shares
+
+
+def _read_units(
+    units: Sequence[ChangeUnit], work: RowWork, room: _Room, budget: MemoryBudget
+) -> tuple[pa.Table, np.ndarray]:
+    """The rows of some units and their markers, in order; those of many small units together in one batch."""
     parts, markers = [], [np.zeros(0, np.int8)]
-    for changes in changes_of(unit, work, budget):
-        room.take(changes.rows.nbytes)
-        parts.append(changes.rows)
-        markers.append(changes.marker)
+    for unit in units:
+        for changes in changes_of(unit, work, budget):
+            room.take(changes.rows.nbytes)
+            parts.append(changes.rows)
+            markers.append(changes.marker)
     if not parts:
         return work_schema(work.target).empty_table(), markers[0]
-    return pa.Table.from_batches(parts), np.concatenate(markers)
+    rows = pa.Table.from_batches(parts)
+    return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers)
 
 
 def _scratch_of(table: str) -> Path:

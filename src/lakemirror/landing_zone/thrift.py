@@ -51,7 +51,11 @@ def struct(
         if shape is not None:
             wire = shape.get(number)
             if wire is None or wire[0] != kind:
-                if kind > 2:
+                if 3 < kind < 7 and data[at] < 128:  # most fields are small numbers and short texts: no call for them
+                    at += 1
+                elif kind == 8 and data[at] < 128:
+                    at += data[at] + 1
+                elif kind > 2:
                     at = _behind(data, at, kind, depth)
                 continue
         if 3 < kind < 7:
@@ -92,6 +96,8 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             kind = head & 15
             if 3 < kind < 7 and data[at] < 128:
                 at += 1
+            elif kind == 8 and data[at] < 128:
+                at += data[at] + 1  # beyond the data: the next field's byte is missing then
             elif kind > 2:
                 at = _behind(data, at, kind, depth + 1)
     if kind == 8:

@@ -59,11 +59,13 @@ def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = Fals
         return Places(changes, np.arange(len(markers)), changes)
     codes = key_codes(comparable(keys))
     last = np.full(int(codes.max()) + 1, -1)  # the place of each key's last change; -1 where it is only inserted
-    np.maximum.at(last, codes[changes], changes)
+    last[codes[changes]] = changes  # ascending: of several places of one key the last one stays
     of_key = last[codes]
     kept = np.flatnonzero((np.arange(len(markers)) >= of_key) & (markers != DELETE))
-    replaced = kept[of_key[kept] >= 0]
-    firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]]) if with_firsts else replaced[:0]
+    firsts = kept[:0]
+    if with_firsts:
+        replaced = kept[of_key[kept] >= 0]
+        firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]])
     return Places(last[last >= 0], kept, firsts)
 
 

@@ -92,7 +92,8 @@ def _dense_codes(column: pa.ChunkedArray) -> np.ndarray | None:
     low, high = int(values.min()), int(values.max())
     if high - low > _DENSE * len(values) + 1024:
         return None
-    return values.astype(np.int64) - low
+    codes: np.ndarray = np.subtract(values, low, dtype=np.int64)
+    return codes
 
 
 def whole_numbers(values: np.ndarray) -> pa.Array:
