@@ -149,7 +149,7 @@ class LocalEngine:
             kept = None if len(places.kept) == rows.num_rows else places.kept
             firsts = np.isin(places.kept, places.firsts, assume_unique=True)
         if kept is not None:
-            rows = rows.combine_chunks().take(whole_numbers(kept))
+            rows = _taken([part for part, _ in read], kept)
         check_nulls(work, rows, kept)
         files = -(-rows.num_rows // ROWS_A_FILE)
         step = -(-rows.num_rows // max(files, 1)) or 1
@@ -277,6 +277,17 @@ def _read_units(
         return work_schema(work.target).empty_table(), markers[0]
     rows = pa.Table.from_batches(parts)
     return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers)
+
+
+def _taken(parts: Sequence[pa.Table], places: np.ndarray) -> pa.Table:
+    """The rows at these places (ascending) of all parts together."""
+    ends = np.cumsum([part.num_rows for part in parts])
+    cut = np.searchsorted(places, ends)
+    begins, firsts = [0, *cut[:-1]], ends - [part.num_rows for part in parts]
+    return pa.concat_tables(
+        part.take(whole_numbers(places[begin:end] - first))
+        for part, begin, end, first in zip(parts, begins, cut, firsts, strict=True)
+    ).combine_chunks()
 
 
 def _scratch_of(table: str) -> Path:

@@ -54,19 +54,25 @@ def fold(changes: pa.Table) -> Folded:
 
 def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = False) -> Places:
     """The same as places. `markers`: one a row of `keys`. `firsts` is empty unless it is asked for."""
-    changes = np.flatnonzero(markers != INSERT)
-    if not len(changes):
-        return Places(changes, np.arange(len(markers)), changes)
+    is_change = markers != INSERT
+    if not is_change.any():
+        none = np.zeros(0, np.int64)
+        return Places(none, np.arange(len(markers)), none)
     codes = key_codes(comparable(keys))
-    last = np.full(int(codes.max()) + 1, -1)  # the place of each key's last change; -1 where it is only inserted
-    last[codes[changes]] = changes  # ascending: of several places of one key the last one stays
+    places = np.arange(len(markers), dtype=np.int32 if len(markers) < 1 << 31 else np.int64)
+    last = np.empty(int(codes.max()) + 1, places.dtype)  # the place of each key's last change; -1 where it has none
+    if is_change.all():
+        last[codes] = places  # of several places of one key the last one stays
+    else:
+        last[codes] = -1
+        last[codes[is_change]] = places[is_change]
     of_key = last[codes]
-    kept = np.flatnonzero((np.arange(len(markers)) >= of_key) & (markers != DELETE))
+    kept = np.flatnonzero((places >= of_key) & (markers != DELETE))
     firsts = kept[:0]
     if with_firsts:
         replaced = kept[of_key[kept] >= 0]
         firsts = np.sort(replaced[np.unique(codes[replaced], return_index=True)[1]])
-    return Places(last[last >= 0], kept, firsts)
+    return Places(np.flatnonzero(of_key == places), kept, firsts)
 
 
 __all__ = ["Folded", "Places", "fold", "fold_places", "key_bucket"]

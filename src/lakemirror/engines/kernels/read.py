@@ -296,7 +296,7 @@ class _Reading:
         if page is not None and page.encoding in (PLAIN, PLAIN_DICTIONARY) and codec in _CODECS:
             stored = self._read_at(page.begin, page.stored)
             if codec != "UNCOMPRESSED":
-                stored = pa.decompress(stored, page.size, codec.lower(), asbytes=True)
+                stored = pa.decompress(stored, page.size, codec.lower())
             found = longest_stored(stored, page.values)
             if found is not None:
                 return found
