@@ -24,7 +24,16 @@ class Entry:
 PEERS = {
     entry.name: entry
     for entry in (
-        Entry("lakemirror", "lakemirror", "lakemirror:Lakemirror"),
+        Entry(
+            "lakemirror",
+            "lakemirror, whose commits survive a power cut",
+            "lakemirror:Lakemirror",
+        ),
+        Entry(
+            "lakemirror-process",
+            "lakemirror with `durability = process`: it waits for the disk no more than the peers do",
+            "lakemirror:NotWaiting",
+        ),
         Entry(
             "lakemirror-trusting",
             "lakemirror with `trust_footers`: files that are taken as they are stay unread",

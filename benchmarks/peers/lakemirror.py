@@ -82,7 +82,7 @@ class Lakemirror(Peer):
 
     def follow(self, table: str, stop: threading.Event, applied: Callable[[int], None]) -> None:
         told = _Told(applied, stop)
-        MirroredDatabase(self.folder).run(stop, told)
+        MirroredDatabase(self.folder, **self._settings).run(stop, told)
         if told.error is not None:
             raise told.error
 
@@ -91,7 +91,7 @@ class Lakemirror(Peer):
 
     def idle_pass(self) -> float:
         begun = time.perf_counter()
-        if MirroredDatabase(self.folder).sync().started_spark:
+        if MirroredDatabase(self.folder, **self._settings).sync().started_spark:
             raise RuntimeError("an idle pass started Spark")
         return time.perf_counter() - begun
 
@@ -112,6 +112,14 @@ class Trusting(Lakemirror):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._settings = {"trust_footers": True}
+
+
+class NotWaiting(Lakemirror):
+    """The same without waiting for the disk: what a killed process leaves is safe, what a power cut leaves is not."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._settings = {"durability": "process"}
 
 
 class OnSpark(Lakemirror):

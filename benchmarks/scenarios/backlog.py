@@ -15,6 +15,7 @@ from benchmarks.scenarios.scenario import TABLE, Data, Scenario, Size, costs
 
 EVERYONE = (
     "lakemirror",
+    "lakemirror-process",
     "lakemirror-spark",
     "plain-delta",
     "expert-delta",
@@ -25,8 +26,8 @@ EVERYONE = (
     "duckdb",
     "auto-cdc",
 )
-BEST = ("lakemirror", "expert-delta", "delta-rs", "iceberg", "ducklake")
-WRITERS = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "ducklake")
+BEST = ("lakemirror", "lakemirror-process", "expert-delta", "delta-rs", "iceberg", "ducklake")
+WRITERS = ("lakemirror", "lakemirror-process", "plain-delta", "expert-delta", "delta-rs", "iceberg", "ducklake")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ BACKLOGS = (
         Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.uniform),
     ),
     Backlog(
-        "S3L", "large backlog of changes, any key", ("lakemirror", "lakemirror-spark", "expert-delta"),
+        "S3L", "large backlog of changes, any key", ("lakemirror", "lakemirror-process", "lakemirror-spark", "expert-delta"),
         Size(500_000, 20, 15_000), Size(5_000_000, 20, 150_000), _upserts(make.uniform),
     ),
     Backlog(
@@ -105,7 +106,7 @@ BACKLOGS = (
         lambda folder, s: make.mixed(folder, s.rows, s.files, s.changes),
     ),
     Backlog(
-        "S7", "a new column every tenth file", ("lakemirror", "plain-delta", "delta-rs"),
+        "S7", "a new column every tenth file", ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs"),
         Size(0, 30, 1_000), Size(0, 100, 10_000),
         lambda folder, s: make.appends(folder, s.files, s.changes, wider_every=10), appends=True,
         extra=tuple(f"extra{i + 1}" for i in range(20)),

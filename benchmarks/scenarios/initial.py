@@ -21,6 +21,7 @@ class Initial(Scenario):
     name, title = "S1", "initial load"
     peers = (
         "lakemirror",
+        "lakemirror-process",
         "lakemirror-trusting",
         "plain-delta",
         "delta-rs",
@@ -50,7 +51,7 @@ class InitialText(Initial):
     """The same rows as delimited text with declared types."""
 
     name, title = "S1c", "initial load of delimited text"
-    peers = ("lakemirror", "plain-delta", "delta-rs", "duckdb")
+    peers = ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs", "duckdb")
     small, full = Size(200_000), Size(2_000_000)
 
     def make(self, store: Path, size: Size) -> Data:

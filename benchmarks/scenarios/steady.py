@@ -29,7 +29,7 @@ class Steady(Scenario):
     name, title = "S8", "steady arrival"
     headline: ClassVar[str] = "95 % of files within"
     compares_reading: ClassVar[bool] = True
-    peers = ("lakemirror", "plain-delta", "expert-delta", "delta-rs")
+    peers = ("lakemirror", "lakemirror-process", "plain-delta", "expert-delta", "delta-rs")
     small, full = Size(200_000, 50, 500, pause=0.5), Size(1_000_000, 1_000, 1_000, pause=0.5)
 
     def make(self, store: Path, size: Size) -> Data:

@@ -19,7 +19,16 @@ class Warm(Scenario):
     """The median of single files, one after the other."""
 
     name, title = "S3w", "one change file, warm engine"
-    peers = ("lakemirror", "plain-delta", "expert-delta", "delta-rs", "iceberg", "hudi", "ducklake")
+    peers = (
+        "lakemirror",
+        "lakemirror-process",
+        "plain-delta",
+        "expert-delta",
+        "delta-rs",
+        "iceberg",
+        "hudi",
+        "ducklake",
+    )
     small, full = Size(500_000, 5, 5_000), Size(5_000_000, 12, 10_000)
     as_uuids: ClassVar[bool] = False
 
