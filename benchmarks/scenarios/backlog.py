@@ -85,7 +85,8 @@ BACKLOGS = (
         Size(500_000, 5, 5_000), Size(5_000_000, 20, 10_000), _upserts(make.uniform),
     ),
     Backlog(
-        "S3L", "large backlog of changes, any key", ("lakemirror", "lakemirror-process", "lakemirror-spark", "expert-delta"),
+        "S3L", "large backlog of changes, any key",
+        ("lakemirror", "lakemirror-process", "lakemirror-spark", "expert-delta"),
         Size(500_000, 20, 15_000), Size(5_000_000, 20, 150_000), _upserts(make.uniform),
     ),
     Backlog(
