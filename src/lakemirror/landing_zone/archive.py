@@ -62,11 +62,12 @@ def retire(
     over one that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
     """
     moved = []
-    for entry in leftovers(folder, metadata, applied):
-        target = _free_place(storage, folder, entry, PROCESSED)
-        if _move(storage, entry, target):
-            moved.append((entry.path, target))
-            failpoints.reach("retire.between-moves")
+    with storage.holding_folders():
+        for entry in leftovers(folder, metadata, applied):
+            target = _free_place(storage, folder, entry, PROCESSED)
+            if _move(storage, entry, target):
+                moved.append((entry.path, target))
+                failpoints.reach("retire.between-moves")
     return moved
 
 

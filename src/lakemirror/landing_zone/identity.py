@@ -137,8 +137,9 @@ def identify(
     applied: AppliedSoFar | None,
     *,
     write: bool = True,
+    durable: bool = True,
 ) -> Identity:
-    """Which folder this is, marked as such unless `write` is False.
+    """Which folder this is, marked as such unless `write` is False. `durable`: the marker survives a power cut.
 
     LakemirrorError `concurrent-commit` where the folder is being deleted, recreated or marked by another at this
     moment: another look will tell.
@@ -149,7 +150,7 @@ def identify(
         found = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, uuid.uuid4().hex)
         if not (write and found.must_write):
             return found
-        if _replace(storage, path, content, found.marker):
+        if _replace(storage, path, content, found.marker, durable):
             # The folder may have been made again between the look at its files and the marker: look once more.
             again = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, found.id)
             if again.kind == found.kind:
@@ -243,7 +244,7 @@ def read_marker(storage: Storage, path: str) -> bytes | None:
         raise
 
 
-def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker) -> bool:
+def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker, durable: bool) -> bool:
     """True once the marker is there; False where another was faster, or the folder is gone.
 
     Never with a plain write, which would make a deleted folder again.
@@ -253,7 +254,7 @@ def _replace(storage: Storage, path: str, content: bytes | None, marker: Marker)
             return False
         storage.delete(path)
     try:
-        return storage.write_new(path, marker.to_json())
+        return storage.write_new(path, marker.to_json(), durable=durable)
     except FileNotFoundError:
         return False
 

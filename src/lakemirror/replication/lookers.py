@@ -1,9 +1,10 @@
 """Threads that look at many tables, one table after the other, where a slow one does not delay the rest.
 
 Usually one thread does all looks of a pass: a look takes well under a millisecond, less than handing it over would.
-Where that thread makes no progress for a while, it is stuck in one table (a slow file, a store that does not answer);
-another thread then takes the tables that are left, and the pass ends without the stuck one. A stuck thread ends with
-its look. The threads are daemons: the process never waits for them when it ends.
+Where looks take longer, since they wait for a disk or a store, a few threads look side by side. Where none makes
+progress for a while, they are stuck (a slow file, a store that does not answer); another thread then takes the tables
+that are left, and the pass ends without the stuck ones. A stuck thread ends with its look. The threads are daemons: the
+process never waits for them when it ends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections.abc import Callable, Iterable
 
 LOOK = "look"
 """The name of the threads."""
+_SIDE_BY_SIDE = 4
+_OFTEN = 15  # looks at the progress in the time of a stuck thread, while there may be more threads
+_QUICK = 20  # looks that one thread does between two of them where it waits for nothing
 
 Job = Callable[[], None]
 
@@ -38,7 +42,12 @@ class Lookers:
             return
         turn = _Pass(waiting)
         self._start(turn)
-        seen = 0
+        seen, threads = 0, 1
+        while threads < _SIDE_BY_SIDE and waiting and not turn.ended.wait(self._slow / _OFTEN):
+            if turn.done - seen < _QUICK and waiting:
+                self._start(turn)
+                threads += 1
+            seen = turn.done
         while not turn.ended.wait(self._slow):
             if turn.done != seen:
                 seen = turn.done
@@ -71,6 +80,7 @@ class _Pass:
         self.ended = threading.Event()
         self._waiting = waiting
         self._all = len(waiting)
+        self._lock = threading.Lock()
 
     def work(self) -> None:
         while True:
@@ -79,9 +89,10 @@ class _Pass:
             except IndexError:
                 return
             job()
-            self.done += 1
-            if self.done >= self._all:
-                self.ended.set()
+            with self._lock:
+                self.done += 1
+                if self.done >= self._all:
+                    self.ended.set()
 
 
 __all__ = ["Lookers"]

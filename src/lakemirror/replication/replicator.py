@@ -136,17 +136,18 @@ class Replicator:
             self._check_keys(found)
             self._check_other_writers(found)
         self._read_progress(found)
-        found.pending = pending(
-            folder,
-            found.metadata,
-            found.applied,
-            now=now,
-            settle=self._settings.settle,
-            read_footer=self._footer,
-            steady_at=partial(self._steady_at, now),
-            limit=self._settings.batch_files,
-            etags=self._last_applied(found),
-        )
+        with self._storage.holding_folders():
+            found.pending = pending(
+                folder,
+                found.metadata,
+                found.applied,
+                now=now,
+                settle=self._settings.settle,
+                read_footer=self._footer,
+                steady_at=partial(self._steady_at, now),
+                limit=self._settings.batch_files,
+                etags=self._last_applied(found),
+            )
         found.warnings += self._quarantined(folder)
         found.warnings += found.pending.warnings
         found.waiting = found.waiting or found.pending.waiting
@@ -330,7 +331,8 @@ class Replicator:
             last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
             so_far = AppliedSoFar(at.identity, at.number, last, found.applied)
         failpoints.reach("identity.before-marker")
-        decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark)
+        durable = self._settings.durability == POWER
+        decided = identify(self._storage, found.folder, found.metadata, so_far, write=mark, durable=durable)
         if decided.warning is not None:
             found.warnings.append(decided.warning)
         return decided.id

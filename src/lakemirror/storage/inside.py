@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,6 +44,36 @@ def not_a_file(path: str, kind: str) -> LakemirrorError:
     return LakemirrorError("path-refused", f"{path} is {kind}: it is not opened", file=path)
 
 
+_MOST_HELD = 16  # folders that one thread holds open
+_Held = OrderedDict[tuple[Path, str], int]
+
+
+class _Holding(threading.local):
+    folders: _Held | None = None
+
+
+_holding = _Holding()
+
+
+@contextmanager
+def holding_folders() -> Iterator[None]:
+    """Within the block this thread keeps the folders open that `folder_of` enters: many files in few folders cost one
+    walk for each folder.
+
+    Only around a short piece of work: a folder that is deleted or replaced meanwhile is still the one that was entered.
+    """
+    if _holding.folders is not None:
+        yield
+        return
+    held = _holding.folders = OrderedDict()
+    try:
+        yield
+    finally:
+        _holding.folders = None
+        for folder in held.values():
+            os.close(folder)
+
+
 @contextmanager
 def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterator[tuple[int, str]]:
     """The descriptor of the folder that holds `path`, and the path's last part ("." for the root itself).
@@ -49,19 +81,37 @@ def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterat
     `make_below`: folders that are missing are made, but only below this one ("" for the root). FileNotFoundError;
     `path-refused` where a part is a link.
     """
-    parts = path.split("/") if path else []
-    if ".." in parts or "" in parts:
+    *parts, name = path.split("/") if path else ["."]
+    if ".." in (*parts, name) or "" in (*parts, name):
         raise LakemirrorError("path-refused", f"{path} is not a path inside the database", file=path)
+    held, key = _holding.folders, (root, "/".join(parts))
+    if held is not None and key in held:
+        held.move_to_end(key)  # one that is in use is not the next to be closed
+        yield held[key], name
+        return
+    at = _walk(root, parts, make_below)
+    if held is None:
+        try:
+            yield at, name
+        finally:
+            os.close(at)
+        return
+    held[key] = at
+    if len(held) > _MOST_HELD:
+        os.close(held.popitem(last=False)[1])
+    yield at, name
+
+
+def _walk(root: Path, parts: list[str], make_below: str | None) -> int:
     kept = 0 if make_below is None or not make_below else len(make_below.split("/"))
     at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-    try:
-        for depth, part in enumerate(parts[:-1]):
+    for depth, part in enumerate(parts):
+        try:
             inner = _enter(at, part, "/".join(parts[: depth + 1]), make_below is not None and depth >= kept)
+        finally:
             os.close(at)
-            at = inner
-        yield at, parts[-1] if parts else "."
-    finally:
-        os.close(at)
+        at = inner
+    return at
 
 
 def make_folders(folder: Place, root: Place) -> None:
@@ -104,13 +154,16 @@ def open_folder(folder: int, name: str, path: str) -> int:
 
 
 def _enter(folder: int, name: str, path: str, make: bool) -> int:
-    if make:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
     except OSError as error:
         raise _named(error, folder, name, path) from error
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    return _enter(folder, name, path, make=False)
 
 
 def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
@@ -129,4 +182,4 @@ def _check_is_file(mode: int, path: str) -> None:
         raise not_a_file(path, kind_of(mode))
 
 
-__all__ = ["folder_of", "kind_of", "make_folders", "not_a_file", "open_file", "open_folder"]
+__all__ = ["folder_of", "holding_folders", "kind_of", "make_folders", "not_a_file", "open_file", "open_folder"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.inside import folder_of, kind_of, open_file, open_folder
+from lakemirror.storage.inside import folder_of, holding_folders, kind_of, open_file, open_folder
 from lakemirror.storage.storage import Entry, Listing
 
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
@@ -38,6 +38,9 @@ class LocalStorage:
 
     def probe(self) -> None:
         """Nothing: a link to a name that is taken fails on every local file system."""
+
+    def holding_folders(self) -> contextlib.AbstractContextManager[None]:
+        return holding_folders()
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
         listing = Listing()
@@ -114,9 +117,9 @@ class LocalStorage:
                 os.unlink(temporary, dir_fd=folder)
                 raise
 
-    def write_new(self, path: str, data: bytes) -> bool:
+    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with _coded(path), folder_of(self.root, path) as (folder, name):
-            temporary = _write_temporary(folder, data, durable=True)
+            temporary = _write_temporary(folder, data, durable=durable)
             try:
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:

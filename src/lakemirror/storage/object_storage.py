@@ -28,6 +28,10 @@ class ObjectStorage:
         self._root, self._top = parse_address(address)
         self.store = store_at(self._root)
 
+    def holding_folders(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing: a store has no folders."""
+        return contextlib.nullcontext()
+
     def uri(self, path: str = "") -> str:
         return self.store.uri(self._key(path))
 
@@ -90,7 +94,7 @@ class ObjectStorage:
     def write(self, path: str, data: bytes) -> None:
         self.store.put(self._key(path), data)
 
-    def write_new(self, path: str, data: bytes) -> bool:
+    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         if next(self._entries(path.rpartition("/")[0]), None) is None:
             raise FileNotFoundError(2, "No such folder", self.uri(path.rpartition("/")[0]))
         return self.store.create(self._key(path), data) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
@@ -74,6 +75,10 @@ class Storage(Protocol):
     def probe(self) -> None:
         """`store-unsafe` where the store would let two writers make one version."""
 
+    def holding_folders(self) -> AbstractContextManager[None]:
+        """Within the block a folder of the disk is entered once for many files. For short pieces of work alone: a
+        folder that is deleted or replaced meanwhile is still the one that was entered."""
+
     def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
         """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
 
@@ -102,8 +107,11 @@ class Storage(Protocol):
         It is not synced: for what is written again anyway, such as the status. A power cut may leave it empty.
         """
 
-    def write_new(self, path: str, data: bytes) -> bool:
-        """The same only where no file is, and synced; False where one is. The folder must exist: FileNotFoundError."""
+    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        """The same only where no file is; False where one is. The folder must exist: FileNotFoundError.
+
+        `durable`: synced, so that a power cut does not leave it empty.
+        """
 
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""

@@ -295,11 +295,11 @@ class Meddling(LocalStorage):
         super().__init__(root)
         self.meddle: Callable[[], None] | None = meddle
 
-    def write_new(self, path: str, data: bytes) -> bool:
+    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         meddle, self.meddle = self.meddle, None
         if meddle:
             meddle()
-        return super().write_new(path, data)
+        return super().write_new(path, data, durable=durable)
 
 
 def test_of_two_engines_that_mark_at_once_the_second_takes_the_first_ones_id(tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ def test_all_jobs_are_done_by_one_thread_where_none_is_slow() -> None:
     Lookers().each([])
 
 
+def test_looks_that_wait_are_done_side_by_side() -> None:
+    meet = threading.Barrier(3)
+    Lookers(slow=20).each([lambda: meet.wait(60) and None] * 3)  # type: ignore[list-item]
+    assert not meet.broken and meet.n_waiting == 0
+
+
 def test_stuck_jobs_do_not_hold_up_the_others() -> None:
     release, done = threading.Event(), threading.Semaphore(0)
     stuck = [lambda: release.wait(60) and None] * 3  # type: ignore[list-item]

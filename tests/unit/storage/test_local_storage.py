@@ -214,3 +214,48 @@ def test_folders_are_made_for_a_move_only_below_what_both_paths_share(storage: L
     assert not storage.exists("gone")
     storage.move("a/file", "a/aside/deeper/file")
     assert storage.read("a/aside/deeper/file") == b"content"
+
+
+def test_folders_that_are_held_are_entered_once(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = storage.root / "held"
+    for number in range(20):
+        (place / str(number)).mkdir(parents=True)
+        (place / str(number) / "file").write_bytes(b"%d" % number)
+    entered: list[object] = []
+    plain = os.open
+    monkeypatch.setattr(os, "open", lambda name, *rest, **more: entered.append(name) or plain(name, *rest, **more))
+    with storage.holding_folders():
+        for _ in range(3):
+            assert storage.read("held/0/file") == b"0"
+            with storage.holding_folders():
+                assert storage.stat("held/0/file") is not None
+        assert entered.count("0") == 1
+        for number in range(1, 20):  # more folders than are held
+            storage.move(f"held/{number}/file", f"held/{number - 1}/moved")
+        assert storage.read("held/18/moved") == b"19" and storage.exists("held/0/file")
+    assert not [each for each in Path("/proc/self/fd").glob("*") if "held" in _link(each)], "none stays open"
+
+
+def _link(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
+
+
+def test_a_held_folder_that_is_made_again_is_not_mistaken(storage: LocalStorage) -> None:
+    place = storage.root / "held"
+    place.mkdir()
+    (place / "file").write_bytes(b"old")
+    entry = storage.stat("held/file")
+    assert entry is not None
+    with storage.holding_folders():
+        assert storage.read("held/file") == b"old"
+        (place / "file").unlink()
+        place.rmdir()
+        place.mkdir()
+        (place / "file").write_bytes(b"new")
+        with pytest.raises(FileNotFoundError):
+            storage.read("held/file")
+        assert not storage.set_aside(entry, "held/_ProcessedFiles/file")
+    assert storage.read("held/file") == b"new" and not storage.exists("held/_ProcessedFiles")
