@@ -49,8 +49,9 @@ def _group(group: Any, name: str, lines: list[str]) -> None:
         usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])
         lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
         options = [p for p in command.params if p.param_type_name == "option"]
-        if options:
-            lines += ["| option | meaning |", "|---|---|"]
+        if command.params:
+            lines += ["| argument or option | meaning |", "|---|---|"]
+            lines += [f"| `{p.name.upper()}` | {p.help} |" for p in arguments]
             lines += [f"| `{'`, `'.join([*p.opts, *p.secondary_opts])}` | {p.help or ''} |" for p in options]
             lines.append("")
 
