@@ -164,7 +164,7 @@ def test_statistics_hold_every_value_and_leave_out_what_is_not_safe(tmp_path: Pa
         "nullCount": {"i": 1, "d": 2, "t": 0, "f": 0, "long": 0, "s": 0, "n": 3, "new": 3},
         "tightBounds": True,
     }  # fmt: skip
-    with pytest.raises(ValueError, match="3 rows where the footer says 4"):
+    with pytest.raises(ValueError, match="3 rows, but the footer says 4"):
         statistics(path, [], 4)
 
 
@@ -192,7 +192,7 @@ def test_a_footer_that_says_what_is_not_so(tmp_path: Path, told: dict[str, Any])
     assert len(true) == len(lie), "so that the footer of one fits the pages of the other"
     size = int.from_bytes(true[-8:-4], "little") + 8
     (tmp_path / "mixed").write_bytes(true[:-size] + lie[-size:])
-    with pytest.raises(ValueError, match="what its footer says of column"):
+    with pytest.raises(ValueError, match="the footer is wrong about column"):
         statistics(tmp_path / "mixed", columns, 10)
 
 
@@ -204,7 +204,7 @@ def test_a_footer_that_counts_too_few_nulls(values: list[int | None]) -> None:
         told = SimpleNamespace(has_min_max=False, has_null_count=True, null_count=nulls)
         chunk = SimpleNamespace(path_in_schema="n", statistics=told, num_values=2, encodings=())
         group: Any = SimpleNamespace(num_rows=2, num_columns=1, column=lambda place, chunk=chunk: chunk)
-        with pytest.raises(ValueError, match="what its footer says") if not nulls else contextlib.nullcontext():
+        with pytest.raises(ValueError, match="the footer is wrong") if not nulls else contextlib.nullcontext():
             tally.check(group, 0)
 
 
