@@ -276,7 +276,7 @@ def test_moments_of_the_legacy_calendar() -> None:
     assert today_micros(given_, "America/Los_Angeles").tolist() == wanted.tolist()
     assert today_micros(np.array([-(10**15)]), "UTC").tolist() == [-(10**15)]
     assert today_micros(np.array([-3 * 10**15]), "+05:30").tolist() == [-3 * 10**15]
-    with pytest.raises(ValueError, match="unknown zone"):
+    with pytest.raises(ValueError, match="unknown time zone"):
         today_micros(np.array([-(10**17)]), "No/Where")
 
 
