@@ -196,6 +196,10 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
 _CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in dataclasses.fields(Settings)}
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
+_WANTED: dict[type[Any], str] = {
+    bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of KEY=VALUE",
+}  # fmt: skip
+
 
 def _convert(name: str, value: Any) -> Any:
     kind = _KINDS.get(name)
@@ -219,9 +223,9 @@ def _convert(name: str, value: Any) -> Any:
             raise ValueError(value)
         converted = kind(value) if kind else value
     except (KeyError, ValueError, TypeError) as error:
-        wanted = "a list of KEY=VALUE" if kind is tuple else f"a {kind.__name__ if kind else ''}"
+        wanted = _WANTED.get(kind, "valid") if kind else "valid"
         raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
     if choices and converted not in choices:
-        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is none of {', '.join(choices)}")
+        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not one of {', '.join(choices)}")
     return converted
