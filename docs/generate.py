@@ -71,10 +71,10 @@ def _paragraphs(text: str) -> list[str]:
 def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
-        "A flag wins over an environment variable, that over `mirroring.json`, that over the default.",
-        "In `mirroring.json` settings are under `lakemirror`; `retention` there is `processed_retention`.",
-        "The vendor's own properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where",
-        "the vendor puts them.",
+        "A flag wins over an environment variable, that wins over `mirroring.json`, and that over the default.",
+        "In `mirroring.json`, settings are under the key `lakemirror`; there `processed_retention` is named `retention`.",
+        "The properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` of Microsoft Fabric are read",
+        "at their usual place.",
         "",
         "| setting | environment | default | meaning |",
         "|---|---|---|---|",

@@ -141,7 +141,7 @@ CODES: dict[str, Kind] = {
     "bucket-missing": Kind(True, 2, 404, "Make the bucket or container, or correct its name and the endpoint."),
     "stores-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[stores]'"),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
-    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
+    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror config DB` lists them with their values."),
     "database-missing": Kind(
         False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
     ),
