@@ -72,9 +72,9 @@ def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
         "A flag wins over an environment variable, that wins over `mirroring.json`, and that over the default.",
-        "In `mirroring.json`, settings are under the key `lakemirror`; there `processed_retention` is named `retention`.",
-        "The properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` of Microsoft Fabric are read",
-        "at their usual place.",
+        "In `mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
+        "Microsoft Fabric's properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at",
+        "their usual place.",
         "",
         "| setting | environment | default | meaning |",
         "|---|---|---|---|",
