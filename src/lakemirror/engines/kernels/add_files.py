@@ -116,7 +116,7 @@ def add_file(
     `file-unreadable`. A file whose bounds would make a reader miss rows is NotAdded. Then the copy is removed; the
     copy of a killed process is removed by VACUUM.
 
-    `footer`: the footer as read before. `trust_footer`: the rows are not read, and statistics come from the footer.
+    `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
     `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
     `concurrent-commit` if the file does not exist any more.
     """
