@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from lakemirror import failpoints
+import lakemirror
+from lakemirror import failpoints, publisher
 from lakemirror.cli import app
 from lakemirror.errors import CODES
+from lakemirror.publisher.spark_batches import publish_each_batch
+from lakemirror.publisher.sql import publish_sql
 from lakemirror.settings import Settings
 from lakemirror.verify import KINDS
 
@@ -27,6 +31,7 @@ def pages() -> dict[str, str]:
         "errors.md": _errors(),
         "verify.md": _verify(),
         "failpoints.md": _failpoints(),
+        "python.md": _python(),
     }
 
 
@@ -49,8 +54,9 @@ def _group(group: Any, name: str, lines: list[str]) -> None:
         usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])
         lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
         options = [p for p in command.params if p.param_type_name == "option"]
-        if options:
-            lines += ["| option | meaning |", "|---|---|"]
+        if command.params:
+            lines += ["| argument or option | meaning |", "|---|---|"]
+            lines += [f"| `{p.name.upper()}` | {p.help} |" for p in arguments]
             lines += [f"| `{'`, `'.join([*p.opts, *p.secondary_opts])}` | {p.help or ''} |" for p in options]
             lines.append("")
 
@@ -65,10 +71,10 @@ def _paragraphs(text: str) -> list[str]:
 def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
-        "A flag wins over an environment variable, that over `mirroring.json`, that over the default.",
-        "In `mirroring.json` settings are under `lakemirror`; `retention` there is `processed_retention`.",
-        "The vendor's own properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read where",
-        "the vendor puts them.",
+        "A flag wins over an environment variable, that wins over `mirroring.json`, and that over the default.",
+        "In `mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
+        "Microsoft Fabric's properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at",
+        "their usual place.",
         "",
         "| setting | environment | default | meaning |",
         "|---|---|---|---|",
@@ -130,6 +136,37 @@ def _failpoints() -> str:
         for name, meaning in failpoints.INDEX_NAMES.items()
     ]
     return "\n".join([*lines, "", "The other tests are in `tests/crash/test_failpoints.py`.", ""])
+
+
+_METHODS = {  # of each public class, those that users call
+    "MirroredDatabase": "sync run status register pause resume resync replay restore",
+    "Landing": "table",
+    "LandingTable": "load insert update upsert delete changes publish_snapshot flush drop recreate",
+}
+
+
+def _python() -> str:
+    lines = ["# Python API", "", _MADE]
+    lines += ["These names are public; all others may change. *Errors* name codes of [errors](errors.md).", ""]
+    for module in (lakemirror, publisher):
+        lines += [f"## `{module.__name__}`", ""]
+        for name in module.__all__:
+            lines += _object(name, getattr(module, name))
+            for method in _METHODS.get(name, "").split():
+                lines += _object(f"{name}.{method}", getattr(getattr(module, name), method))
+    for function in (publish_sql, publish_each_batch):
+        lines += [f"## `{function.__module__}`", "", *_object(function.__name__, function)]
+    return "\n".join(lines)
+
+
+def _object(name: str, found: Any) -> list[str]:
+    shown = name
+    is_made_by_users = not inspect.isclass(found) or name in ("MirroredDatabase", "Landing", "Buffer")
+    if is_made_by_users:
+        signature = inspect.signature(found)
+        kept = [each.replace(annotation=each.empty) for each in signature.parameters.values() if each.name != "self"]
+        shown += str(signature.replace(parameters=kept, return_annotation=signature.empty))
+    return [f"### `{shown}`", "", inspect.getdoc(found) or "", ""]
 
 
 def _cell(text: str) -> str:

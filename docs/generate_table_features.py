@@ -67,7 +67,8 @@ def _clients() -> str:
         reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
         writes = f"writer {client.writer}; {', '.join(sorted(client.writer_features)) or 'no features'}"
         writes = writes if client.writer else "never"
-        lines.append(f"| {client.label} | {reads} | {writes} | {client.basis}, {client.as_of} |")
+        known = ". ".join(filter(None, [f"{client.basis}, {client.as_of}", client.note]))
+        lines.append(f"| {client.label} | {reads} | {writes} | {known} |")
     return "\n".join([*lines, ""])
 
 

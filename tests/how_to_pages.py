@@ -50,7 +50,9 @@ def examples(page: str) -> list[Example]:
 
 def missing(example: Example) -> str:
     """The package that an example needs and that is not installed; empty where there is none."""
-    named = re.findall(r"^(?:import|from) (polars|duckdb|deltalake|openpyxl)", example.code, re.M)
+    named = re.findall(
+        r"^(?:import|from) (polars|duckdb_extension_delta|duckdb|deltalake|openpyxl)", example.code, re.M
+    )
     named += [example.note.removeprefix("needs ")] if example.note.startswith("needs ") else []
     return next((name for name in named if find_spec(name) is None), "")
 

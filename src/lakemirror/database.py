@@ -43,7 +43,7 @@ _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file 
 
 @dataclass
 class TableResult:
-    """What one pass did to one table: commits, change files, changes and bytes applied; the error it stands at."""
+    """What one pass applied to one table: numbers of commits, files, changes and bytes. `error`: why it stopped."""
 
     commits: int = 0
     files: int = 0
@@ -54,7 +54,10 @@ class TableResult:
 
 @dataclass
 class SyncResult:
-    """What one pass did, by table name; only tables that did something or need attention are in it."""
+    """What one pass did. `tables`: the result of each table that did something or needs attention, by name.
+
+    `dropped`: the tables that were dropped. `warnings`: warnings about the database. `failed`: the errors of tables.
+    """
 
     tables: dict[str, TableResult] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
@@ -69,7 +72,12 @@ class SyncResult:
 
 
 class MirroredDatabase:
-    """A folder with a landing zone, and the Delta tables that mirror it (contract section 1)."""
+    """A mirrored database: a landing zone, and the Delta tables that mirror it.
+
+    `path`: the folder that holds `Files/LandingZone`, or its address in an object store. `spark`: a session to use
+    instead of starting one. `storage_options`: options of the object store. Further keywords are settings, such as
+    `engine="local"`.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | None = None,
@@ -88,11 +96,11 @@ class MirroredDatabase:
         self.settings: Settings = self._resolve()
 
     def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
-        """One pass: applies every complete, contiguous change file that is there now, and returns what it did.
+        """Applies every complete change file that is there now, up to the first gap. Returns what was done.
 
-        Starts Spark only where something needs it. Never raises for a single table's sake. Once `stop` is set, no
-        further commit begins. LakemirrorError `database-missing`. Where Spark cannot start, the tables that need it
-        have a SetupError as theirs.
+        Starts Spark only if a table needs it. An error of one table is in its result and is not raised; a table that
+        needs Spark gets a SetupError if Spark cannot start. Once `stop` is set, no further commit begins. Error:
+        `database-missing`.
         """
         begun = time.monotonic()
         stop = stop or threading.Event()
@@ -148,7 +156,7 @@ class MirroredDatabase:
                 return
 
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
-        """Applies what arrives until `stop` is set; then lets the commits at work end, and returns (`Runner.run`)."""
+        """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""
         self._runner = Runner(
             self.storage,
             self._resolve,
@@ -165,10 +173,7 @@ class MirroredDatabase:
             self._runner.abandon()
 
     def status(self) -> monitoring.DatabaseStatus:
-        """Every table's state as the landing zone, the tables and the last pass show it; no JVM, nothing changed.
-
-        LakemirrorError `database-missing`.
-        """
+        """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
         require_zone(self.storage)
         zone = scan(self.storage)
         stored = read_stored(self.storage)
@@ -186,9 +191,9 @@ class MirroredDatabase:
         return replace(stored, tables=tuple(tables), warnings=warnings + kept, partner=partner)
 
     def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
-        """Makes the tables known to a session's catalog, and returns its name for each; see `reading.register`.
+        """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.
 
-        `schema`: the catalog's; empty: the name of the database's folder. LakemirrorError `database-missing`.
+        `schema`: the schema in the catalog; empty: the name of the database's folder. Error: `database-missing`.
         """
         from lakemirror import reading
 
@@ -196,35 +201,41 @@ class MirroredDatabase:
         return reading.register(spark, reading.readable_tables(folder), schema or folder.rstrip("/").rpartition("/")[2])
 
     def pause(self, table: str) -> acts.Act:
-        """No change file of the table is applied until `resume`, by any engine. `table-unknown`."""
+        """Stops every engine from applying the table's change files, until `resume`. Error: `table-unknown`."""
         from lakemirror import acts
 
         require_zone(self.storage)
         return acts.pause(self.storage, table)
 
     def resume(self, table: str) -> acts.Act:
-        """Ends a pause. `table-unknown`."""
+        """Ends a pause. Error: `table-unknown`."""
         from lakemirror import acts
 
         require_zone(self.storage)
         return acts.resume(self.storage, table)
 
     def resync(self, table: str) -> acts.Act:
-        """Has the table made again from its applied files. `table-unknown`, `archive-incomplete`."""
+        """Makes the next pass build the table again from its applied files.
+
+        Errors: `table-unknown`, `archive-incomplete`.
+        """
         from lakemirror import acts
 
         require_zone(self.storage)
         return acts.resync(self.storage, table, self.settings.default_schema)
 
     def replay(self, table: str, file: str = "") -> acts.Act:
-        """Has quarantined files applied in their place. `table-unknown`, `archive-incomplete`."""
+        """Makes the next pass apply quarantined files at their place in the order. `file`: one name; empty: all.
+
+        Errors: `table-unknown`, `archive-incomplete`.
+        """
         from lakemirror import acts
 
         require_zone(self.storage)
         return acts.replay(self.storage, table, file, self.settings.default_schema)
 
     def restore(self, table: str) -> acts.Act:
-        """Puts a dropped table back under `Tables/`. `table-unknown`."""
+        """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""
         from lakemirror import acts
 
         require_zone(self.storage)

@@ -141,7 +141,7 @@ CODES: dict[str, Kind] = {
     "bucket-missing": Kind(True, 2, 404, "Make the bucket or container, or correct its name and the endpoint."),
     "stores-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[stores]'"),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
-    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror --help` lists them."),
+    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror config DB` lists them with their values."),
     "database-missing": Kind(
         False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
     ),
@@ -211,7 +211,7 @@ CODES: dict[str, Kind] = {
 
 
 class LakemirrorError(Exception):
-    """An error with a stable code, one sentence, and a hint what to do."""
+    """An error with a stable `code`, one sentence (`message`), and a `hint` that says what to do."""
 
     def __init__(
         self,
@@ -248,8 +248,8 @@ class LakemirrorError(Exception):
 
 
 class TableError(LakemirrorError):
-    """Stops one mirrored table at one file (contract section 5)."""
+    """An error that stops one mirrored table, with its `file`, `row` and `column`. Other tables go on."""
 
 
 class SetupError(LakemirrorError):
-    """The machine or the configuration is not ready; nothing was touched."""
+    """The machine or the configuration is not ready. Nothing was changed."""

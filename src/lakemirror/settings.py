@@ -47,7 +47,7 @@ class Settings:
     )
     row_marker_misspelt: str = _setting(
         "error",
-        "A column whose name is __rowMarker__ but for case, underscores and spaces, in a file without a row marker: "
+        "A column named like __rowMarker__, except for case, underscores or spaces, in a file without a row marker: "
         "error, or a column of the table (column).",
         ("error", "column"),
     )
@@ -60,7 +60,7 @@ class Settings:
         False, "Believe the footers of files that become data files as they are; otherwise every row of them is read."
     )
     deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
-    column_mapping: bool = _setting(True, "Hold column names that plain Delta refuses by column mapping.")
+    column_mapping: bool = _setting(True, "Use column mapping for column names that Delta refuses without it.")
     readers: tuple[str, ...] = _setting(
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
@@ -92,10 +92,10 @@ class Settings:
         4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
     )
     poll: float = _setting(
-        0.3, "Seconds between two commits of one table at least; `run` gathers what arrives meanwhile."
+        0.3, "Least seconds between two commits of one table; `run` applies together what arrives in between."
     )
-    poll_idle: float = _setting(1.0, "Seconds between two looks when nothing has arrived for a while.")
-    retry_limit: float = _setting(300.0, "Longest pause in seconds between two tries at a table that cannot go on.")
+    poll_idle: float = _setting(1.0, "Seconds between two checks for new files when nothing has arrived for a while.")
+    retry_limit: float = _setting(300.0, "Longest pause in seconds between two attempts at a table that cannot go on.")
     maintenance: bool = _setting(
         True, "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files."
     )
@@ -196,6 +196,10 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
 _CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in dataclasses.fields(Settings)}
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
+_WANTED: dict[type[Any], str] = {
+    bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of KEY=VALUE",
+}  # fmt: skip
+
 
 def _convert(name: str, value: Any) -> Any:
     kind = _KINDS.get(name)
@@ -219,9 +223,9 @@ def _convert(name: str, value: Any) -> Any:
             raise ValueError(value)
         converted = kind(value) if kind else value
     except (KeyError, ValueError, TypeError) as error:
-        wanted = "a list of KEY=VALUE" if kind is tuple else f"a {kind.__name__ if kind else ''}"
+        wanted = _WANTED.get(kind, "valid") if kind else "valid"
         raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
     if choices and converted not in choices:
-        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is none of {', '.join(choices)}")
+        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not one of {', '.join(choices)}")
     return converted

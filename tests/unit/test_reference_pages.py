@@ -28,7 +28,7 @@ def generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md"])
+@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md", "python.md"])
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: make docs"
 

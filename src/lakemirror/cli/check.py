@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lakemirror.cli.engine_options import StorageOptions
+from lakemirror.cli.engine_options import StorageOptions, path
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import database_place
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding
@@ -22,7 +21,7 @@ ATTENTION = 3
 
 def check(
     path: Any = typer.Argument(
-        help="A mirrored database, a landing zone, or one table folder.", parser=database_place, metavar="PATH"
+        help="A mirrored database, a landing zone, or one table folder.", parser=path, metavar="PATH"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
     storage: StorageOptions = None,

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from lakemirror.cli.engine_options import Json, StorageOptions, require
+from lakemirror.cli.engine_options import Json, StorageOptions, path, require
 from lakemirror.cli.printable import printable, say
-from lakemirror.landing_zone.database_folder import database_place
 
 
 def doctor(
     database: Annotated[
         Any,
-        typer.Argument(help="A mirrored database to look at as well.", parser=database_place, metavar="[DATABASE]"),
+        typer.Argument(help="A mirrored database to look at as well.", parser=path, metavar="[DATABASE]"),
     ] = None,
     start_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and write a table.")] = False,
     storage: StorageOptions = None,

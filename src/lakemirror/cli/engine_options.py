@@ -27,11 +27,16 @@ def _give_storage_options(given: list[str] | None) -> list[str] | None:
     return given
 
 
+def path(text: str) -> Place:
+    """The folder, or the place in an object store, that an argument names. `--help` shows this function's name."""
+    return database_place(text)
+
+
 Database = Annotated[
     Any,
     typer.Argument(
         help="The mirrored database: the folder that holds Files/LandingZone, or its address in an object store.",
-        parser=database_place,
+        parser=path,
         metavar="DATABASE",
     ),
 ]

@@ -1,4 +1,4 @@
 """The Delta protocol without a JVM: log, snapshot, commit, checkpoint, deletion vectors, statistics.
 
-It knows nothing of mirroring.
+This package knows nothing about mirroring.
 """

@@ -1,7 +1,7 @@
-"""Classic checkpoints of our own: one Parquet file that every reader since Delta 0.1 understands.
+"""Writes classic checkpoints: one Parquet file that every reader since Delta 0.1 understands.
 
-A checkpoint holds no trace of V2 checkpoints, and the columns of newer features only where an action needs them, so
-that it is valid under the lowest protocol. When one is written, which are kept: `docs/decisions/023-checkpoints.md`.
+A checkpoint has no column of V2 checkpoints. It has the columns of newer features only if an action needs them. So it
+is valid under the lowest protocol. When one is written and which are kept: `docs/decisions/023-checkpoints.md`.
 """
 
 from __future__ import annotations
@@ -88,19 +88,20 @@ _ONLY_IF_PRESENT = {
 }
 _FEWEST, _MOST = 10, 500  # commits from one checkpoint to the next
 _NEWEST = 3  # checkpoints that are always kept
-_YOUNG = 300.0  # seconds for which every checkpoint is kept: somebody may be reading it
-_GROWTH = 1.5  # of the age from one kept checkpoint to the next older one
-_SHORT = 0.01  # of the retention: a file that lived no longer needs no tombstone of its own in a checkpoint
+_YOUNG = 300.0  # seconds for which every checkpoint is kept: a client may be reading it
+_GROWTH = 1.5  # each age range ends at 1.5 times the age of the range before; one checkpoint is kept in each
+_SHORT = 0.01  # of the retention: a file that existed for a shorter time needs no tombstone in a checkpoint
 
 _DAY = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": _DAY, "week": 7 * _DAY, "millisecond": 1}
 
 
 def write_checkpoint(snapshot: Snapshot, earlier: Place | None = None, *, durable: bool = True) -> Place:
-    """Writes the classic checkpoint of a snapshot (over one of the same name) and points `_last_checkpoint` to it.
+    """Writes the classic checkpoint of a snapshot, updates `_last_checkpoint`, and returns the checkpoint's path.
 
-    `earlier`: a checkpoint whose content is exactly the same, of which a copy is enough. `durable`: its content is
-    synced before it gets its name, since not every reader survives a torn one. `storage-unavailable`, OSError.
+    An existing checkpoint of this version is replaced. `earlier`: a checkpoint with exactly the same content; it is
+    copied instead. `durable`: the content is synced before the file gets its final name, because some readers fail on
+    an incomplete checkpoint. Errors: `storage-unavailable`, OSError.
     """
     path = checkpoint_path(snapshot.table, snapshot.version)
     actions = len(snapshot.files) + len(snapshot.tombstones) + len(snapshot.transactions) + len(snapshot.domains) + 2
@@ -116,7 +117,7 @@ def write_checkpoint(snapshot: Snapshot, earlier: Place | None = None, *, durabl
             pq.write_table(table, temporary, compression="snappy", row_group_size=100_000)
         if durable:
             sync(temporary)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's: with a wrong one it reads neither
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop refuses a file with an old checksum
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -125,7 +126,7 @@ def write_checkpoint(snapshot: Snapshot, earlier: Place | None = None, *, durabl
 
 
 def _put_checkpoint(path: StorePath, snapshot: Snapshot, earlier: Place | None, actions: int) -> Place:
-    """The same in a store, where an object is there complete or not at all."""
+    """`write_checkpoint` for an object store, where an object is either complete or absent."""
     if earlier is not None:
         put_over(path, earlier.read_bytes(), durable=False)
     else:
@@ -138,12 +139,12 @@ def _put_checkpoint(path: StorePath, snapshot: Snapshot, earlier: Place | None, 
 
 
 def checkpoint_path(table: Place, version: int) -> Place:
-    """Where the classic checkpoint of a version is."""
+    """The path of a version's classic checkpoint."""
     return table / "_delta_log" / f"{version:020}.checkpoint.parquet"
 
 
 def is_due(snapshot: Snapshot, version: int) -> bool:
-    """True where `version`, the commit after `snapshot`, gets a checkpoint: every tenth commit asks `is_worth_it`."""
+    """True if `version`, the commit after `snapshot`, gets a checkpoint. Every tenth commit calls `is_worth_it`."""
     last = snapshot.checkpoint
     since = version - (last.version if last else 0)
     if since % _FEWEST:
@@ -157,20 +158,23 @@ def is_due(snapshot: Snapshot, version: int) -> bool:
 
 
 def is_worth_it(commits: int, grown: int, size: int) -> bool:
-    """Whether a new checkpoint is worth its cost: commits since the last one, their bytes, and its own bytes.
+    """Whether a new checkpoint is worth its cost.
 
-    So all checkpoints together are no larger than all commits, and a reader reads no more of commits than of the
-    checkpoint, but for very large checkpoints: after 500 commits there is one in any case.
+    `commits`: the number of commits since the last checkpoint. `grown`: their bytes. `size`: the bytes of the last
+    checkpoint. A checkpoint is due when the commits after the last one are as large as it is. So all checkpoints
+    together are no larger than all commits, and a reader reads at most as many bytes of commits as of the checkpoint.
+    After 500 commits a checkpoint is due in any case.
     """
     return commits >= _MOST or (commits >= _FEWEST and grown >= size)
 
 
 def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
-    """Which checkpoints need not be kept, given their age in seconds by version; none below version `protected`.
+    """The versions whose checkpoints may be deleted, given each checkpoint's age in seconds.
 
-    The newest three are kept, those of the last five minutes, then one for each range of ages that is half as long
-    again as the one before. So every version can be read from a checkpoint not much older than it, and there are some
-    twenty in a week.
+    The newest three checkpoints and those of the last five minutes are kept. Of the older ones, one is kept for each
+    range of ages, and each range is 1.5 times as long as the one before. So every version can be read from a
+    checkpoint that is not much older, and a week has about twenty checkpoints. No checkpoint below version
+    `protected` is deleted.
     """
     versions = sorted(ages, reverse=True)
     ranges = [int(math.log(max(ages[version], _YOUNG) / _YOUNG, _GROWTH)) for version in versions]
@@ -183,7 +187,7 @@ def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
 
 
 def keep_log_short(snapshot: Snapshot) -> None:
-    """Removes checkpoints that need not be kept, and what only versions past the log's retention need."""
+    """Deletes superfluous checkpoints, and the log files that only versions older than the log's retention need."""
     configuration = snapshot.metadata.configuration
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return
@@ -196,15 +200,17 @@ def keep_log_short(snapshot: Snapshot) -> None:
             ages[each.version] = now - each.files[0].stat().st_mtime
     gone = set(superfluous(ages, protected))
     if snapshot.log.commits and min(snapshot.log.commits) > 0:
-        gone.discard(min(ages, default=-1))  # the versions after it cannot be read without it
+        gone.discard(min(ages, default=-1))  # the versions after the oldest checkpoint cannot be read without it
     for each in standing:
         if each.version in gone:
             _remove_with_crc(each.files[0])
 
 
 def clean_up_log(snapshot: Snapshot) -> int:
-    """Deletes commits, checksums and checkpoints that only versions older than `delta.logRetentionDuration` need; how
-    many commits. The newest checkpoint that is as old stays, with all that follows: every younger version can be read.
+    """Deletes commits, checksums and checkpoints that only versions older than `delta.logRetentionDuration` need.
+
+    Returns the number of deleted commits. The newest checkpoint older than the retention is kept, with everything
+    after it. So every version within the retention can still be read.
     """
     configuration, log = snapshot.metadata.configuration, snapshot.log
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
@@ -219,7 +225,7 @@ def clean_up_log(snapshot: Snapshot) -> int:
     ]
     first = max(expired, default=0)
     gone = [version for version in sorted(log.commits) if version < first]
-    if gone:  # from here on the checkpoint is needed
+    if gone:  # without these commits the checkpoint is needed: it must be on the disk first
         sync_each([*(path for each in log.checkpoints if each.version == first for path in each.files), log.folder])
     for version in gone:
         _remove_with_crc(log.commits[version])
@@ -231,14 +237,14 @@ def clean_up_log(snapshot: Snapshot) -> int:
 
 
 def _remove_with_crc(path: Place) -> None:
-    """Also the checksum that Hadoop keeps of a file it wrote."""
+    """Deletes a file, and the `.crc` file that Hadoop keeps beside it."""
     path.unlink(missing_ok=True)
     if not isinstance(path, StorePath):
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
-    """What a checkpoint of a snapshot holds, tombstones past their retention left out."""
+    """The actions of a snapshot's checkpoint, without tombstones that are older than their retention."""
     yield snapshot.protocol.to_action()
     yield {"metaData": dict(snapshot.metadata.value)}
     for app, txn in snapshot.transactions.items():
@@ -256,11 +262,12 @@ def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
 
 
 def _brief(snapshot: Snapshot, now: float, longest: float) -> set[FileKey]:
-    """Files that were added since the last checkpoint, where that is no longer ago than so many milliseconds.
+    """Files added since the last checkpoint, if that is at most `longest` milliseconds ago; else none.
 
-    Once they are removed, no tombstone is needed: it would keep them, and the files that they were made of, from
-    VACUUM no longer than VACUUM leaves any file of their age alone. Without this a checkpoint of a table that is
-    written every second would hold a tombstone or two for each commit of the whole retention.
+    When such a file is removed, the checkpoint needs no tombstone for it. A tombstone protects a removed file from
+    VACUUM for the retention time, but VACUUM does not delete such a young file in that time anyway. Without this
+    rule, the checkpoint of a table that is written every second holds one or two tombstones for each commit of the
+    whole retention.
     """
     if not snapshot.commit_infos:
         return set()
@@ -272,7 +279,7 @@ def _brief(snapshot: Snapshot, now: float, longest: float) -> set[FileKey]:
 
 
 def interval_ms(text: str, default: int) -> int:
-    """Milliseconds of Delta's `interval 1 day 2 hours`; the default for what is empty or cannot be read."""
+    """The milliseconds of an interval such as `interval 1 day 2 hours`; the default if it is empty or invalid."""
     words = re.findall(r"(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day|week)s?", text.lower())
     if not words:
         return default
@@ -306,7 +313,7 @@ def _entries(key: str, value: Any) -> Any:
 
 
 def _point_to(path: Place, snapshot: Snapshot, actions: int) -> None:
-    """Writes `_last_checkpoint`, a hint for readers, unless it already names a newer one."""
+    """Writes `_last_checkpoint`, a hint for readers, unless it already names a newer checkpoint."""
     pointer = path.with_name("_last_checkpoint")
     try:
         if int(json.loads(pointer.read_bytes())["version"]) > snapshot.version:
@@ -320,5 +327,5 @@ def _point_to(path: Place, snapshot: Snapshot, actions: int) -> None:
         "numOfAddFiles": len(snapshot.files),
     }
     if not isinstance(pointer, StorePath):
-        pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's
+        pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old file
     put_over(pointer, json.dumps(hint, separators=(",", ":")).encode(), durable=False)

@@ -1,8 +1,9 @@
-"""Version checksum files (`.crc`): what a version holds in numbers, for readers that compare (Delta protocol, "Version
-Checksum File"). They are optional.
+"""Version checksum files (`.crc`): counts and sizes of a version, with which readers check the state they replayed.
 
-    of the version before + the commit's actions ─▶ next_checksum
-    the replayed state                           ─▶ checksum
+    checksum of the version before + actions of the commit ─▶ next_checksum
+    replayed state                                         ─▶ checksum
+
+The files are optional. Source: Delta protocol, "Version Checksum File".
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
 from lakemirror.storage.place import Place
 
-_MOST_TRANSACTIONS = 100  # in a checksum file, as Delta has it
+_MOST_TRANSACTIONS = 100  # in a checksum file, as in Delta Spark
 
 
 def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: Place, *, recount: bool) -> Place | None:
-    """Writes the checksum file at `path` of the version that these actions make of `snapshot`; its path.
+    """Writes the checksum file of the version that follows `snapshot` by these actions. Returns its path.
 
-    None where it is not written: the version before has none that belongs to it, or the store does not take it.
-    `recount`: counts the replayed state, for actions that do more than add new files and remove live ones.
+    Returns None if no file was written: the version before has no matching checksum, or the store refused the file.
+    `recount`: computes the checksum from the replayed state. It is needed for commits that do more than add new files
+    and remove live ones.
     """
     wrong = (OSError, ValueError, KeyError, TypeError, AttributeError, LakemirrorError)
     with contextlib.suppress(*wrong):
@@ -46,9 +48,9 @@ def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: P
 
 
 def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[str, Any]:
-    """The content of a version's checksum file from that of the version before and the actions in between.
+    """The content of a version's checksum file, from the checksum of the version before and the commit's actions.
 
-    `before` is empty for the first commit. What it lacks of the optional fields is lacking from then on.
+    `before` is empty for the first commit. An optional field that `before` lacks is left out.
     """
     value = {key: before[key] for key in ("metadata", "protocol") if key in before}
     size, files = (before["tableSizeBytes"], before["numFiles"]) if before else (0, 0)
@@ -92,7 +94,7 @@ def next_checksum(before: Mapping[str, Any], actions: Iterable[Action]) -> dict[
 
 
 def checksum(snapshot: Snapshot) -> dict[str, Any]:
-    """The content of a version checksum file."""
+    """The content of a version's checksum file, computed from the replayed state."""
     vectors = [add["deletionVector"] for add in snapshot.files.values() if add.get("deletionVector")]
     value: dict[str, Any] = {
         "tableSizeBytes": sum(int(add["size"]) for add in snapshot.files.values()),
@@ -118,7 +120,7 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def checksum_lies(snapshot: Snapshot) -> str | None:
-    """What a version's checksum file says wrongly, or None where it agrees or is not there."""
+    """How a version's checksum file differs from the replayed state; None if it agrees or does not exist."""
     path = snapshot.log.folder / f"{snapshot.version:020}.crc"
     try:
         said = json.loads(path.read_bytes())

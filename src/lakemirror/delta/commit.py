@@ -1,11 +1,11 @@
-"""The one way to make a version of a Delta table: applies, compaction and dropped features all come here.
+"""Makes a new version of a Delta table. Applies, compaction and feature drops all commit through this module.
 
-    files of the actions are synced ─▶ version N + 1 is put, if it is free ─▶ is it still ours? ─▶ checksum
-                                        │ taken: `concurrent-commit`          ─▶ checkpoint, log cleanup
-                                        └ the files that only these actions name are removed
+    sync the files of the actions ─▶ create commit N + 1, if it is free ─▶ is it still ours? ─▶ write the checksum
+                                      │ taken: `concurrent-commit`          ─▶ write a checkpoint, clean up the log
+                                      └ the files that only these actions name are removed
 
-Conflicts are never resolved. If version N + 1 is taken, the caller plans again from the newest state. Why the file is
-looked at again: `docs/decisions/024-commits-without-a-jvm.md`, "Delta beside us".
+Conflicts are never resolved. If version N + 1 is taken, the caller plans again from the newest state. Why the commit
+is checked again after it is written: `docs/decisions/024-commits-without-a-jvm.md`, "Delta beside us".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OLD = 3600.0  # seconds
 
 
 class Overwritten(LakemirrorError):
-    """`concurrent-commit`: a commit was ours until another engine put its own over it. Somebody may have read it."""
+    """`concurrent-commit`: another engine replaced our commit with its own. Readers may have seen ours before."""
 
 
 def commit(
@@ -51,14 +51,14 @@ def commit(
     keep_log: bool = True,
     recount: bool = False,
 ) -> int:
-    """Makes these actions (the first is `commitInfo`) the version after `snapshot`; that version.
+    """Commits these actions as the version after `snapshot`. Returns that version. The first action is `commitInfo`.
 
-    `snapshot` None: the table's first version. `durability` `power`: the files that the actions name are synced
-    before, the commit itself when this returns. `keep_log`: writes a checkpoint where one is due, and removes what the
-    log needs no more. `recount`: the checksum is computed from the whole state (`delta/checksum.py`).
+    `snapshot` None: the table's first version. `durability` `power`: the files that the actions name are synced before
+    the commit is written, and the commit is synced when this returns. `keep_log`: also writes a checkpoint if one is
+    due, and deletes old log files. `recount`: the checksum is computed from the complete state (`delta/checksum.py`).
 
-    Errors: `concurrent-commit` where another commit has that version or the table is not there any more;
-    `storage-unavailable`. Where the commit is certainly not made, the files that only these actions name are removed.
+    Errors: `concurrent-commit` if another commit has that version, or the table does not exist any more;
+    `storage-unavailable`. If the commit was certainly not made, the files that only these actions name are removed.
     """
     root = table_folder(table)
     folder = root / "_delta_log"
@@ -85,19 +85,19 @@ def commit(
             checksum.unlink(missing_ok=True)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-            _write_checkpoint(root, version, durability)  # of the commit that is there now
+            _write_checkpoint(root, version, durability)  # of the other engine's commit
         raise
     return version
 
 
 def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
-    """The `remove` action of a data file, at `now` in milliseconds since the epoch."""
+    """The `remove` action of a data file. `now`: milliseconds since the epoch."""
     kept = {key: add[key] for key in _KEPT if key in add}
     return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
 def written_files(root: Place, actions: Iterable[Action]) -> set[Place]:
-    """The files below the table's folder that these actions add to it: data files, vectors, files of changes."""
+    """The files in the table's folder that these actions add: data files, deletion vectors, change data files."""
     files: set[Place] = set()
     old: set[Place] = set()
     for action in actions:
@@ -108,7 +108,7 @@ def written_files(root: Place, actions: Iterable[Action]) -> set[Place]:
 
 
 def named_files(root: Place, value: Mapping[str, Any]) -> list[Place]:
-    """The files below the table's folder that an `add`, `remove` or `cdc` names."""
+    """The files in the table's folder that an `add`, `remove` or `cdc` names."""
     path, vector = unquote(value["path"]), value.get("deletionVector")
     found = [] if ":" in path.partition("/")[0] or path.startswith("/") else [root / path]
     if vector and vector["storageType"] == "u":
@@ -117,8 +117,9 @@ def named_files(root: Place, value: Mapping[str, Any]) -> list[Place]:
 
 
 def remove_written(root: Place, snapshot: Snapshot | None, actions: Iterable[Action]) -> None:
-    """Removes the files that only a commit which was not made names: none of `snapshot`'s. What cannot be removed now
-    is removed by a later vacuum.
+    """Removes the files of a commit that was not made, except those that `snapshot` also names.
+
+    A file that cannot be removed now is removed by a later vacuum.
     """
     with contextlib.suppress(OSError, LakemirrorError, KeyError, ValueError):
         live = snapshot.files.values() if snapshot else ()
@@ -128,17 +129,17 @@ def remove_written(root: Place, snapshot: Snapshot | None, actions: Iterable[Act
 
 
 def make_durable(table: str | Place, within: float = 120.0) -> None:
-    """Syncs the commits of the last `within` seconds (the newest in any case) and the files they name.
+    """Syncs the commits of the last `within` seconds, and the files they name. The newest commit is always synced.
 
-    For commits that this process found in the log: whoever made them may have died before the last sync. Older ones
-    the system has written by itself. `storage-unavailable`.
+    It is for commits that another process made: that process may have stopped before its last sync. The operating
+    system has written older files by itself. Error: `storage-unavailable`.
     """
     root = table_folder(table)
     found = list_log(root)
     oldest = time.time() - within
     for version in sorted(found.commits if found else (), reverse=True):
         path = root / f"_delta_log/{version:020}.json"
-        with contextlib.suppress(FileNotFoundError):  # a newer version has replaced a file, or the log was cleaned up
+        with contextlib.suppress(FileNotFoundError):  # a newer version replaced a file, or the log was cleaned up
             young = path.stat().st_mtime >= oldest
             for each in sorted(written_files(root, read_commit(path))):
                 with contextlib.suppress(FileNotFoundError):
@@ -151,7 +152,7 @@ def make_durable(table: str | Place, within: float = 120.0) -> None:
 
 
 def lines(actions: Iterable[Action]) -> bytes:
-    """Actions as a commit holds them, one a line."""
+    """The bytes of a commit file: one action per line, as JSON."""
     return "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions).encode()
 
 
@@ -163,7 +164,7 @@ def _put(
             if snapshot is None:
                 folder.mkdir(exist_ok=True)
             elif not (folder / f"{snapshot.version:020}.json").exists():
-                raise LakemirrorError("concurrent-commit", f"{root} is another table than it was")
+                raise LakemirrorError("concurrent-commit", f"{root} is not the same table as before")
         written = written_files(root, actions)
         _claim(root, written)
         if durable:
@@ -172,7 +173,7 @@ def _put(
                 sync_each(_above(root))
         ours = put_new(path, lines(actions), durable=durable)
     except FileNotFoundError as error:
-        raise LakemirrorError("concurrent-commit", f"{error.filename or root} is not there any more") from error
+        raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
     if ours is None:
         raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
     return ours
@@ -184,8 +185,10 @@ def _above(root: Place) -> list[Place]:
 
 
 def _claim(root: Place, files: Iterable[Place]) -> None:
-    """Makes sure that the files are still there, and gives old ones a new time: a vacuum removes files that no commit
-    names once they are a day old. FileNotFoundError, `storage-unavailable`.
+    """Checks that the files still exist, and sets the modification time of old ones to now.
+
+    The new time protects them from a vacuum, which removes day-old files that no commit names. Errors:
+    FileNotFoundError, `storage-unavailable`.
     """
     with storage_errors(root):
         before = time.time() - _OLD
@@ -201,7 +204,7 @@ def _claim(root: Place, files: Iterable[Place]) -> None:
 
 
 def _may_be_ours(path: Place, actions: Sequence[Action]) -> bool:
-    """False where that version is certainly not our commit: nothing refers to what was written for it."""
+    """False if that version is certainly not our commit. Then nothing refers to the files written for it."""
     txn = next((action["commitInfo"].get("txnId") for action in actions if "commitInfo" in action), None)
     try:
         return not txn or str(txn) in path.read_text("utf-8", "replace")
@@ -213,11 +216,11 @@ def _may_be_ours(path: Place, actions: Sequence[Action]) -> bool:
 
 def _check_ours(path: Place, ours: Put) -> None:
     if not is_same(path, ours):
-        raise Overwritten("concurrent-commit", f"another engine has put its commit over {path.name}")
+        raise Overwritten("concurrent-commit", f"another engine replaced {path.name} with its own commit")
 
 
 def _write_checkpoint(root: Place, version: int, durability: str) -> Place | None:
-    """Without it the log is only longer."""
+    """Writes the checkpoint of a version. Returns None if that failed: then readers only read more commits."""
     try:
         snapshot = read_snapshot(root, version)
         if snapshot is not None:

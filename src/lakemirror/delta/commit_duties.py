@@ -1,10 +1,10 @@
-"""What a table's features ask of every commit, beside its own actions; pure.
+"""What a table's features require of every commit. No I/O.
 
-    inCommitTimestamp   `commitInfo` is the first action and has a time later than the commit before
-    rowTracking         every new file gets the number of its first row, and the highest one is kept in a domain
+    inCommitTimestamp   `commitInfo` is the first action, and its time is later than that of the commit before
+    rowTracking         every new file gets the number of its first row; the highest row number is kept in a domain
 
-Delta protocol, "In-Commit Timestamps", "Row Tracking". The other features that other writers turn on ask nothing of a
-commit of ours, or ask it of `protocol.unsupported_reason`.
+Source: Delta protocol, "In-Commit Timestamps", "Row Tracking". Other features require nothing of our commits, or
+`protocol.unsupported_reason` refuses them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _HIGHEST = "rowIdHighWaterMark"
 def with_duties(
     actions: Sequence[Action], snapshot: Snapshot | None, before: Mapping[str, Any] | None, now: int
 ) -> list[Action]:
-    """The actions of the version after `snapshot`'s with what the table's features ask of them.
+    """The actions, completed with what the table's features require of the version after `snapshot`.
 
-    `before`: the `commitInfo` of `snapshot`'s version. `now`: milliseconds since the epoch. LakemirrorError
-    `table-unreadable` where rows of a new file are not counted although row ids are.
+    `before`: the `commitInfo` of `snapshot`'s version. `now`: milliseconds since the epoch. Error: `table-unreadable`
+    if the table has row tracking and a new file does not state its number of rows.
     """
     features, configuration = _after(actions, snapshot)
     found = [dict(action) for action in actions]
@@ -42,7 +42,7 @@ def with_duties(
 
 
 def _after(actions: Sequence[Action], snapshot: Snapshot | None) -> tuple[frozenset[str], Mapping[str, str]]:
-    """The features and properties that are true once the actions are committed."""
+    """The table's features and properties after these actions are committed."""
     protocol = snapshot.protocol if snapshot else Protocol(1, 2)
     configuration: Mapping[str, str] = snapshot.metadata.configuration if snapshot else {}
     for action in actions:
@@ -54,14 +54,14 @@ def _after(actions: Sequence[Action], snapshot: Snapshot | None) -> tuple[frozen
 
 
 def _with_timestamp(actions: list[Action], moment: int) -> list[Action]:
-    """`commitInfo` first, with the time of the commit."""
+    """The actions with `commitInfo` first, and in it the time of the commit."""
     info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     others = [action for action in actions if "commitInfo" not in action]
     return [{"commitInfo": {**info, IN_COMMIT: moment, "timestamp": moment}}, *others]
 
 
 def _with_row_ids(actions: list[Action], snapshot: Snapshot | None) -> list[Action]:
-    """New files with the number of their first row. A file that only gets another vector keeps its own."""
+    """The actions, with the number of its first row in each new file. A file with a new vector keeps its number."""
     domain = snapshot.domains.get(ROW_TRACKING) if snapshot else None
     highest = int(json.loads(domain["configuration"])[_HIGHEST]) if domain else -1
     first, version = highest, snapshot.version + 1 if snapshot else 0
@@ -71,7 +71,8 @@ def _with_row_ids(actions: list[Action], snapshot: Snapshot | None) -> list[Acti
         if add is not None and add.get("baseRowId") is None:
             count = record_count(add)
             if count is None:
-                raise LakemirrorError("table-unreadable", f"{add['path']} has no number of rows, row tracking needs it")
+                why = f"{add['path']} has no row count in its statistics, and row tracking needs it"
+                raise LakemirrorError("table-unreadable", why)
             action = {"add": {**add, "baseRowId": highest + 1, "defaultRowCommitVersion": version}}
             highest += count
         found.append(action)

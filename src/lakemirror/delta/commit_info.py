@@ -1,4 +1,4 @@
-"""The `commitInfo` action: how a commit of ours shows in the table's history."""
+"""The `commitInfo` action: what the table's history shows of our commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from lakemirror.delta.log import Snapshot, read_commit
 
 ENGINE = "lakemirror"
-"""How our commits sign in the history."""
+"""The engine's name in the history."""
 
 
 def commit_info(
@@ -25,11 +25,11 @@ def commit_info(
     txn: str = "",
     now: int | None = None,
 ) -> dict[str, Any]:
-    """The content of `commitInfo` of the commit that follows `snapshot` (None: the table's first).
+    """The content of `commitInfo` for the commit that follows `snapshot` (None: the table's first commit).
 
-    `metrics`: numbers of the operation, by Delta's names. `user_metadata`: free text of the commit. `txn`: an id that
-    tells this commit from every other; a new one if empty. `now`: milliseconds since the epoch. In a table with
-    in-commit timestamps the commit gets one, above that of the commit before.
+    `metrics`: numbers of the operation, by Delta's names. `user_metadata`: free text. `txn`: a unique id of this
+    commit; a new one if empty. `now`: milliseconds since the epoch. In a table with in-commit timestamps, the commit
+    gets a timestamp later than that of the commit before.
     """
     now = int(time.time() * 1000) if now is None else now
     info: dict[str, Any] = {
@@ -51,7 +51,9 @@ def commit_info(
 
 
 def newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
-    """The `commitInfo` of the newest commit, from its file where a checkpoint covers it; empty where there is none."""
+    """The `commitInfo` of the newest commit; empty if it has none. Reads the commit's file if the snapshot came from a
+    checkpoint of that version.
+    """
     info = snapshot.commit_infos.get(snapshot.version)
     if info is None and (path := snapshot.log.commits.get(snapshot.version)):
         info = next((action["commitInfo"] for action in read_commit(path) if "commitInfo" in action), None)

@@ -1,8 +1,8 @@
-"""Names of data files: partition values as Delta writes them, folders as Hive names them, paths as the log has them.
+"""Names of data files: partition values as Delta writes them, folder names as in Hive, paths as in the log.
 
     {"region": "eu/north"} ─▶ on disk region=eu%2Fnorth/part-….parquet, in the log region=eu%252Fnorth/part-….parquet
 
-Delta protocol, "Partition Value Serialization" and "Add File": the path in an action is a URI, percent-encoded.
+Source: Delta protocol, "Partition Value Serialization" and "Add File". The path in an action is a percent-encoded URI.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from lakemirror.storage.place import Place, place
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 CHANGE_FOLDER = "_change_data"
-"""Where the files of the change data feed are, below the table's folder."""
+"""The folder of the change data feed's files, within the table's folder."""
 
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(number) for number in range(32)}
 
 
 def data_file(table: str | Place, path: str) -> Place:
-    """The file that the `path` of an `add`, `remove` or `cdc` action names: a URI, relative to the table's folder or
-    absolute."""
+    """The file that the `path` of an `add`, `remove` or `cdc` action names.
+
+    `path`: a URI, absolute or relative to the table's folder.
+    """
     if path.startswith("file:"):
         return place(path)
     if urlsplit(path).scheme and "/" in path:
@@ -34,14 +36,15 @@ def data_file(table: str | Place, path: str) -> Place:
 
 
 def logged_path(below: str) -> str:
-    """The `path` of an action for a file below the table's folder."""
+    """The `path` of an action for a file in the table's folder. `below`: the file's path relative to that folder."""
     return quote(below, safe="/=-_.~!$&'()*+,;@")
 
 
 def new_name(values: Mapping[str, str | None], *, feed: bool = False, codec: str = "snappy") -> str:
-    """The path below the table's folder of a new data file with these partition values, by physical name.
+    """A new, unique path for a data file, relative to the table's folder.
 
-    `feed`: a file of the change data feed. `codec`: goes into the name; empty where it is not known.
+    `values`: the file's partition values by physical column name. `feed`: the file is one of the change data feed.
+    `codec`: becomes part of the name; empty if unknown.
     """
     ending = f"c000{'.' if codec else ''}{codec}.parquet"
     name = f"{'cdc' if feed else 'part'}-00000-{uuid.uuid4()}{'.' if feed else '-'}{ending}"
@@ -50,7 +53,7 @@ def new_name(values: Mapping[str, str | None], *, feed: bool = False, codec: str
 
 
 def partition_value(value: Any) -> str | None:
-    """A value as `partitionValues` holds it. The empty string is NULL there, as the protocol says."""
+    """A value as the text that `partitionValues` holds; None for NULL. The empty string becomes NULL (protocol)."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):

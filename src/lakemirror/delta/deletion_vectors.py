@@ -1,4 +1,4 @@
-"""Deletion vectors as files, without a JVM (Delta protocol, "Deletion Vector Format", "Deletion Vectors").
+"""Reads and writes deletion vectors, without a JVM (Delta protocol, "Deletion Vector Format", "Deletion Vectors").
 
 deletion_vector_<uuid>.bin:  version 1 │ size, bitmap, CRC-32 │ size, bitmap, CRC-32 │ …
 bitmap:                      magic 1681511377 │ 64-bit Roaring bitmap of row numbers, portable form
@@ -34,15 +34,15 @@ _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-
 
 @lru_cache(4096)
 def vector_path(text: str) -> str:
-    """The path of a vector's file below the table's folder, by the descriptor's `pathOrInlineDv` (storage type u)."""
+    """The path of a vector's file, relative to the table's folder. `text`: `pathOrInlineDv` of storage type u."""
     prefix, encoded = text[:-20], text[-20:]
     name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(encoded))}.bin"
     return f"{prefix}/{name}" if prefix else name
 
 
 def bitmap(rows: pa.Array) -> BitMap64:
-    """The bitmap of row numbers, an int64 array without NULLs."""
-    from pyroaring import BitMap64  # not at the top: executors of Spark need not have it, and only read vectors
+    """The bitmap of these row numbers. `rows`: int64 without NULLs."""
+    from pyroaring import BitMap64  # not at the top: Spark's executors only read vectors, and may lack this package
 
     numbers = array("Q")
     numbers.frombytes(memoryview(rows.buffers()[1])[rows.offset * 8 : (rows.offset + len(rows)) * 8])
@@ -50,12 +50,11 @@ def bitmap(rows: pa.Array) -> BitMap64:
 
 
 class VectorReader:
-    """Reads deletion vectors of a table. A context manager: many vectors are in one file, which stays open for the
-    next one.
+    """Reads deletion vectors of a table. A context manager: it keeps the last file open, since one file holds many.
 
-    Storage types of the Delta protocol: u (a file below the table's folder), p (a file anywhere, as a URI), i (in the
-    descriptor itself). Its methods raise ValueError for another one, and for a vector that is damaged; OSError where
-    its file cannot be read.
+    Storage types of the Delta protocol: u (a file in the table's folder), p (a file anywhere, as a URI), i (in the
+    descriptor itself). The methods raise ValueError for another storage type and for a damaged vector, and OSError if
+    the file cannot be read.
     """
 
     def __init__(self, table: str | Place) -> None:
@@ -71,7 +70,7 @@ class VectorReader:
             self._file.close()
 
     def read(self, vector: Mapping[str, Any]) -> BitMap64:
-        """The rows that a deletion vector of a file's `add` action deletes."""
+        """The rows that this deletion vector deletes. `vector`: the descriptor in a file's `add` action."""
         from pyroaring import BitMap64
 
         what, data = self._content(vector)
@@ -80,14 +79,14 @@ class VectorReader:
         return found
 
     def row_numbers(self, vector: Mapping[str, Any]) -> np.ndarray:
-        """The same as row numbers (int64, ascending), by numpy alone."""
+        """The rows that this vector deletes, as int64 in ascending order. Needs numpy only."""
         what, data = self._content(vector)
         found = row_numbers(data)
         _check_count(what, len(found), vector)
         return found
 
     def _content(self, vector: Mapping[str, Any]) -> tuple[str, bytes]:
-        """What holds the vector, and its bitmap."""
+        """The name of what holds the vector, for messages, and the bytes of its bitmap."""
         kind, text = vector["storageType"], vector["pathOrInlineDv"]
         if kind == "i":
             what, data = "the vector in the log", _from_z85(text)
@@ -96,13 +95,13 @@ class VectorReader:
             what = vector_path(text) if kind == "u" else text
             data = self._stored(place(self._table) / what if kind == "u" else data_file(self._table, text), vector)
         else:
-            raise ValueError(f"a vector of storage type {kind!r}")
+            raise ValueError(f"unknown storage type {kind!r} of a deletion vector")
         if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
-            raise ValueError(f"{what} holds no such vector")
+            raise ValueError(f"{what} does not hold this vector")
         return what, data[4:]
 
     def _stored(self, path: Place, vector: Mapping[str, Any]) -> bytes:
-        """The bytes of a vector in a file, which have their checksum behind them."""
+        """The bytes of a vector in a file, checked against the checksum that follows them."""
         if self._file is None or path != self._path:
             self.__exit__()
             self._file, self._path = path.open("rb"), path
@@ -110,7 +109,7 @@ class VectorReader:
             self._file.seek(vector.get("offset") or 1)
             (size,) = struct.unpack(">i", self._file.read(4))
             if size != vector["sizeInBytes"]:
-                raise ValueError(f"{path.name} holds no such vector")
+                raise ValueError(f"{path.name} does not hold this vector")
             data = self._file.read(size)
             (checksum,) = struct.unpack(">I", self._file.read(4))
         except struct.error as error:
@@ -121,20 +120,20 @@ class VectorReader:
 
 
 def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
-    """The rows that one vector deletes; see `VectorReader`."""
+    """The rows that one vector deletes. Errors as in `VectorReader`."""
     with VectorReader(table) as reader:
         return reader.read(vector)
 
 
 def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarray:
-    """The same as row numbers (int64, ascending), by numpy alone."""
+    """The rows that one vector deletes, as int64 in ascending order. Needs numpy only."""
     with VectorReader(table) as reader:
         return reader.row_numbers(vector)
 
 
 def _check_count(what: str, found: int, vector: Mapping[str, Any]) -> None:
     if found != vector["cardinality"]:
-        raise ValueError(f"{what} deletes {found} rows where the log says {vector['cardinality']}")
+        raise ValueError(f"{what} deletes {found} rows, but the log says {vector['cardinality']}")
 
 
 def _from_z85(text: str) -> bytes:
@@ -142,7 +141,7 @@ def _from_z85(text: str) -> bytes:
 
 
 def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
-    """Writes bitmaps to one new file in the table's folder; what the files' `add` actions say of each."""
+    """Writes bitmaps to one new file in the table's folder. Returns a descriptor of each, for an `add` action."""
     encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
     for rows in bitmaps:

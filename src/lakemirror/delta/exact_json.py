@@ -1,8 +1,8 @@
-"""JSON whose numbers keep every digit, as the statistics of a Delta log need it.
+"""JSON whose numbers keep every digit. The statistics in a Delta log need that.
 
-read("{"a": 9007199254740992.99}")  ─▶ Decimal          never a Python float
+read("{"a": 9007199254740992.99}")  ─▶ Decimal, never a Python float
 text({"a": Decimal("0.10")})        ─▶ {"a":0.10}
-replaced(text, "tightBounds", False) ─▶ the same text but for that value
+replaced(text, "tightBounds", False) ─▶ the same text with another value of that field
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def read(text: str) -> dict[str, Any]:
-    """The JSON object in `text`: whole numbers as int, others as Decimal. ValueError where it is none, or holds a bare
-    `NaN` or `Infinity`, which is no JSON."""
+    """The JSON object in `text`: integers as int, other numbers as Decimal.
+
+    ValueError if `text` is no JSON object, or holds a bare `NaN` or `Infinity`.
+    """
     value = _DECODER.decode(text)
     if not isinstance(value, dict):
         raise ValueError(f"{text[:40]!r} is no JSON object")
@@ -44,8 +46,10 @@ def text(value: Any) -> str:
 
 
 def replaced(given: str, name: str, value: Any) -> str:
-    """The JSON object `given` with another value of one field, or with that field added at its end; every other
-    character stays. ValueError where `given` is no JSON object."""
+    """The JSON object `given` with a new value of one field; a missing field is added at the end.
+
+    All other characters stay the same. ValueError if `given` is no JSON object.
+    """
     spans = _spans(given)
     if name in spans:
         begin, end = spans[name]
@@ -55,8 +59,8 @@ def replaced(given: str, name: str, value: Any) -> str:
 
 
 def _spans(given: str) -> dict[str, tuple[int, int]]:
-    """Where the value of each field of a JSON object begins and ends."""
-    read(given)  # from here on it is known to be an object
+    """The begin and end of each field's value in the text of a JSON object."""
+    read(given)  # ValueError if it is no JSON object
     place = _after_space(given, given.index("{") + 1)
     spans = {}
     while given[place] != "}":

@@ -1,12 +1,11 @@
-"""A Delta table's log in a local folder, read without a JVM.
+"""Reads the log of a Delta table without a JVM.
 
     read_snapshot(table)         the state at a version: protocol, metadata, transactions, domains, files on demand
-    latest_commits(table)        the commits themselves, newest first, no checkpoint read
-    list_log(table)              which commits and checkpoints are there
+    latest_commits(table)        the commits, newest first; reads no checkpoint
+    list_log(table)              which commits and checkpoints exist
 
-Everything is replayed from checkpoints and commits (Delta protocol, sections "Action Reconciliation" and
-"Checkpoints"). Nothing that only repeats the log is believed: `_last_checkpoint`, `.crc` files and compacted
-commits are not read at all.
+The state is replayed from checkpoints and commits (Delta protocol, "Action Reconciliation" and "Checkpoints").
+`_last_checkpoint`, `.crc` files and compacted commits are never read: they only repeat the log, and may be wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Action = dict[str, Any]
 """One line of a commit: `{"add": {...}}`."""
 
 FileKey = tuple[str, str]
-"""What makes a data file one logical file: its path as the log spells it, and its deletion vector's id or ''."""
+"""The identity of a logical file: its path as the log spells it, and its deletion vector's id or ''."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
@@ -44,7 +43,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Protocol:
-    """The `protocol` action. Feature sets are None where the version does not carry a list."""
+    """The `protocol` action. A feature set is None if the action has no such list."""
 
     reader: int
     writer: int
@@ -65,7 +64,7 @@ class Protocol:
         )
 
     def to_action(self) -> Action:
-        """The action as a commit holds it, names in order."""
+        """The action as in a commit, feature names sorted."""
         value: Action = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
         if self.reader >= 3:
             value["readerFeatures"] = sorted(self.reader_features or ())
@@ -76,7 +75,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The `metaData` action; `value` is the whole of it, so that fields unknown here survive a rewrite."""
+    """The `metaData` action. `value` is the complete action: fields that are unknown here are kept."""
 
     value: Mapping[str, Any]
 
@@ -110,7 +109,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One whole checkpoint. `kind` says how it is named: classic, multi-part or v2 (with a uuid)."""
+    """One complete checkpoint. `kind`: classic, multi-part or v2 (with a uuid in its name)."""
 
     version: int
     kind: str
@@ -119,7 +118,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Log:
-    """What is in `_delta_log`: commits by version, complete checkpoints in order of version."""
+    """The content of `_delta_log`: commits by version, complete checkpoints in order of version."""
 
     folder: Place
     commits: Mapping[int, Place]
@@ -127,14 +126,14 @@ class Log:
 
     @property
     def version(self) -> int:
-        """The newest version, -1 where there is none."""
+        """The newest version; -1 if there is none."""
         newest = max(self.commits, default=-1)
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a table at one version. `files` and `tombstones` are read from the checkpoint when first asked."""
+    """The state of a table at one version. `files` and `tombstones` are read from the checkpoint at first use."""
 
     table: Place
     version: int
@@ -142,15 +141,15 @@ class Snapshot:
     metadata: Metadata
     transactions: Mapping[str, Transaction]
     domains: Mapping[str, Mapping[str, Any]]
-    """Living domain metadata by domain: the whole action."""
+    """The complete `domainMetadata` action of each domain that is not removed."""
     commit_infos: Mapping[int, Mapping[str, Any]]
     """The `commitInfo` of every commit after the checkpoint, by version."""
     checkpoint: Checkpoint | None
-    """The one this state was replayed from."""
+    """The checkpoint this state was replayed from; None if from commits only."""
     log: Log = field(repr=False)
     _tail: tuple[tuple[int, tuple[Action, ...]], ...] = field(repr=False)
     _inline: tuple[Action, ...] = field(repr=False)
-    """File actions that a V2 checkpoint holds in its JSON top file."""
+    """File actions in the JSON top-level file of a V2 checkpoint."""
 
     @cached_property
     def files(self) -> Mapping[FileKey, Action]:
@@ -159,17 +158,19 @@ class Snapshot:
 
     @cached_property
     def tombstones(self) -> Mapping[FileKey, Action]:
-        """The `remove` actions that are still remembered."""
+        """The `remove` actions that the log still holds."""
         return self._replayed("remove", "add")
 
     @property
     def added_since_checkpoint(self) -> set[FileKey]:
-        """The files that the commits after the checkpoint add, whether they are still there or not."""
+        """The files that the commits after the checkpoint add, also those removed again since."""
         return {file_key(action["add"]) for _, actions in self._tail for action in actions if "add" in action}
 
     def _replayed(self, kind: str, opposite: str) -> dict[FileKey, Action]:
-        """The file actions of one kind. Of a checkpoint, which holds no file twice, the other kind is not even read:
-        a table that is changed all the time has thousands of tombstones.
+        """The file actions of one kind at this version.
+
+        A checkpoint holds no file twice, so only this kind is read from it: a table that changes often has thousands
+        of tombstones.
         """
         found: dict[FileKey, Action] = {}
         replay = [iter(self._inline), _checkpoint_files(self.log.folder, self.checkpoint, kind)]
@@ -184,9 +185,10 @@ class Snapshot:
 
 
 def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | None:
-    """The table's state at a version (the newest if None), or None where no Delta table is.
+    """The table's state at a version (None: the newest). Returns None if there is no Delta table.
 
-    Raises `table-unreadable`: a commit is missing or torn, no checkpoint can be read, the version does not exist.
+    Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
+    exist.
     """
     folder = table_folder(table)
     for attempt in range(_ATTEMPTS):
@@ -197,24 +199,24 @@ def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | 
             return _replay(folder, log, log.version if version is None else version)
         except FileNotFoundError as error:  # removed by a clean-up between the listing and the read
             if attempt == _ATTEMPTS - 1:
-                raise _unreadable(folder, f"a file of the log has gone: {error.filename}") from error
+                raise _unreadable(folder, f"a file of the log was deleted: {error.filename}") from error
     raise AssertionError
 
 
 def latest_commits(table: str | Place, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
-    """The commits of the log with their actions; each is read when it is asked for."""
+    """The versions and actions of the log's commits. Each commit is read when the iterator reaches it."""
     folder = table_folder(table)
     log = list_log(folder)
     for number in sorted(log.commits if log else (), reverse=newest_first):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]
-        except FileNotFoundError:  # cleaned up since the listing; so is everything before it
+        except FileNotFoundError:  # deleted since the listing, and so are all older commits
             if newest_first:
                 return
 
 
 def list_log(table: str | Place) -> Log | None:
-    """The commits and the whole checkpoints of a table, or None where it has no `_delta_log`."""
+    """The commits and complete checkpoints of a table; None if it has no `_delta_log`."""
     folder = table_folder(table) / "_delta_log"
     commits: dict[int, Place] = {}
     parts: dict[tuple[int, str, int], dict[int, Place]] = {}
@@ -239,7 +241,7 @@ def list_log(table: str | Place) -> Log | None:
 
 
 def read_commit(path: Place) -> list[Action]:
-    """The actions of one commit file; an empty file is an empty commit. Raises `table-unreadable` for a torn one."""
+    """The actions of one commit file. An empty file is an empty commit. `table-unreadable` if a line is incomplete."""
     actions: list[Action] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
@@ -247,9 +249,9 @@ def read_commit(path: Place) -> list[Action]:
         try:
             action = json.loads(line)
         except ValueError as error:
-            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is no JSON: {error}") from error
+            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not JSON: {error}") from error
         if not isinstance(action, dict):
-            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is no action")
+            raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not an action")
         actions.append(action)
     return actions
 
@@ -284,7 +286,7 @@ def _replay(table: Place, log: Log, version: int) -> Snapshot:
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, ValueError, KeyError, LakemirrorError) as error:
-            failure = error  # a damaged checkpoint is no loss while an earlier one or the commits stand
+            failure = error  # an earlier checkpoint, or the commits alone, may still give the state
             continue
         return _state_at(table, log, version, checkpoint, state, inline)
     missing = [n for n in range(version + 1) if n not in log.commits]
@@ -335,7 +337,7 @@ def _state_at(
 
 
 def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action]]:
-    """The small actions of a checkpoint, and the file actions that its JSON top file holds itself."""
+    """The actions of a checkpoint other than file actions, and the file actions in its JSON top-level file."""
     if checkpoint.files[0].suffix == ".json":
         actions = read_commit(checkpoint.files[0])
         return actions, [a for a in actions if "add" in a or "remove" in a]
@@ -361,7 +363,7 @@ def _checkpoint_files(log: Place, checkpoint: Checkpoint | None, kind: str) -> I
 
 
 def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
-    """The files beside a V2 checkpoint that hold its file actions; none for a classic one."""
+    """The sidecar files of a V2 checkpoint, which hold its file actions; none for a classic checkpoint."""
     actions = (
         action
         for part in checkpoint.files
@@ -372,7 +374,7 @@ def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
 
 
 def _rows(path: Place, names: list[str]) -> Iterator[Action]:
-    """The actions of the named kinds in a Parquet file of a checkpoint, as a commit would hold them."""
+    """The actions of the named kinds in a checkpoint's Parquet file, in the form of a commit."""
     with pq.ParquetFile(opened(path)) as file:
         present = [name for name in names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups if present else 0):
@@ -384,7 +386,7 @@ def _rows(path: Place, names: list[str]) -> Iterator[Action]:
 
 
 def _plain(name: str, value: Action) -> Action:
-    """One action out of Parquet: maps as dicts, empty fields away, statistics as the JSON text that commits hold."""
+    """An action read from Parquet, in the form of a commit: maps as dicts, no empty fields, statistics as JSON text."""
     if value.get("stats_parsed") and value.get("stats") is None:
         value["stats"] = exact_json.text(_json_value(value["stats_parsed"]))
     value = {k: v for k, v in value.items() if v is not None and not k.endswith("_parsed")}
@@ -399,7 +401,7 @@ def _plain(name: str, value: Action) -> Action:
 
 
 def _json_value(value: Any) -> Any:
-    """Typed statistics as JSON has them. Bounds that are no JSON number (NaN, infinity) are left out."""
+    """Typed statistics as JSON values. NaN and infinity, which JSON cannot hold, are left out."""
     if isinstance(value, dict):
         typed = {name: _json_value(inner) for name, inner in value.items() if not isinstance(inner, bytes)}
         return {name: inner for name, inner in typed.items() if inner is not None}

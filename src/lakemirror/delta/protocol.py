@@ -1,11 +1,11 @@
-"""Which protocol a table's metadata needs, and which tables are not written here; pure.
+"""Which protocol a table's metadata needs, and which tables lakemirror cannot write. No I/O.
 
-    protocol_of(metadata, before)              the least protocol that the metadata needs, never lower than before
-    unsupported_reason(metadata, protocol)     why no commit of ours may go into the table
+    protocol_of(metadata, before)              the lowest protocol that the metadata needs, never lower than before
+    unsupported_reason(metadata, protocol)     why lakemirror may not commit to the table
     spark_checks(metadata)                     conditions on rows that only Spark can evaluate
-    append_only_property(metadata)             the property that forbids to delete rows
+    append_only_property(metadata)             the property that forbids deleting rows
 
-Delta protocol, "Table Features", "Feature Names", "Valid Feature Names in Table Features".
+Source: Delta protocol, "Table Features", "Feature Names", "Valid Feature Names in Table Features".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAPPING = "delta.columnMapping.mode"
 WIDENING = "delta.enableTypeWidening"
 _CONSTRAINT = "delta.constraints."
 
-_LEGACY = {  # what each writer version means besides those before it
+_LEGACY = {  # the features that each writer version adds
     2: ("appendOnly", "invariants"), 3: ("checkConstraints",), 4: ("changeDataFeed", "generatedColumns"),
     5: ("columnMapping",), 6: ("identityColumns",),
 }  # fmt: skip
@@ -45,7 +45,7 @@ _WRITTEN = {
     "clustering", "checkpointProtection", "allowColumnDefaults", "variantType", "variantType-preview",
     "variantShredding", "variantShredding-preview",
 }  # fmt: skip
-"""Features whose duties for a writer are done here, or whose use is seen in the metadata and refused."""
+"""Features whose writer rules lakemirror follows, or whose use it finds in the metadata and refuses."""
 
 _NEEDS = {"rowTracking": ("domainMetadata",), "clustering": ("domainMetadata",)}
 _OTHER_FORMATS = "delta.universalFormat.enabledFormats"
@@ -63,7 +63,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Why a commit cannot be made here. `feature`: of the table, empty where it is none; `code`: of `errors.CODES`."""
+    """Why a commit cannot be made. `feature`: the feature that prevents it, or ''. `code`: from `errors.CODES`."""
 
     reason: str
     feature: str = ""
@@ -72,15 +72,15 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class SparkChecks:
-    """Conditions that every row has to fulfil, as Spark SQL expressions by the names of the constraints."""
+    """Conditions that every row must fulfil: Spark SQL expressions by constraint name."""
 
     expressions: Mapping[str, str]
 
 
 def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> Protocol:
-    """The least protocol that a table with this `metaData` needs and that offers all that `before` does.
+    """The lowest protocol that a table with this `metaData` needs and that has every feature of `before`.
 
-    `before`: the table's so far, None for a new table. Equal to it where nothing has to be added.
+    `before`: the table's current protocol, None for a new table. Returns `before` if nothing has to be added.
     """
     had = features_of(before) if before else frozenset(_LEGACY[2])
     wanted = frozenset(_needed(metadata))
@@ -96,13 +96,13 @@ def protocol_of(metadata: Mapping[str, Any], before: Protocol | None = None) -> 
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
-    """The features that a protocol offers: those it names, or those that its writer version means."""
+    """The features of a protocol: those it names, or those that its writer version implies."""
     named = (protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())
     return named if protocol.writer >= 7 else named | _implied(protocol.writer)
 
 
 def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -> Unsupported | None:
-    """Why no commit that changes rows may be made here to a table with this `metaData` and protocol; None: it may.
+    """Why lakemirror may not change rows of a table with this `metaData` and protocol; None if it may.
 
     `protocol`: None for a table that does not exist yet.
     """
@@ -110,10 +110,10 @@ def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -
         if protocol.reader > 3 or protocol.writer > 7:
             return Unsupported(f"the table's protocol is ({protocol.reader}, {protocol.writer})")
         for feature in sorted(features_of(protocol) - _WRITTEN):
-            return Unsupported(f"the table has the feature {feature}, which is not written here", feature)
+            return Unsupported(f"the table has the feature {feature}, which lakemirror cannot write", feature)
     configuration = metadata.get("configuration") or {}
     if configuration.get(_OTHER_FORMATS):
-        return Unsupported(f"the table is kept in other formats as well ({_OTHER_FORMATS})")
+        return Unsupported(f"the table is also kept in other formats ({_OTHER_FORMATS})")
     if configuration.get(_MANIFESTS, "").lower() == "true":
         return Unsupported(f"the table keeps manifest files ({_MANIFESTS})")
     schema = metadata["schemaString"]
@@ -122,12 +122,12 @@ def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -
             return Unsupported(f"the table has {what}")
     for each in json.loads(schema)["fields"]:
         if not isinstance(each["type"], str) or not (each["type"] in _TYPES or each["type"].startswith("decimal(")):
-            return Unsupported(f"column {each['name']!r} has a type that is not written here")
+            return Unsupported(f"column {each['name']!r} has a type that lakemirror cannot write")
     return None
 
 
 def spark_checks(metadata: Mapping[str, Any]) -> SparkChecks | None:
-    """The CHECK constraints of a table, which only Spark can evaluate; None where it has none."""
+    """The CHECK constraints of a table, which only Spark can evaluate; None if it has none."""
     found = {
         key[len(_CONSTRAINT) :]: value
         for key, value in (metadata.get("configuration") or {}).items()
@@ -137,10 +137,10 @@ def spark_checks(metadata: Mapping[str, Any]) -> SparkChecks | None:
 
 
 def append_only_property(metadata: Mapping[str, Any]) -> Unsupported | None:
-    """Why no row of the table may be deleted (`table-append-only`); None where rows may be."""
+    """Why no row of the table may be deleted (`table-append-only`); None if rows may be deleted."""
     if (metadata.get("configuration") or {}).get(APPEND_ONLY, "").lower() != "true":
         return None
-    return Unsupported(f"the property {APPEND_ONLY} forbids to delete rows", "appendOnly", "table-append-only")
+    return Unsupported(f"the property {APPEND_ONLY} forbids deleting rows", "appendOnly", "table-append-only")
 
 
 def _needed(metadata: Mapping[str, Any]) -> Iterator[str]:

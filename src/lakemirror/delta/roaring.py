@@ -1,4 +1,4 @@
-"""Roaring bitmaps in their portable form as row numbers, by numpy alone: Spark's executors need no other package.
+"""Decodes portable Roaring bitmaps into row numbers, with numpy only: Spark's executors need no other package.
 
 64 bits: count │ (high 32 bits │ 32-bit bitmap) …
 32 bits: cookie, count │ which containers are runs │ (high 16 bits, cardinality - 1) … │ offsets │ containers
@@ -14,12 +14,12 @@ import struct
 import numpy as np
 
 _PLAIN, _WITH_RUNS = 12346, 12347
-_MOST_VALUES = 4096  # of a container that lists them
-_NO_OFFSETS_BELOW = 4  # containers, where some are runs
+_MOST_VALUES = 4096  # in a container that is a list of values
+_NO_OFFSETS_BELOW = 4  # a bitmap with runs and fewer containers has no offsets
 
 
 def row_numbers(data: bytes) -> np.ndarray:
-    """The values of a 64-bit bitmap (int64, ascending). ValueError for what is none."""
+    """The values of a 64-bit bitmap (int64, ascending). ValueError if `data` is no such bitmap."""
     try:
         (count,) = struct.unpack_from("<Q", data)
         at, parts = 8, [np.zeros(0, np.int64)]
@@ -33,7 +33,7 @@ def row_numbers(data: bytes) -> np.ndarray:
 
 
 def _values(data: bytes, at: int) -> tuple[list[np.ndarray], int]:
-    """The values of a 32-bit bitmap that begins at `at`, by containers, and where it ends."""
+    """The values of the 32-bit bitmap that begins at `at`, one array per container, and the position of its end."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     runs = np.zeros(0, np.uint8)
@@ -45,7 +45,7 @@ def _values(data: bytes, at: int) -> tuple[list[np.ndarray], int]:
         (count,) = struct.unpack_from("<I", data, at)
         at += 4
     else:
-        raise ValueError(f"a bitmap that begins with {cookie}")
+        raise ValueError(f"{cookie} is not the first number of a Roaring bitmap")
     heads = _array(data, at, 2 * count, "<u2")
     at += 4 * count
     if not len(runs) or count >= _NO_OFFSETS_BELOW:

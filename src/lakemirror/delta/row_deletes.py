@@ -1,6 +1,7 @@
-"""Rows of data files deleted by their numbers: the `remove` and `add` actions, and the vectors that they name.
+"""Deletes rows of data files by row number: the `remove` and `add` actions, and the deletion vectors they name.
 
-add + row numbers ─▶ remove + add with a vector that holds the old one too ─▶ or only remove, where no row is left
+add + row numbers ─▶ remove + add whose vector holds the old and the new row numbers
+                  └▶ only remove, if no row is left
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from lakemirror.storage.place import Place
 
 
 def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
-    """The actions that delete rows of data files. Writes the vectors, all into one file.
+    """The actions that delete rows of data files. Writes all new deletion vectors into one file.
 
-    `files`: `add` actions by any name. `rows`: by the same names, numbers of rows in the file from 0 (int64 without
-    NULLs); those that the old vector deletes may be among them. A file that loses no further row gives no action. The
-    statistics are carried over character by character, but for `tightBounds`, which is false from then on.
+    `files`: `add` actions by any name. `rows`: row numbers within the file from 0 (int64 without NULLs), by the same
+    names; rows that are already deleted are allowed. A file that loses no further row gets no action. The statistics
+    keep every character, except that `tightBounds` becomes false.
 
-    ValueError where an old vector cannot be read, or a file does not say how many rows it has, or a number is beyond
-    them. OSError where the vectors cannot be written.
+    Errors: ValueError if an old vector cannot be read, a file does not state its number of rows, or a row number is
+    too large; OSError if the vectors cannot be written.
     """
     changed = []
     with VectorReader(table) as vectors_of_table:
@@ -41,7 +42,7 @@ def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[s
             if count is None:
                 raise ValueError(f"the log does not say how many rows {add['path']} has")
             if gone.max() >= count:
-                raise ValueError(f"row {gone.max()} of {add['path']}, which has {count}")
+                raise ValueError(f"row {gone.max()} of {add['path']} does not exist: the file has {count} rows")
             changed.append((add, gone, count))
     left = [gone for _, gone, count in changed if len(gone) < count]
     vectors = iter(write_vectors(table, left) if left else ())
@@ -56,5 +57,5 @@ def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[s
 
 
 def remove_files(adds: Iterable[Action], now: int) -> list[Action]:
-    """The `remove` actions of data files whose rows leave the table, at `now` in milliseconds since the epoch."""
+    """The `remove` actions that delete data files with all their rows. `now`: milliseconds since the epoch."""
     return [{"remove": removed(add, now, data_change=True)} for add in adds]

@@ -1,4 +1,4 @@
-"""The columns of a Delta table, and its `schemaString`; pure."""
+"""The columns of a Delta table, and its `schemaString`. No I/O."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _REFUSED = set(" ,;{}()\n\t=")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a mirrored table: the first spelling of its name, and its type as Spark SQL writes it."""
+    """A column of a table: its name, spelled as when the column was created, and its type as Spark SQL writes it."""
 
     name: str
     type: str
 
 
 def needs_mapping(name: str) -> bool:
-    """True for a column name that Delta holds by column mapping alone."""
+    """True for a column name that Delta allows only with column mapping."""
     return bool(_REFUSED & set(name))
 
 
 def to_delta(columns: Sequence[Column], before: str = "") -> str:
-    """The columns as a Delta `schemaString`; every column is nullable.
+    """The columns as a Delta `schemaString`. Every column is nullable.
 
-    `before` is the table's so far: what it says of its columns stays, and where a type grows it is recorded as
-    Delta's type widening wants it.
+    `before`: the table's current `schemaString`. The metadata of its columns is kept. A column with a new type gets
+    the record of the change that Delta's type widening requires.
     """
     known = {field["name"]: field for field in json.loads(before)["fields"]} if before else {}
     fields = []
@@ -49,7 +49,7 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
 
 
 def from_delta(schema_string: str) -> tuple[Column, ...]:
-    """The columns of a Delta `schemaString`. A nested type, which no mirror makes, keeps its JSON form as type."""
+    """The columns of a Delta `schemaString`. The type of a nested column is its JSON text."""
     fields = json.loads(schema_string)["fields"]
     return tuple(
         Column(f["name"], _SQL_NAMES.get(f["type"], f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"]))
@@ -62,9 +62,10 @@ def with_mapping(
 ) -> tuple[str, int]:
     """The schema with an id and a physical name for each top-level column, and the highest id.
 
-    Delta protocol, "Column Mapping". Columns that have both keep them. `highest`: the highest id so far, 0 for none.
-    `by_their_names`: columns that data files already hold by their logical names. The same schema and `seed`, the
-    table's id, give the same physical names: what writes the files and what commits them need not share them.
+    Columns that have both keep them. `highest`: the highest id so far, 0 for none. `by_their_names`: columns that data
+    files already hold under their logical names. `seed`: the table's id. The same schema and seed always give the same
+    physical names, so the writer of data files and the committer agree without exchanging them. Source: Delta
+    protocol, "Column Mapping".
     """
     schema = json.loads(schema_string)
     fields = []
@@ -82,5 +83,5 @@ def with_mapping(
 
 
 def is_widened(schema_string: str) -> bool:
-    """True where a column of the `schemaString` has had another type."""
+    """True if a column of the `schemaString` had another type before."""
     return any(TYPE_CHANGES in field["metadata"] for field in json.loads(schema_string)["fields"])

@@ -1,9 +1,9 @@
-"""Delta's statistics of data files: from rows, from a footer that was checked against rows, and as the log's JSON text.
+"""Delta's statistics of data files: computed from rows, checked against a Parquet footer, written as JSON text.
 
     rows ─▶ count, NULLs and bounds of each column ─▶ the `stats` of an `add` action
-              └─▶ compared with those of the footer, row group by row group: readers skip by both
+              └─▶ compared with the footer, row group by row group: readers skip data by both
 
-What another writer put into an action is carried over character by character: a bound never passes through a float.
+Statistics of another writer keep every character: no bound is converted to a float.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lakemirror.delta.schema import Column
 from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
-_INDEXED = 32  # columns with statistics, Delta's own number
-_REMEMBERED = 4096  # texts, of files that are changed again and again
-_PREFIX = 32  # characters of a text bound, as Delta cuts it
+_INDEXED = 32  # columns with statistics, as in Delta Spark
+_REMEMBERED = 4096  # texts in the cache: the same files are changed again and again
+_PREFIX = 32  # characters of a string bound, as in Delta Spark
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
 _WHOLE: dict[str, pa.DataType] = {  # the form in which bounds are computed
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "date": pa.int32(),
@@ -44,11 +44,11 @@ _DIGITS = decimal.Context(prec=76)
 
 
 class UnsafeBounds(ValueError):
-    """The rows are as the footer says, and readers that skip by footer or dictionaries lose some all the same."""
+    """The footer is correct, but readers that skip row groups by bounds or dictionaries would miss rows."""
 
 
 def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
-    """The statistics of an `add` action, numbers exact (int or Decimal). Empty where it has none that can be read."""
+    """The statistics of an `add` action, with exact numbers (int or Decimal). Empty if there are none, or invalid."""
     try:
         return dict(_parsed(add.get("stats") or "{}"))
     except (ValueError, TypeError):
@@ -56,7 +56,7 @@ def parse_statistics(add: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record_count(add: Mapping[str, Any]) -> int | None:
-    """The rows of a data file, deleted ones too, as its `add` action says; None where it does not."""
+    """The number of rows in a data file, deleted rows included, as its `add` action says; None if it does not."""
     return _counted(add.get("stats") or "{}")
 
 
@@ -73,26 +73,27 @@ def _counted(stats: str) -> int | None:
 
 @lru_cache(_REMEMBERED)
 def with_loose_bounds(stats: str) -> str:
-    """The `stats` text of a file some of whose rows are deleted: `tightBounds` is false, all else stays as it is.
+    """The `stats` text for a file that now has deleted rows: `tightBounds` is false, all else is unchanged.
 
-    Delta protocol, "Per-file Statistics". ValueError where the text is no JSON object.
+    ValueError if the text is no JSON object. Source: Delta protocol, "Per-file Statistics".
     """
     return exact_json.replaced(stats, "tightBounds", False)
 
 
 def statistics_text(stats: Mapping[str, Any]) -> str:
-    """The `stats` of an `add` action: JSON text with exact numbers."""
+    """Statistics as the `stats` text of an `add` action: JSON with exact numbers."""
     return exact_json.text(dict(stats))
 
 
 def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
-    """Delta's `stats` of a Parquet file, from its rows, `rows` in number.
+    """Delta's `stats` of a Parquet file, computed from its rows.
 
-    `dictionaries`: columns whose pages all point into dictionaries; their text is looked at once a row group.
+    `rows`: the number of rows in the footer. `dictionaries`: string columns whose pages are all dictionary-encoded;
+    each distinct value is read once per row group.
 
-    ArrowException or ValueError where the rows are not what the footer says: another number of rows or NULLs, bounds
-    that leave a value out. UnsafeBounds for a floating-point column whose footer has bounds beside NaN, or whose
-    dictionary holds -0.0 without 0.0: Spark skips such a row group for `> 5` or `= 0.0`.
+    Errors: ArrowException or ValueError if the rows contradict the footer: another number of rows or NULLs, or a value
+    outside the bounds. UnsafeBounds if a floating-point column has NaN and bounds in its footer, or -0.0 without 0.0
+    in its dictionary: Spark would skip such a row group for `> 5` or `= 0.0`.
     """
     whole = Tally(columns)
     names = [column.name for column in columns]
@@ -105,14 +106,15 @@ def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: 
             group.check(file.metadata.row_group(index), index)
             whole.join(group)
     if whole.rows != rows:
-        raise ValueError(f"{whole.rows} rows where the footer says {rows}")
+        raise ValueError(f"{whole.rows} rows, but the footer says {rows}")
     return whole.stats()
 
 
 def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[str, Any]:
-    """The same as the footer says, its rows unread; nothing of a column of which it does not say it.
+    """Delta's `stats` of a Parquet file, from its footer alone.
 
-    No bounds of floating-point columns: a footer does not say whether there are NaN.
+    A column without statistics in the footer gets none. Floating-point columns get no bounds, because a footer does
+    not say whether there are NaN values.
     """
     whole = Tally(columns)
     for index in range(footer.num_row_groups):
@@ -137,9 +139,9 @@ def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[
 
 
 def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
-    """The same of a Parquet file that this process has just written: by its footer, which is right.
+    """Delta's `stats` of a Parquet file that this process has just written, so that its footer is known to be correct.
 
-    Rows of floating-point columns alone are read, for their bounds. UnsafeBounds as `statistics` raises it.
+    Only floating-point columns are read, for their bounds. Error: UnsafeBounds, as in `statistics`.
     """
     footer = pq.read_metadata(opened(path))
     told = statistics_told(footer, columns)
@@ -152,7 +154,7 @@ def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
-    """Delta's `stats` of rows, of the first columns as Delta does; ArrowException where text is no UTF-8."""
+    """Delta's `stats` of rows, for the first 32 columns as in Delta Spark. ArrowException if a string is not UTF-8."""
     tally = Tally(columns[:_INDEXED])
     for batch in batches:
         tally.add(batch)
@@ -160,9 +162,10 @@ def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) 
 
 
 class Tally:
-    """Rows, NULLs and bounds of the rows that were added. `columns`: by their names in the data file.
+    """Counts rows and NULLs, and keeps the bounds of each column. `columns`: with their names in the data file.
 
-    Bounds: days and microseconds as whole numbers, decimals as Decimal, text as str, others as Python has them.
+    Bounds are integers (days, microseconds) for dates and timestamps, Decimal for decimals, str for strings, and
+    Python values for other types.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -170,12 +173,12 @@ class Tally:
         self.nulls = {column.name: 0 for column in columns}
         self.bounds: dict[str, tuple[Any, Any]] = {}
         self._nan: set[str] = set()
-        self._zeros: dict[str, set[bool]] = {}  # by the signs they were met with, True for -0.0
+        self._zeros: dict[str, set[bool]] = {}  # the zeros found in each column: True for -0.0, False for 0.0
         self._unbounded: set[str] = set()
         self._columns = columns
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Counts a batch. ArrowException where text is no UTF-8."""
+        """Adds the rows of a batch. ArrowException if a string is not UTF-8."""
         held = {name: place for place, name in enumerate(batch.schema.names)}
         self.rows += batch.num_rows
         for column in self._columns:
@@ -187,7 +190,7 @@ class Tally:
             if isinstance(values, pa.DictionaryArray):
                 values = _distinct(values)
             if column.type == "string":
-                values.validate(full=True)  # what is no UTF-8 is found here
+                values.validate(full=True)  # raises for a string that is not UTF-8
             if values.null_count < len(values):
                 self._add_bounds(column, values)
 
@@ -214,21 +217,21 @@ class Tally:
             self.widen(column.name, low, high)
 
     def add_nulls(self, name: str, count: int) -> None:
-        """So many rows hold no value of the column; nothing where nothing is known of it."""
+        """Adds NULLs to a column's count, unless the column was forgotten."""
         if name in self.nulls:
             self.nulls[name] += count
 
     def forget(self, name: str) -> None:
-        """Nothing is known of the column."""
+        """Drops the NULL count and the bounds of a column."""
         self.nulls.pop(name, None)
         self.without_bounds(name)
 
     def without_bounds(self, name: str) -> None:
-        """The column gets no bounds."""
+        """Drops the bounds of a column."""
         self._unbounded.add(name)
 
     def join(self, other: Tally) -> None:
-        """Adds what another one counted, of the same columns."""
+        """Adds the counts and bounds of another tally over the same columns."""
         self.rows += other.rows
         self._unbounded |= other._unbounded
         self._nan |= other._nan
@@ -238,9 +241,9 @@ class Tally:
             self.widen(name, low, high)
 
     def check(self, group: pq.RowGroupMetaData, index: int) -> None:
-        """ValueError where the footer says of a row group what is not so."""
+        """ValueError if the footer of a row group contradicts its rows; UnsafeBounds as in `statistics`."""
         if group.num_rows != self.rows:
-            raise ValueError(f"{self.rows} rows in row group {index}, where the footer says {group.num_rows}")
+            raise ValueError(f"{self.rows} rows in row group {index}, but the footer says {group.num_rows}")
         types = {column.name: column.type for column in self._columns}
         for place in range(group.num_columns):
             chunk = group.column(place)
@@ -252,14 +255,14 @@ class Tally:
                 wrong = wrong or (told.has_null_count and told.null_count != self.nulls[name])
                 wrong = wrong or (told.has_min_max and not self._is_bounded_by(told, name, types[name]))
             if wrong:
-                raise ValueError(f"what its footer says of column {name!r} in row group {index} is not so")
+                raise ValueError(f"the footer is wrong about column {name!r} in row group {index}")
             if name in self._nan and told is not None and told.has_min_max:
-                raise UnsafeBounds(f"column {name!r} has bounds in row group {index}, and NaN beside them")
+                raise UnsafeBounds(f"column {name!r} has bounds and NaN in row group {index}")
             if self._zeros.get(name) == {True} and _DICTIONARIES & set(chunk.encodings):
                 raise UnsafeBounds(f"column {name!r} has -0.0 in a dictionary in row group {index}")
 
     def _is_bounded_by(self, told: pq.Statistics, name: str, type_: str) -> bool:
-        """True where every value but NaN is within the bounds of a footer."""
+        """True if every value except NaN is within the footer's bounds."""
         if name not in self.bounds:
             return True
         low, high = self.bounds[name]
@@ -271,7 +274,7 @@ class Tally:
         return bool(least <= low and high <= most)
 
     def stats(self) -> dict[str, Any]:
-        """Delta's `stats`, of the first columns as Delta does."""
+        """Delta's `stats`, for the first 32 columns as in Delta Spark."""
         low, high = {}, {}
         columns = [column for column in self._columns[:_INDEXED] if column.name in self.nulls]
         for column in columns:
@@ -284,24 +287,24 @@ class Tally:
         return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
     def widen(self, name: str, low: Any, high: Any) -> None:
-        """These values are in the column, too."""
+        """Widens a column's bounds so that they include these values."""
         if name in self.bounds:
             low, high = min(low, self.bounds[name][0]), max(high, self.bounds[name][1])
         self.bounds[name] = (low, high)
 
 
 def _distinct(values: pa.DictionaryArray) -> pa.Array:
-    """The values that occur, each once, without NULL: a dictionary may hold others as well."""
+    """The distinct values that occur, without NULL. The dictionary may also hold values that do not occur."""
     return values.dictionary.take(pc.unique(values.indices).drop_null())
 
 
 def _is_bounded(type_: str) -> bool:
-    """True for a type by whose bounds Delta skips files."""
+    """True for a type whose bounds Delta uses to skip files."""
     return type_ in _WHOLE or type_ in _FLOATING or type_ == "string" or type_.startswith("decimal")
 
 
 def _bounds_told(told: pq.Statistics, type_: str) -> tuple[Any, Any] | None:
-    """The bounds of a footer as `Tally` holds them; None where it has none, or none that make sense."""
+    """The footer's bounds in the form of `Tally`; None if it has none, or they are invalid."""
     if not told.has_min_max:
         return None
     low, high = told.min_raw, told.max_raw
@@ -321,23 +324,23 @@ def _unscaled(value: int | bytes) -> int:
 
 
 def _bound(value: Any, type_: str, *, up: bool) -> Any:
-    """A bound as Delta writes it, None for what it has no form for."""
+    """A bound as Delta writes it; None if Delta cannot write it."""
     try:
         if type_ == "date":
             return (_EPOCH + datetime.timedelta(days=value)).date().isoformat()
         if type_.startswith("timestamp"):
             return _timestamp(_EPOCH + datetime.timedelta(microseconds=value), "" if type_.endswith("ntz") else "Z", up)
-    except OverflowError:  # a day that Python has no name for
+    except OverflowError:  # a date beyond Python's years 1 to 9999
         return None
     if type_ == "string":
         return _cut(value, up=up)
     if type_ in _FLOATING and value == 0:
-        return 0.0 if up else -0.0  # one value to some readers, two to others
+        return 0.0 if up else -0.0  # some readers compare 0.0 and -0.0 as equal, others do not
     return value
 
 
 def _cut(value: str, *, up: bool) -> str | None:
-    """A text bound of at most 32 characters, and one more that is above all that was cut off."""
+    """A string bound of at most 32 characters; an upper bound gets one more, greater than the cut-off rest."""
     if len(value) <= _PREFIX or not up:
         return value[:_PREFIX]
     following = value[_PREFIX]
@@ -347,7 +350,7 @@ def _cut(value: str, *, up: bool) -> str | None:
 
 
 def _timestamp(value: datetime.datetime, zone: str, up: bool) -> str | None:
-    """In Delta's milliseconds, the largest one rounded up: a bound has to hold every value."""
+    """A timestamp bound in milliseconds, as Delta writes it. An upper bound is rounded up, to include every value."""
     whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
     if up and whole != value:
         whole += _MILLISECOND

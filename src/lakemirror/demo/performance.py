@@ -1,5 +1,6 @@
-"""The demo: a year of flights is published while the mirror runs on Spark, the tables are checked against the source,
-and the local engine does the same once more.
+"""The demo: publishes a year of flights while the mirror runs on Spark, then checks the tables against the source.
+
+Afterwards the local engine applies the same files, for comparison.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from lakemirror.spark_session import session as spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MINE = "mirrored-by-lakemirror-demo"  # a file that tells a folder of ours from somebody's own
-_PACE = 0.03  # seconds between two files: a year in about fifteen, so that the mirror sees them arrive
+_MINE = "mirrored-by-lakemirror-demo"  # a file that marks a folder made by the demo
+_PACE = 0.03  # seconds between two files: the year takes about fifteen, so that the mirror works while files arrive
 _PATIENCE = 600.0  # seconds without any progress after which the demo gives up
 
 
 class Watch:
-    """What the mirror has done so far, told by the engine's threads."""
+    """What the mirror has done so far, as its threads report it."""
 
     def __init__(self) -> None:
         self.files: dict[str, int] = defaultdict(int)
@@ -75,7 +76,7 @@ class Watch:
 
 
 class _Jobs(logging.Handler):
-    """Spark's jobs as the engine tells of them: how many of each step, with how many units, in how many seconds."""
+    """Counts Spark's jobs from the engine's log: jobs, units and seconds of each step."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -104,10 +105,10 @@ class _Jobs(logging.Handler):
 
 
 def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
-    """Publishes and mirrors the flights into `folder`, prints what came of it; True where all figures are right.
+    """Publishes and mirrors the flights into `folder`, and prints the results. Returns True if all figures are right.
 
-    A folder that an earlier demo made is replaced. LakemirrorError `setting-invalid` for a folder of somebody's own,
-    SetupError where data or Spark are missing.
+    A folder of an earlier demo is replaced. Errors: `setting-invalid` for any other folder that is not empty;
+    SetupError if the data or Spark is missing.
     """
     console = Console(highlight=False)
     source = FlightsSource(days)
@@ -120,6 +121,7 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
     steps = list(source.steps())
     database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, "engine": "spark", **settings})
     begun = time.monotonic()
+    console.print("Starting Spark")
     session = spark_session.start(database.settings, delta=True)  # Delta's jars only to read the tables as users do
     console.print(f"Spark started in {time.monotonic() - begun:.1f} s")
     started = time.monotonic()
@@ -142,9 +144,9 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
         live = time.monotonic() - started
         alone = _by_local_engine(source, steps, folder)
         console.print(
-            f"The local engine needs no JVM: {alone:.1f} s in this process for the same files, all there at once. "
-            f"Spark followed them live, {_PACE * 1000:.0f} ms apart, for {watch.seconds:.1f} s of {live:.1f} s. "
-            "Without a word, `--engine auto`, each batch goes where it is fastest."
+            f"Spark applied the files while they arrived, {_PACE * 1000:.0f} ms apart: {watch.seconds:.1f} s of "
+            f"{live:.1f} s. The local engine, which needs no JVM, then applied the same files as one backlog in "
+            f"{alone:.1f} s. By default (`--engine auto`), each batch goes to the faster engine."
         )
     _what_next(console, folder)
     spark_session.stop(session)
@@ -196,7 +198,7 @@ def _mirror(
 
 
 def _by_local_engine(source: FlightsSource, steps: list[Step], folder: Path) -> float:
-    """Seconds that the local engine takes for the same files in a database of its own, which is removed."""
+    """The seconds that the local engine takes for the same files, in a temporary database."""
     with tempfile.TemporaryDirectory(prefix="local-engine-", dir=folder) as place:
         beside = Path(place)
         (beside / LANDING_ZONE).mkdir(parents=True)
@@ -217,7 +219,7 @@ def follow(
     failures: list[BaseException],
     failed: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Waits until all is done, with a bar on a terminal; ends early where something failed."""
+    """Waits until all is done, with a progress bar on a terminal. Returns early after a failure."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen, moved = 0, time.monotonic()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
@@ -284,18 +286,20 @@ What to try next
   python -c "from lakemirror.publisher import Landing; \\
     Landing('{folder}').table('airlines', ['carrier']).upsert([{{'carrier': 'ZZ', 'name': 'Zeppelin'}}])"
   echo broken > {folder}/{LANDING_ZONE}/planes/{2:020}.parquet
-                                       break a table; `status` tells after 30 s what is wrong and how to fix it
+                                       break a table; after 30 s `status` says what is wrong and how to fix it
 """,
         soft_wrap=True,
     )
 
 
 def clear(folder: Path) -> None:
-    """Removes what an earlier demo made; LakemirrorError `setting-invalid` for a folder of somebody's own."""
+    """Removes the folder of an earlier demo. Error: `setting-invalid` if the demo did not make it."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / _MINE).exists():
         raise LakemirrorError(
-            "setting-invalid", f"{folder} is not empty and no demo made it", hint="Name another folder: --into FOLDER"
+            "setting-invalid",
+            f"{folder} is not empty and was not made by the demo",
+            hint="Name another folder: --into FOLDER",
         )
     shutil.rmtree(folder)

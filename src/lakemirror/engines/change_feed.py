@@ -1,9 +1,9 @@
-"""The rows of Delta's change data feed for one apply (contract section 10): one key's update is an update.
+"""The rows of Delta's change data feed for one apply (contract section 10).
 
-    rows that go    update_preimage where a row of their key comes, else delete
-    rows that come  update_postimage for the first of a key that had a living row, else insert
+    deleted rows    update_preimage if the apply also inserts a row of their key, else delete
+    inserted rows   update_postimage for the first row of a key that had a living row, else insert
 
-The keys of the rows that go are in memory meanwhile; the rows are not.
+The keys of the deleted rows are held in memory; the rows themselves are streamed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from lakemirror.engines.row_work import Action, RowWork, Target
 
 @dataclass(frozen=True)
 class FeedRows:
-    """What an apply does to the rows of the table. `touched`: `add` actions and numbers of the rows that go. `had`:
-    keys of those rows, `replaced`: keys that are deleted and of which a row comes; as `comparable` gives them.
+    """What an apply deletes, as needed for the change data feed.
+
+    `touched`: `add` actions and the numbers of their deleted rows. `had`: the keys of those rows. `replaced`: keys of
+    which the apply deletes rows and also inserts a row. Both in the form of `comparable`.
     """
 
     target: Target
@@ -34,7 +36,9 @@ class FeedRows:
 
     @staticmethod
     def of(work: RowWork, found: Mapping[str, np.ndarray], replaced: pa.Table) -> FeedRows | None:
-        """None where the table has no feed, or no living row goes: then readers take new rows for inserts."""
+        """None if the table has no feed, or no living row is deleted: then readers derive the inserts from the new
+        data files.
+        """
         if not work.target.feed or not found:
             return None
         columns = key_columns(work.target)
@@ -45,7 +49,7 @@ class FeedRows:
         return FeedRows(work.target, touched, comparable(pa.concat_tables(parts)), comparable(replaced))
 
     def old_rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows that go, with CHANGE_TYPE."""
+        """The deleted rows, with CHANGE_TYPE."""
         for add, numbers in self.touched:
             for rows in chosen_rows(add, self.target, numbers, self.target.columns):
                 comes = np.zeros(rows.num_rows, bool)
@@ -53,7 +57,7 @@ class FeedRows:
                 yield from typed(rows, comes, "update_preimage", "delete").to_batches()
 
     def new_rows(self, rows: pa.Table, firsts: np.ndarray) -> pa.Table:
-        """Rows that come, with CHANGE_TYPE. `firsts`: True for the first row of a key that is deleted."""
+        """Inserted rows, with CHANGE_TYPE. `firsts`: True for the first row of each key that is also deleted."""
         had = np.zeros(rows.num_rows, bool)
         had[is_among(self._keys(rows), self.had)] = True
         return typed(rows, had & firsts, "update_postimage", "insert")
@@ -63,6 +67,6 @@ class FeedRows:
 
 
 def typed(rows: pa.Table, first: np.ndarray, yes: str, no: str) -> pa.Table:
-    """Rows with CHANGE_TYPE: `yes` where `first`, else `no`."""
+    """Rows with CHANGE_TYPE: `yes` where `first` is True, else `no`."""
     types = pa.DictionaryArray.from_arrays(pa.array((~first).astype(np.int8)), pa.array([yes, no]))
     return rows.append_column(CHANGE_TYPE, types.cast(pa.string()))

@@ -1,6 +1,6 @@
-"""What all engines do alike around the kernels: the rows that come, files to remove, errors with a code.
+"""What all engines share around the kernels: rows to insert, removal of written files, errors with a code.
 
-units ─▶ changes_of ─▶ kept_batches: those that come, NOT NULL checked ─▶ write kernel
+units ─▶ changes_of ─▶ kept_batches: rows to insert, checked for NOT NULL ─▶ write kernel
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class Bad(Exception):
 
 
 class NewRows(Protocol):
-    """Gives rows that come what the change data feed says of them."""
+    """Gives inserted rows their type in the change data feed."""
 
     def new_rows(self, rows: pa.Table, firsts: np.ndarray) -> pa.Table: ...
 
 
 class Written:
-    """Files that an attempt has written, so that they can be removed where it fails."""
+    """The files that an attempt has written, so that they can be removed if it fails."""
 
     def __init__(self, target: Target) -> None:
         self._table = target.path
         self._paths: list[str] = []
 
     def keep(self, actions: Sequence[Action]) -> list[Action]:
-        """The same actions, noted."""
+        """Remembers the files of these actions, and returns the actions."""
         self._paths += [action["path"] for action in actions]
         return list(actions)
 
     def remove(self) -> None:
-        """Removes the files that were noted."""
+        """Removes the remembered files."""
         for path in self._paths:
             with contextlib.suppress(OSError, LakemirrorError):
                 data_file(self._table, path).unlink(missing_ok=True)
@@ -60,7 +60,7 @@ def changes_of(
     unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None, *,
     encoded: bool = False,
 ) -> Iterator[Changes]:  # fmt: skip
-    """The changes of a unit, as `read_changes` gives them. Bad for a row that cannot be applied."""
+    """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
     for changes in read_changes(
         unit,
         work.target,
@@ -82,7 +82,7 @@ def kept_batches(
     folded: FoldedBatch | None,
     feed: NewRows | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some units that come into the table, in batches."""
+    """The rows of some units that are inserted into the table, in batches."""
     for begin, unit in group:
         for changes in changes_of(unit, work, budget, encoded=feed is None):
             rows: pa.RecordBatch = changes.rows
@@ -103,8 +103,10 @@ def kept_batches(
 
 
 def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> None:
-    """Bad for the first row with NULL in a column that the table declares NOT NULL. `places`: of the rows among all
-    changes, ascending."""
+    """Raises Bad for the first row with NULL in a NOT NULL column.
+
+    `places`: the positions of the rows among all changes of the batch, ascending; None: `rows` are all changes.
+    """
     nulls = [
         (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
         for column in work.target.columns
@@ -122,19 +124,19 @@ def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> Non
 
 
 def null_row(file: str, row: int, column: str) -> BadRow:
-    """What is wrong with a row that has NULL in a NOT NULL column; `row` from 1."""
+    """The error of a row with NULL in a NOT NULL column. `row` counts from 1."""
     message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
     return BadRow("constraint-violated", file, message, row, column)
 
 
 def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:
-    """The schema of rows in these columns of the table, all of them if None."""
+    """The Arrow schema of these columns of the table (None: all columns)."""
     chosen = target.columns if columns is None else columns
     return pa.schema([(column.name, arrow_type(column.type)) for column in chosen])
 
 
 def counted(add: Action) -> int:
-    """How many living rows the statistics of an `add` action promise; 0 where they say nothing."""
+    """The number of living rows according to the statistics of an `add` action; 0 if they do not say."""
     rows = record_count(add) or 0
     vector = add.get("deletionVector")
     return max(0, rows - (vector["cardinality"] if vector else 0))
@@ -142,7 +144,7 @@ def counted(add: Action) -> int:
 
 @contextlib.contextmanager
 def named_errors(table: str) -> Iterator[None]:
-    """What goes wrong with the table's files, as errors with a code."""
+    """Turns errors about the table's files into errors with a code."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

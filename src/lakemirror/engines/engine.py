@@ -1,4 +1,4 @@
-"""Who carries the row work of a batch: the protocol that all engines share, and the choice among them (pure)."""
+"""The interface of all engines, and the choice of the engine for a batch. No I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 
 FROM_BYTES = 16 << 30
-"""Decoded bytes of a batch from which `auto` starts Spark where nobody has given one."""
+"""From this many decoded bytes in a batch, `auto` starts Spark although none was configured."""
 
 FROM_BYTES_WITH_SPARK = 64 << 20
-"""The same where a session, a master or a Connect address is given: Spark runs already, or is to be used."""
+"""The same limit if a session, a master or a Connect address is configured."""
 
 
 class Engine(Protocol):
-    """Carries units of work to kernels. Commits nothing.
+    """Runs kernels on units of work. Commits nothing.
 
-    Errors: LakemirrorError `concurrent-commit` where a file is gone, `storage-unavailable`, `table-unreadable`,
+    Errors: `concurrent-commit` if a file does not exist any more, `storage-unavailable`, `table-unreadable`,
     `file-too-large`.
     """
 
@@ -29,10 +29,10 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def run(self, work: RowWork) -> RowResult:
-        """The net effect of a batch (contract section 3), its files written."""
+        """Computes the net effect of a batch (contract section 3) and writes its files."""
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
-        """The `add` actions of the files that hold the living rows of `work.files`."""
+        """Writes the living rows of `work.files` to new files. Returns their `add` actions."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Preference:
-    """What the settings say about engines. `engine`: one of `ENGINES`. `spark_given`: a session, a master or a
-    Connect address is given. `from_bytes`: decoded bytes of a batch from which `auto` uses Spark; 0: the default.
+    """What the settings say about engines.
+
+    `engine`: one of `ENGINES`. `spark_given`: a session, a master or a Connect address is configured. `from_bytes`:
+    `auto` uses Spark for a batch of at least so many decoded bytes; 0: the default.
     """
 
     engine: str = AUTO
@@ -59,9 +61,9 @@ class Preference:
 
 
 def choose(preference: Preference, bytes: int, *, needs_spark: str = "") -> Choice:
-    """The engine for a batch of so many decoded bytes. `needs_spark`: why only Spark can do it; empty where both can.
+    """The engine for a batch of so many decoded bytes. `needs_spark`: why only Spark can do it; empty if both can.
 
-    With `engine` = `local` the choice is local also where Spark is needed: the caller refuses that.
+    With `engine` = `local`, the choice is local even if Spark is needed; the caller then refuses the batch.
     """
     if preference.engine == LOCAL:
         return Choice(LOCAL, "the setting `engine` says local")

@@ -1,4 +1,4 @@
-"""The engines of one process by their names; Spark is started when a batch first needs it."""
+"""The engines of one process by name. Spark is started when a batch first needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Engines:
-    """`start_spark` gives the session where a batch needs one; SetupError where it cannot start."""
+    """The engines with these settings. `start_spark`: returns a session, or raises SetupError if it cannot start."""
 
     def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
@@ -29,7 +29,7 @@ class Engines:
         self._starting = threading.Lock()
 
     def get(self, name: str) -> Engine:
-        """The engine of this name: `local` or `spark`. Only those that need Spark wait for its start."""
+        """The engine of this name, `local` or `spark`. Only calls for `spark` wait for Spark's start."""
         if name != SPARK:
             return self._local
         with self._starting:

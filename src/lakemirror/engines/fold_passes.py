@@ -1,7 +1,7 @@
-"""A fold of more changes than fit into memory: from keys, markers and places alone, by buckets of keys on the disk.
+"""Folds more changes than fit into memory. It uses only keys, markers and positions, in buckets of keys on the disk.
 
-Narrow rows ─▶ fit ─────────────▶ fold ─▶ flags: one byte a change, whether its row comes into the table
-          └──▶ Spill by key ─▶ fold a bucket at a time ─▶ deletes: keys, in memory or by buckets again
+keys and markers ─▶ fit into memory ──▶ fold ─▶ flags: one byte per change, whether its row is inserted
+               └──▶ Spill by key ─▶ fold one bucket at a time ─▶ deletes: keys, in memory or in buckets again
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
 
-_FEW = 256 * 1024  # rows of data files that one thread reads as fast as several
-_MOST_BUCKETS = 256  # files that are open at once; a process may often have 1024, and Arrow, tables and logs need some
+_FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
+_MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
 
 
 @dataclass(frozen=True)
 class Narrow:
-    """Keys and markers of some changes. `begin`: the place of the first one among all changes of the batch."""
+    """Keys and markers of some changes. `begin`: the position of the first one among all changes of the batch."""
 
     begin: int
     keys: pa.Table
@@ -50,9 +50,11 @@ class Narrow:
 
 @dataclass
 class FoldedBatch:
-    """The net effect of a batch. `flags`: one byte for each change: 0, KEPT, or FIRST, which is kept and the first row
-    of a key that is deleted. `deletes`: those keys. `replaced_keys`: keys of the FIRST rows; only for the change data
-    feed.
+    """The net effect of a batch.
+
+    `flags`: one byte for each change: 0 not inserted, KEPT inserted, FIRST inserted and the first row of a key that is
+    also deleted. `deletes`: the keys whose rows in the table are deleted. `replaced_keys`: the keys of the FIRST rows,
+    only for the change data feed.
     """
 
     KEPT = 1
@@ -65,8 +67,9 @@ class FoldedBatch:
 
 @contextmanager
 def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memory: int) -> Iterator[FoldedBatch]:
-    """The net effect of a batch from its keys and markers. About `memory` bytes are used; the rest is kept in files
-    below `scratch`, which are gone when the block ends.
+    """The net effect of a batch, from its keys and markers.
+
+    It uses about `memory` bytes. What does not fit is in files below `scratch`, which are deleted when the block ends.
     """
     names = list(work.target.key_columns)
     with tempfile.TemporaryDirectory(prefix=".lakemirror-", dir=scratch) as folder:
@@ -105,7 +108,8 @@ def look_up_keys(
 ) -> dict[str, np.ndarray]:
     """Row numbers (int64, ascending) of the rows whose key is among `deletes`, by the paths of `work.candidates`.
 
-    Files without one are left out. `each` maps over items in order, several at once. `index` is asked first.
+    Files without such a row are left out. `each`: a `map` that works on several items at once and keeps their order.
+    `index`: used instead of reading keys, where it has an index of the file.
     """
     if isinstance(deletes, Spill):
         return _joined(work, deletes, memory, each, index)
@@ -132,7 +136,7 @@ def look_up_keys(
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
     if sum(record_count(add) or _FEW for add in adds) < _FEW:
-        each = map  # small files are read before threads have begun
+        each = map  # starting threads takes longer than reading small files
     groups = [item for found in each(groups_of, adds) for item in found]
     if index is not None:
         for add in adds:
@@ -178,9 +182,10 @@ def _folded(
 
 
 def _joined(work: RowWork, deletes: Spill, memory: int, each: Each, index: KeyIndex | None) -> dict[str, np.ndarray]:
-    """The same where the keys do not fit into memory: the table's keys go into the same buckets, each is read once.
+    """`look_up_keys` for keys that do not fit into memory: the table's keys are put into the same buckets.
 
-    Data files with far more rows than there are keys, and with an index, are not read: buckets are looked up in them.
+    Each data file is read once. Data files with an index and far more rows than sought keys are not read; the buckets
+    are looked up in their index.
     """
     target = work.target
     columns = key_columns(target)
@@ -225,7 +230,10 @@ def _joined(work: RowWork, deletes: Spill, memory: int, each: Each, index: KeyIn
 
 
 def _without_indexed(work: RowWork, deletes: Spill, index: KeyIndex, result: dict[str, list[np.ndarray]]) -> list[int]:
-    """Numbers of the candidates that must be read; the rows of all others are put into `result`."""
+    """Looks up keys in the indexes. Returns the numbers of the candidates that must still be read.
+
+    The rows found in all other candidates are added to `result`.
+    """
     left = set(range(len(work.candidates)))
     large = [number for number in left if index.is_asked(work.candidates[number], deletes.rows)]
     for bucket in range(deletes.buckets):
@@ -247,7 +255,7 @@ def _without_indexed(work: RowWork, deletes: Spill, index: KeyIndex, result: dic
 
 
 def _buckets(size: int, memory: int) -> int:
-    """So many that a bucket takes about a 32nd of the memory: a fold needs some times its keys."""
+    """The number of buckets, so that one takes about 1/32 of the memory: a fold needs several times its keys."""
     return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
 
 

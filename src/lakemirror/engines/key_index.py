@@ -1,11 +1,11 @@
-"""The key index: where the keys of large data files are, kept in the cache folder from one process to the next.
+"""The key index: in which rows of large data files the keys are. It is kept in the cache folder across processes.
 
-    look-up ─▶ find: an index that fits the data file ─▶ row numbers
+    look-up ─▶ find: an index of this data file ─▶ row numbers
                 └ none ─▶ the key columns are read (`look_up`) ─▶ want ─▶ a thread builds the index
 
-It is derived from the data files and never authoritative: an index that is damaged, cut short or of another file is
-dropped and the keys are read. The key cache in memory holds the summaries of indexes, and the keys of files that have
-none: of small files and of numbers that rise. Several engines may share one folder.
+The index is a copy of what the data files say. An index that is damaged, incomplete or of another file is deleted, and
+the keys are read from the data file. The key cache in memory holds the summaries of indexes. It also holds the keys of
+files without an index: small files, and files whose only key is a rising number. Engines may share one folder.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from lakemirror.storage.place import place as place_at
 log = logging.getLogger("lakemirror")
 
 FEWEST_ROWS = 64 * 1024
-"""Rows of a data file from which it has an index; the keys of smaller ones are quickly read."""
+"""A data file with at least so many rows gets an index. The keys of smaller files are read quickly."""
 
 _ROWS_AT_ONCE = 64 * 1024
-_READ_ALL = 8  # where an eighth of a file's rows is looked for, its keys are read instead
+_READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read instead
 _MOST_REMEMBERED = 64 * 1024  # files that are not worth an index
-_USED_LATELY = 3600.0  # seconds in which an index is not dropped for another one
-_LEFT_BEHIND = 3600.0  # seconds after which what a killed process was writing is removed
-_AFTER_FAILURE = 600.0  # seconds without a try after the disk, or the setting, left no room for an index
-_YIELD = 0.2  # seconds at most that building waits for an apply, each time it looks
+_USED_LATELY = 3600.0  # seconds after its last use in which an index is not deleted to make room
+_LEFT_BEHIND = 3600.0  # seconds after which an unfinished file of a killed process is removed
+_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
+_YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 _SHARED: dict[Path, KeyIndex] = {}
@@ -69,8 +69,9 @@ _SHARING = threading.Lock()
 
 
 class KeyIndex:
-    """The index of all tables that an engine changes. `folder`: where it is; made when needed. `most_bytes`: of all
-    its files. For several threads.
+    """The index of all tables that an engine changes. Safe for several threads.
+
+    `folder`: made when needed. `most_bytes`: the most that all its files may take.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -95,16 +96,17 @@ class KeyIndex:
             return index
 
     def find(self, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray | None:
-        """Numbers of the rows (int64, ascending) of a data file whose key is sought; None where no index says so.
+        """Row numbers (int64, ascending) of the sought keys in a data file; None if it has no usable index.
 
-        FileNotFoundError where the data file is gone; ArrowException or ValueError where it cannot be read.
+        Errors: FileNotFoundError if the data file does not exist any more; ArrowException or ValueError if it cannot be
+        read.
         """
         return self.find_in([add], target, sought)[0]
 
     def find_in(
         self, adds: Sequence[Action], target: Target, sought: look_up.Sought, each: Each = map
     ) -> list[np.ndarray | None]:
-        """The same for several data files. `each` maps over items in order, several at once."""
+        """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         columns = _columns(target)
         folder = self._of(target)
         result: list[np.ndarray | None] = [None] * len(adds)
@@ -125,7 +127,7 @@ class KeyIndex:
         return result
 
     def is_asked(self, add: Action, keys: int) -> bool:
-        """True where an index of the data file finds so many keys faster than its keys are read."""
+        """True if an index of the data file finds so many keys faster than reading all its keys does."""
         rows = record_count(add)
         return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
 
@@ -136,7 +138,7 @@ class KeyIndex:
                 found = file.rows_with(sought.in_layout(file.layout))
                 if found is not None:
                     break
-                look_up.LATELY_READ.drop(one.name)  # another engine has built it again
+                look_up.LATELY_READ.drop(one.name)  # another engine has replaced the index
         except Damaged as damaged:
             log.info("the key index is built again: %s", damaged)
             self._drop(one.path)
@@ -150,7 +152,7 @@ class KeyIndex:
         return _verified(found, one.add, target, sought)
 
     def want(self, add: Action, target: Target) -> None:
-        """Has the index of a data file built soon, where it is large and has none. Does not wait."""
+        """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
         if not _is_large(record_count(add)) or not target.key_columns:
             return
         try:
@@ -166,7 +168,7 @@ class KeyIndex:
                 self._builder.start()
 
     def want_missing(self, adds: Iterable[Action], target: Target) -> None:
-        """Has the indexes built that data files of a table lack. Does not wait."""
+        """Requests the indexes that data files of a table lack. Does not wait for them."""
         columns = _columns(target)
         for add in adds:
             with contextlib.suppress(OSError):
@@ -175,7 +177,7 @@ class KeyIndex:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Within the block building lets an apply have the cores."""
+        """While the block runs, index building leaves the processor to the apply."""
         with self._lock:
             self._applies += 1
         try:
@@ -185,17 +187,16 @@ class KeyIndex:
                 self._applies -= 1
 
     def wait(self) -> None:
-        """Returns when everything that is wanted is built, or was given up."""
+        """Waits until every requested index is built or given up."""
         builder = self._builder
         if builder is not None:
             builder.join()
 
     def build(self, add: Action, target: Target) -> bool:
-        """Builds the index of a data file. False where it is not worth it, or there is no room.
+        """Builds the index of a data file. Returns False if it is not worth it, or there is no room.
 
-        Memory: about 160 MiB, however many rows the file has.
-
-        ArrowException, ValueError or FileNotFoundError where the data file cannot be read; OSError of the cache.
+        Uses about 160 MiB of memory for any number of rows. Errors: ArrowException, ValueError or FileNotFoundError
+        if the data file cannot be read; OSError if the cache folder cannot be written.
         """
         identity = _identity(add, target, _columns(target))
         path = self._path(identity, target)
@@ -222,7 +223,7 @@ class KeyIndex:
 
     @cached_property
     def _seed(self) -> int:
-        """The random number of this folder; one of this process where the folder has none that can be read."""
+        """The random number kept in this folder; a new one for this process if the folder's cannot be read."""
         seed, place = secrets.token_bytes(8), self._folder / "seed"
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -246,7 +247,7 @@ class KeyIndex:
             write_key_file(Path(name), identity, rows, layout, words, seed=self._seed, pause=self._yield_to_applies)
             failpoints.reach("index.before-rename")
             if _identity(add, target, _columns(target)) != identity:
-                raise ValueError("the data file has changed meanwhile")
+                raise ValueError("the data file changed while its index was built")
             Path(name).replace(path)
         finally:
             with contextlib.suppress(OSError):
@@ -262,7 +263,7 @@ class KeyIndex:
             yield words
 
     def _rises(self, parquet: pq.ParquetFile, add: Action, target: Target) -> bool:
-        """True where the only key is a number that rises with the rows: memory holds such keys in next to no bytes."""
+        """True if the only key is a number that rises from row to row. The key cache holds such keys in few bytes."""
         columns = look_up.key_columns(target)
         if len(columns) > 1:
             return False
@@ -278,7 +279,7 @@ class KeyIndex:
         return True
 
     def _build_wanted(self) -> None:
-        """Builds what is wanted, one file after the other, until nothing is, or the process ends."""
+        """Builds the requested indexes one by one, until none is left or the process ends."""
         while True:
             with self._lock:
                 is_over = not self._wanted or not threading.main_thread().is_alive()
@@ -293,16 +294,16 @@ class KeyIndex:
             except _Ended:
                 pass
             except FileNotFoundError:
-                log.debug("no key index for %s: the file is gone", add["path"])
+                log.debug("no key index for %s: the file does not exist any more", add["path"])
             except OSError as error:
                 self._failed(error)
-            except Exception as error:  # whatever is wrong with a data file is said by the apply that reads it
+            except Exception as error:  # the apply that reads the data file reports what is wrong with it
                 log.debug("no key index for %s: %s", add["path"], error)
                 self._remember_not_worth_it(Path(name))
 
     def _failed(self, error: OSError) -> None:
         self._not_before = time.monotonic() + _AFTER_FAILURE
-        with self._saying:  # threads that build, and those that apply
+        with self._saying:  # the builder's thread, and those of applies, may come here at once
             said, self._warned = self._warned, True
         (log.info if said else log.warning)(
             "the key index in %s cannot be written, look-ups of keys are slower: %s",
@@ -329,8 +330,9 @@ class KeyIndex:
         return file
 
     def _make_room(self, size: int) -> bool:
-        """Drops indexes whose data file is gone, then those that were used longest ago. False where that is not
-        enough: an index that was used lately is not dropped for another one.
+        """Deletes indexes whose data file is gone, then those whose last use is longest ago, until `size` bytes fit.
+
+        Returns False if that is not enough: an index that was used within the last hour is not deleted.
         """
         now, held, total = time.time(), [], size
         is_to_sweep = time.monotonic() - self._swept >= _LEFT_BEHIND
@@ -381,7 +383,7 @@ class KeyIndex:
 
 @dataclass(frozen=True)
 class _Searched:
-    """The index of one data file that is searched. `path`: where it is."""
+    """A data file, and the path of its index, in a search."""
 
     path: Path
     identity: str
@@ -394,7 +396,7 @@ class _Searched:
 
 
 class _Wider(Exception):
-    """A key needs a wider layout."""
+    """A key does not fit into the layout; `layout` is one that it fits into."""
 
     def __init__(self, layout: KeyLayout) -> None:
         super().__init__()
@@ -402,7 +404,7 @@ class _Wider(Exception):
 
 
 class _Ended(Exception):
-    """The process ends."""
+    """The process ends: building stops."""
 
 
 def _is_large(rows: int | None) -> bool:
@@ -410,19 +412,19 @@ def _is_large(rows: int | None) -> bool:
 
 
 def _name(path: Path) -> Hashable:
-    """Under which the key cache holds the summary of an index."""
+    """The name of an index's summary in the key cache."""
     return "key index", str(path)
 
 
 def _columns(target: Target) -> str:
-    """What tells the keys of a table from others of the same file."""
+    """A text that identifies the key columns of a table."""
     return json.dumps([(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)])
 
 
 def _identity(add: Action, target: Target, columns: str) -> str:
-    """What tells a data file and its keys from all others. FileNotFoundError where the file is gone, OSError."""
+    """A text that identifies a data file and its key columns. Errors: FileNotFoundError, other OSErrors."""
     file = DataFile.of(add, target)
-    if is_in_store(file.place):  # its name is never used again, and a look at it would be a request
+    if is_in_store(file.place):  # names are never reused in a store, and a look at the object would be a request
         return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
     path = _absolute(file.place)
     stat = path.stat()
@@ -435,7 +437,7 @@ def _absolute(path: str) -> Path:
 
 
 def _is_orphan(path: Path) -> bool:
-    """True where the data file is gone, or the index does not say which one it was."""
+    """True if the index's data file does not exist any more, or the index does not name it."""
     try:
         data_file = str(json.loads(identity_of(path))[0])
         return not is_in_store(data_file) and not Path(data_file).exists()
@@ -455,14 +457,14 @@ def _digest(text: str) -> str:
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
-    """The keys of a data file in the order of its rows."""
+    """The keys of a data file, in the order of its rows."""
     columns = look_up.key_columns(target)
     for group in look_up.row_groups(add, target, None, parquet.metadata):
         yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
 
 
 def _verified(found: np.ndarray, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray:
-    """The same for rows that only may hold a key: their row groups are read."""
+    """The rows among `found` that really hold a sought key: their row groups are read."""
     footer = look_up.read_footer(add, target)
     version = (add.get("size"), add.get("modificationTime"))
     parts = [np.zeros(0, np.int64)]

@@ -1,10 +1,10 @@
-"""The engine that carries row work by threads in this process, within a memory budget.
+"""The local engine: row work by threads of this process, within a memory budget.
 
     few rows       read all columns at once ─▶ fold ─▶ write, look up
-    inserts alone  read ─▶ write, a stream for each thread
-    many changes   keys, markers, places ─▶ fold (`fold_passes`) ─▶ look up ─▶ read again, write the rows that are kept
+    inserts only   read ─▶ write, one stream per thread
+    many changes   read keys and markers ─▶ fold (`fold_passes`) ─▶ look up ─▶ read all again, write the kept rows
 
-What does not fit is cut into more units; nothing is refused for its size.
+Work that does not fit into the memory is done in smaller parts. No batch is refused for its size.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResu
 from lakemirror.storage.place import is_in_store
 
 MEMORY = 512 << 20
-_SMALL = 256 << 10  # bytes of changes that one thread reads faster than several
+_SMALL = 256 << 10  # up to so many bytes of changes, one thread is faster than several
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class TooMuch(Exception):
-    """The rows do not fit into the memory that was given: they are read in passes."""
+    """The rows do not fit into the given memory. The caller then reads them in passes."""
 
 
 class LocalEngine:
     """Row work by threads of this process.
 
-    `memory`: bytes that all batches at work hold at once, beside what Python and Arrow need themselves. `threads`: at
-    most so many for one batch. `scratch`: where keys go that do not fit; the table's own folder if None. `index`: of
-    the keys of large files.
+    `memory`: the bytes that all running batches may hold together, beside what Python and Arrow need themselves.
+    `threads`: the most for one batch. `scratch`: a folder for keys that do not fit into memory; None: the table's own
+    folder. `index`: the key index of large files.
     """
 
     name = "local"
@@ -74,10 +74,10 @@ class LocalEngine:
         self._budget = MemoryBudget(memory)
         self._threads = threads or max(1, min(4, os.cpu_count() or 1))
         self._scratch = scratch
-        self._one_large = threading.Lock()  # small batches share half of the memory, one large batch has the other
+        self._one_large = threading.Lock()  # small batches share half of the memory; one large batch has the other half
 
     def run(self, work: RowWork) -> RowResult:
-        """The net effect of a batch, its files written. LakemirrorError as `Engine` says."""
+        """Computes the net effect of a batch and writes its files. Errors as in `Engine`."""
         if self._index is None:
             return self._run(work)
         with self._index.at_work():
@@ -105,7 +105,7 @@ class LocalEngine:
             raise
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
-        """The `add` actions (`dataChange` false) of the files that hold the living rows of `work.files`."""
+        """Writes the living rows of `work.files` to new files. Returns their `add` actions, with `dataChange` false."""
         with named_errors(work.target.path):
             adds = compact(work, memory=self.memory // 2)
         return [{**add, "dataChange": False} for add in adds]
@@ -129,7 +129,7 @@ class LocalEngine:
             return self._result(work, adds, changes, found, written)
 
     def _at_once(self, work: RowWork, written: Written, most_bytes: int) -> RowResult:
-        """All rows in memory. TooMuch where they need more than `most_bytes`."""
+        """Runs a batch with all its rows in memory. TooMuch if they need more than `most_bytes`."""
         room = _Room(most_bytes)
         read = list(self._each(lambda units: _read_units(units, work, room, self._budget), _shares(work.changes)))
         if not read:
@@ -168,7 +168,7 @@ class LocalEngine:
     def _streamed(
         self, work: RowWork, written: Written, folded: FoldedBatch | None, feed: FeedRows | None = None
     ) -> list[Action]:
-        """Reads the changes and writes those that are kept, a stream for each thread; with `feed`, to the feed."""
+        """Reads the changes and writes the kept rows, one stream per thread. With `feed`: to the change data feed."""
         begins = np.cumsum([0, *(unit.rows for unit in work.changes)]).tolist()
         share = -(-work.rows // self._threads)
         groups: list[list[tuple[int, ChangeUnit]]] = []
@@ -184,7 +184,7 @@ class LocalEngine:
         return [add for made in self._each(write, groups) for add in made]
 
     def _narrow(self, work: RowWork, at_once: int) -> Iterator[Narrow]:
-        """Keys and markers, in order. A unit with more than about `at_once` bytes of them is read in parts."""
+        """Keys and markers of all changes, in order. A unit with more than about `at_once` bytes is read in parts."""
         begins = np.cumsum([0, *(unit.rows for unit in work.changes)])
 
         def read(item: tuple[int, ChangeUnit]) -> tuple[Narrow | None, Iterator[Narrow]]:
@@ -220,7 +220,7 @@ class LocalEngine:
         return RowResult(adds=(*adds, *again), rewritten=rewritten, changes=tuple(changes))
 
     def _each(self, act: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
-        """The results in order, a few items at once; the first error in order is raised."""
+        """The results in the order of the items, with several items at work at once. Raises the first error."""
         if len(items) < 2 or self._threads == 1:
             yield from map(act, items)
             return
@@ -237,7 +237,7 @@ class LocalEngine:
 
 
 class _Room:
-    """Bytes of rows in memory, shared by threads. TooMuch where they are used up."""
+    """Bytes of rows in memory, shared by threads. `take` raises TooMuch if none are left."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -291,7 +291,7 @@ def _taken(parts: Sequence[pa.Table], places: np.ndarray) -> pa.Table:
 
 
 def _scratch_of(table: str) -> Path:
-    """Where keys go that do not fit into memory: beside the rows, or on this machine where the table is in a store."""
+    """The folder for keys that do not fit into memory: the table's, or a local one if the table is in a store."""
     return Path(tempfile.gettempdir() if is_in_store(table) else table)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 DEFAULT = 512 << 20
-"""Bytes, where nobody says otherwise: the setting `memory`."""
+"""The default of the setting `memory`, in bytes."""
 
 
 class MemoryBudget:
-    """`size` bytes, of which each takes what it needs before it allocates it, and gives back what it has freed."""
+    """`size` bytes that threads share: each thread takes bytes before it allocates them, and gives freed ones back."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -17,7 +17,7 @@ class MemoryBudget:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """False where so much is not left; then nothing is taken."""
+        """Takes so many bytes. Returns False, and takes nothing, if fewer are left."""
         with self._lock:
             if size > self._left:
                 return False
@@ -25,6 +25,6 @@ class MemoryBudget:
             return True
 
     def give(self, size: int) -> None:
-        """Gives back what was taken."""
+        """Gives bytes back."""
         with self._lock:
             self._left += size

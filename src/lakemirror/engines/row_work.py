@@ -1,10 +1,10 @@
-"""What an engine is asked to do and what it gives back: plain data that can be pickled.
+"""The input and output of an engine: plain data that can be pickled.
 
     ApplyPlan ─▶ RowWork ─▶ engine.run ─▶ RowResult (files written, nothing committed)
                               └ units ─▶ kernels
 
-A kernel is a pure Arrow function from a unit to Arrow batches. It knows storage paths, nothing of Spark, nothing of
-threads. Whatever is wrong with a row is a value (`BadRow`), so that every engine gives the same error.
+A kernel is a function from a unit to Arrow batches. It uses storage paths, and neither Spark nor threads. An error in
+a row is a value (`BadRow`), so that every engine reports the same error.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from lakemirror.landing_zone.column_types import FileColumn
 Action = dict[str, Any]
 
 FILE, ROW, MARKER = "__lakemirror_file__", "__lakemirror_row__", "__lakemirror_marker__"
-"""Columns that go with a key through a fold: number of the change file, row in it from 0, row marker. Columns of such
-names are refused (`schema_evolution`)."""
+"""Columns that accompany keys in a fold: the change file's number, the row in it from 0, the row marker. A table's
+columns may not have these names (`schema_evolution`).
+"""
 
 
 @dataclass(frozen=True)
 class ChangeUnit:
     """Rows of one change file.
 
-    `path`: where the file is read. `name`: its path below the database, for messages. `number`: its place in the
-    order of all change files of the table. `columns`: as its footer shows them. `constants`: columns that its
-    partition folders give. `row_groups`: those of the unit, None all; `first_row`: number of the unit's first row in
-    the file, from 0. `rows`, `bytes`: of the unit, as the footer says; the reader checks the number of rows.
+    `path`: the file to read. `name`: its path below the database, for messages. `number`: its position in the order of
+    the table's change files. `columns`: from its footer. `constants`: values of columns from its partition folders.
+    `row_groups`: those of the unit; None: all. `first_row`: number of the unit's first row in the file, from 0.
+    `rows`, `bytes`: of the unit, according to the footer; the reader checks the number of rows.
     """
 
     path: str
@@ -47,9 +48,11 @@ class ChangeUnit:
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it, Parquet field id
-    (of column mapping; None without). `stored` False: a key column that no file has typed yet; it is NULL in every row,
-    and neither the table nor its files have it."""
+    """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it.
+
+    `field_id`: the Parquet field id of column mapping; None without it. `stored` False: a key column whose type no
+    change file has shown yet. It is NULL in every row, and neither the table nor its files have it.
+    """
 
     name: str
     physical_name: str
@@ -61,12 +64,11 @@ class TargetColumn:
 
 @dataclass(frozen=True)
 class Target:
-    """The Delta table that rows go into, with its columns after the apply.
+    """The Delta table of an apply, with its columns after the apply.
 
-    `path`: the table's folder. `partition_columns`, `key_columns`: names of columns, in the table's spelling.
-    `vectors`: rows are deleted by deletion vectors; otherwise their files are written again without them. `feed`: the
-    change data feed is written. `constraints`: names and SQL expressions of CHECK constraints; only Spark can evaluate
-    them.
+    `path`: the table's folder. `partition_columns`, `key_columns`: column names, in the table's spelling. `vectors`:
+    rows are deleted by deletion vectors; otherwise their files are rewritten without these rows. `feed`: the change
+    data feed is written. `constraints`: names and SQL expressions of CHECK constraints, which only Spark can evaluate.
     """
 
     path: str
@@ -80,7 +82,7 @@ class Target:
 
 @dataclass(frozen=True)
 class BadRow:
-    """Why a change file cannot be applied: a code of `errors.CODES`, and where. `row` counts from 1, None unknown."""
+    """Why a change file cannot be applied: a code of `errors.CODES`, and the place. `row` counts from 1."""
 
     code: str
     file: str
@@ -93,9 +95,9 @@ class BadRow:
 class RowWork:
     """The row work of one apply.
 
-    `append_only`: the footers promise that every change is an insert; a row that is none is BadRow
-    `marker-statistics`, and the batch is planned again as mixed. `default_marker`: of rows without one.
-    `candidates`: `add` actions of the data files that may hold a key of the batch; empty for a new table.
+    `append_only`: according to the footers, every change is an insert. If a row is not, the result is BadRow
+    `marker-statistics`, and the caller plans the batch again without this promise. `default_marker`: the marker of
+    rows without one. `candidates`: `add` actions of the data files that may hold a key of the batch.
     """
 
     target: Target
@@ -106,7 +108,7 @@ class RowWork:
 
     @property
     def rows(self) -> int:
-        """Changes, as the footers count them."""
+        """The number of changes, according to the footers."""
         return sum(unit.rows for unit in self.changes)
 
 
@@ -114,10 +116,10 @@ class RowWork:
 class RowResult:
     """What an engine did: data files that are written and not committed yet.
 
-    `adds`: `add` actions of new files. `deleted`: row numbers (int64, ascending) that are deleted of each candidate,
-    by its `path`; rows that its old vector holds may be among them. `rewritten`: paths of candidates that `adds`
-    replaces, where the table has no vectors. `changes`: `cdc` actions of the change data feed. `error`: then nothing
-    else holds, and what was written is removed.
+    `adds`: `add` actions of new files. `deleted`: the deleted row numbers of each candidate (int64, ascending), by its
+    `path`; rows that were already deleted may be among them. `rewritten`: paths of the candidates that `adds`
+    replaces, if the table has no deletion vectors. `changes`: `cdc` actions of the change data feed. `error`: if it is
+    set, all other fields are empty, and the written files are removed.
     """
 
     adds: tuple[Action, ...] = ()
@@ -129,9 +131,9 @@ class RowResult:
 
 @dataclass(frozen=True)
 class RewriteWork:
-    """Data files that become fewer, without their deleted rows: compaction. `files`: `add` actions with vectors."""
+    """A compaction: data files become fewer, without their deleted rows. `files`: `add` actions with their vectors."""
 
     target: Target
     files: tuple[Action, ...]
     into: int
-    """How many files they become."""
+    """The number of new files."""

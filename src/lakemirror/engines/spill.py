@@ -1,6 +1,6 @@
-"""Key rows that do not fit into memory, on the disk by buckets of keys: rows with one key are in one bucket.
+"""Keeps keys that do not fit into memory on the disk, in buckets. Rows with equal keys are in the same bucket.
 
-rows ─▶ key_bucket ─▶ one Arrow stream a bucket, in the order in which rows came ─▶ read a bucket at a time
+rows ─▶ key_bucket ─▶ one Arrow stream per bucket, rows in the order of arrival ─▶ read one bucket at a time
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lakemirror.engines.kernels.key_values import key_bucket, whole_numbers
 
 
 class Spill:
-    """A temporary folder with one file for each bucket. Use as a context manager: leaving it removes the folder.
+    """A temporary folder with one file per bucket. A context manager: leaving it removes the folder.
 
-    `keys`: the columns by which rows are put into buckets. `rows`: how many are there. `folder`: below it the temporary
-    folder is made. Not for several threads at once.
+    `folder`: the parent of the temporary folder. `keys`: the columns that decide the bucket. `rows`: the number of
+    added rows. Not safe for several threads.
     """
 
     def __init__(self, folder: Path, buckets: int, keys: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class Spill:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, rows: pa.Table) -> None:
-        """Rows, behind those that are there. All of one schema."""
+        """Appends rows. All rows must have the same schema."""
         if not rows.num_rows:
             return
         self._schema = rows.schema
@@ -53,7 +53,7 @@ class Spill:
             self._writer(int(bucket[order[begin]]), rows.schema).write_table(ordered.slice(begin, end - begin))
 
     def read(self, bucket: int) -> pa.Table | None:
-        """The rows of a bucket in the order in which they came; None where there is none. Then nothing can be added."""
+        """The rows of a bucket in the order of arrival; None if it is empty. After it nothing can be added."""
         self.close()
         path = self.folder / f"{bucket}.arrows"
         if self._schema is None or not path.exists():
@@ -62,7 +62,7 @@ class Spill:
             return stream.read_all()
 
     def close(self) -> None:
-        """Closes the files, one for each bucket: no more than one spill may have them open. Nothing can be added."""
+        """Closes the buckets' files; nothing can be added after it. Only one spill at a time may have files open."""
         for writer in self._writers.values():
             writer.close()
         self._writers = {}

@@ -1,4 +1,4 @@
-"""The Delta table that rows go into, from its metadata (`engines/row_work.py`); pure."""
+"""Makes the `Target` of an apply (`engines/row_work.py`) from the table's metadata. No I/O."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.engines.row_work import Target, TargetColumn
 
-_UNTYPED = "__lakemirror_untyped__"  # begins the physical name of a key column that no data file has
+_UNTYPED = "__lakemirror_untyped__"  # prefix of the physical name of a key column that no data file has
 
 
 def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str] = ()) -> Target:
-    """The table at `path` with this `metaData` content: its columns, their names in data files, its partitions.
+    """The table at `path` with this `metaData`: its columns, their names in data files, its partition columns.
 
-    `key_columns` in any case. One that the table lacks is NULL in every row: it gets a column that is not stored.
+    `key_columns`: names in upper or lower case. A key column that the table lacks is NULL in every row, and becomes a
+    column with `stored` False.
     """
     configuration = metadata.get("configuration") or {}
     mapped = configuration.get(MAPPING, "none") != "none"

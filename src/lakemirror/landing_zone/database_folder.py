@@ -47,7 +47,7 @@ def local_folder(address: str) -> Path:
         return Path(unquote(urlsplit(address).path))
     match = _ADDRESS.match(address)
     if match is not None:
-        message = f"{address}: {match[1]}: addresses are not supported here, only local folders are"
+        message = f"{address}: addresses that begin with {match[1]}: are not supported"
         raise SetupError("address-unsupported", message)
     return Path(address)
 

@@ -218,7 +218,7 @@ def _row_findings(rows: _Rows, keys: dict[str, FileColumn | None], path: str, ex
 
     if rows.bad_marker is not None:
         more = f", and {rows.bad_count - 1} more like it" if rows.bad_count > 1 else ""
-        message = f"row marker {str(rows.bad_value)[:100]!r} is none of 0, 1, 2, 4{more}"
+        message = f"row marker {str(rows.bad_value)[:100]!r} is not one of 0, 1, 2, 4{more}"
         yield found("row-marker-invalid", message, rows.bad_marker, ROW_MARKER)
     if rows.needs_key is not None and expected.keys == ():
         yield found("key-columns-missing", "an update, delete or upsert needs key columns", rows.needs_key)

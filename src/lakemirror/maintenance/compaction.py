@@ -93,7 +93,7 @@ def unsupported_reason(snapshot: Snapshot) -> str | None:
     if unknown:
         return f"the table has {', '.join(sorted(unknown))}"
     if snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats"):
-        return "the table is kept in other formats, too"
+        return "the table is also kept in other formats"
     for column in target_of(str(snapshot.table), snapshot.metadata.value).columns:
         if arrow_type(column.type) is None:
             return f"column {column.name!r} has the type {column.type}"

@@ -13,7 +13,7 @@ from lakemirror.publisher.change_writer import MARKER_COLUMN
 
 @dataclass(frozen=True)
 class Buffer:
-    """When gathered changes become a file: whichever limit is met first. `seconds` counts from the oldest change."""
+    """Limits for gathering changes: the first one that is reached makes a file. `seconds`: since the oldest change."""
 
     rows: int = 100_000
     bytes: int = 64 << 20

@@ -37,7 +37,7 @@ _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELE
 
 @dataclass(frozen=True)
 class Published:
-    """One change file that is in the landing zone. `path`: relative to the database where that is not local."""
+    """A published change file: its number, its path and its rows. `path` is relative if the database is not local."""
 
     number: int
     path: Path
@@ -45,10 +45,11 @@ class Published:
 
 
 class Landing:
-    """The landing zone of one mirrored database, given by the folder that holds `Files/LandingZone`, or by its address
-    in an object store (`s3://bucket/folder`) or behind a service: `https://host/workspace/database`.
+    """The landing zone of one mirrored database.
 
-    The table folders are made with the first file; a database behind a service exists before.
+    `db`: the folder that holds `Files/LandingZone`, its address in an object store (`s3://bucket/folder`), or its
+    address at a service (`https://host/workspace/database`). Folders are made with the first file. A database at a
+    service must exist before.
     """
 
     def __init__(
@@ -95,8 +96,8 @@ class Landing:
     ) -> LandingTable:
         """A table folder, optionally in a schema folder.
 
-        `keys`: the key columns; None takes what the folder declares already. `columns`: types of the columns it
-        names, for rows that carry none of their own, such as dicts. `buffer`: gather changes into fewer files.
+        `keys`: the key columns; None: as the folder declares them. `columns`: types of some columns, for rows without
+        types, such as dicts. `buffer`: gathers changes into fewer files.
         """
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
         return LandingTable(self._place(named), named, keys, columns, buffer, compression)
@@ -114,11 +115,11 @@ class Landing:
 
 
 class LandingTable:
-    """One table folder. Every method that takes rows leaves one complete change file, or none where it raises.
+    """One table folder. Every method that takes rows publishes one complete change file, or none if it raises.
 
-    Rows may be an Arrow table, batch or reader, anything with the Arrow PyCapsule interface, a pandas frame, a dict or
-    dicts (`arrow_input.read_rows`). Zero rows leave no file, except from `load`. With a buffer the methods return None
-    and the file follows; `flush` or leaving a `with` block writes what is gathered. Errors: `input-invalid`,
+    Rows may be an Arrow table, batch or reader, any object with the Arrow PyCapsule interface, a pandas or Spark frame,
+    a dict, or a list of dicts. Zero rows make no file, except in `load`. With a buffer, the methods return None and
+    gather rows; `flush` or the end of a `with` block publishes them. Errors: `input-invalid`,
     `value-invalid`, `key-columns-missing`, `key-column-absent`, `columns-ambiguous`, `type-unsupported`,
     `key-columns-changed`, `metadata-invalid`, `publish-conflict`.
     """
@@ -153,10 +154,10 @@ class LandingTable:
         return self._given_keys if self._given_keys is not None else declare(self.place, None).keys
 
     def load(self, rows: Any, *, number: int | None = None) -> Published:
-        """Publishes an initial load: a file without marker column. Zero rows make the table with its columns.
+        """Publishes an initial load: a file without marker column. Zero rows make an empty table with these columns.
 
-        `number`, here and below: publish under this number and no other, for a source that numbers its own files;
-        files behind a missing number wait for it. `publish-conflict` where it is taken.
+        `number`, here and in the other methods: the file gets this number, for a source that numbers its own files.
+        Files after a missing number wait for it. Error: `publish-conflict` if the number is taken.
         """
         self.flush()
         reader = self.take(rows)
@@ -167,23 +168,26 @@ class LandingTable:
         return published
 
     def insert(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes new rows. That their keys are new is the publisher's promise; nobody checks it."""
+        """Publishes new rows. Their keys must be new, which is not checked."""
         return self._change(rows, INSERT, number)
 
     def update(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes rows that take the place of those with the same key. Each must be complete."""
+        """Publishes complete rows that replace the rows with the same keys."""
         return self._change(rows, UPDATE, number)
 
     def upsert(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes rows that take the place of those with the same key, or are new. Each must be complete."""
+        """Publishes complete rows that replace the rows with the same keys, or are new."""
         return self._change(rows, UPSERT, number)
 
     def delete(self, rows: Any, *, number: int | None = None) -> Published | None:
-        """Publishes that the rows with these keys are gone. Columns other than the keys are not published."""
+        """Publishes that the rows with these keys are deleted. Only the key columns are used."""
         return self._change(rows, DELETE, number)
 
     def changes(self, rows: Any, *, marker: str = MARKER_COLUMN, number: int | None = None) -> Published | None:
-        """Publishes rows that carry their own markers (0, 1, 2, 4), in order; `row-marker-invalid`."""
+        """Publishes rows in order, each with its own marker (0, 1, 2, 4) in the column `marker`.
+
+        Error: `row-marker-invalid`.
+        """
         reader = self.take(rows, marker)
         return self._send(change_writer.with_given_markers(reader, marker, str(self.name)), number)
 
@@ -209,23 +213,23 @@ class LandingTable:
         return Prepared(staged.name, count)
 
     def publish_snapshot(self, rows: Any) -> Published | None:
-        """Publishes the difference between this whole content and the one given last; None where there is none.
+        """Publishes the difference between this complete content and the last one. Returns None if there is none.
 
-        Needs key columns, unique in the content. How it knows what was published: `snapshot`.
+        The table needs key columns, and each key may occur only once.
         """
         self.flush()
         with self._storage():
             return snapshot.publish_snapshot(self, rows)
 
     def flush(self) -> None:
-        """Publishes what the buffer has gathered."""
+        """Publishes the rows that the buffer has gathered."""
         if self._gathered is not None:
             self._gathered.flush()
 
     def drop(self) -> None:
-        """Deletes the table folder, and with it, by the contract, the mirrored table; nothing where none is.
+        """Deletes the table folder, if it exists. The mirror then drops the mirrored table.
 
-        The folder leaves its place at once and whole: nobody sees a part of it.
+        The folder disappears in one step: no reader sees a part of it.
         """
         self._before = {}
         if self._gathered is not None:
@@ -236,9 +240,9 @@ class LandingTable:
             self.place.drop()
 
     def recreate(self) -> None:
-        """Starts the table again: the folder is deleted and made again, numbers start at 1, keys are declared again.
+        """Starts the table again: deletes the folder, makes it again, declares the keys, and numbers files from 1.
 
-        The mirrored table keeps its content until the first file of the new folder takes its place.
+        The mirrored table keeps its content until the first file of the new folder is applied.
         """
         keys = self.keys
         self.drop()

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 def publish_each_batch(
     path: str, query: str, *, keys: str = "", mode: str | None = None, marker: str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` takes: publishes each batch of a stream exactly once. Options as of the data source.
+    """A function for `foreachBatch` that publishes each batch of a stream exactly once.
 
-    `query` is a name that no other stream into this table has. It stays the same as long as the checkpoint does.
+    `path`: `DATABASE/TABLE` or the table folder. `query`: a name that no other stream into this table has; keep it as
+    long as the checkpoint. `keys`, `mode`, `marker`: as the options of the data source.
     """
 
     def publish(frame: DataFrame, batch: int) -> None:

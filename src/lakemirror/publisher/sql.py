@@ -37,12 +37,12 @@ def publish_sql(
     table: LandingTable, url: str, query: str, mode: str | None = None, *, watermark: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Published | None:  # fmt: skip
-    """Publishes what a query finds; None where that is nothing new.
+    """Publishes the rows of a query. Returns None if there is nothing new.
 
     `url`: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user@host/database`, `duckdb:///file`.
-    `mode`: as in `files.publish_files`; None takes a snapshot where there are keys, else inserts. `watermark`: a column
-    of the query; rows at or above the last value are upserted, the first time all. `progress` is called with the
-    number of rows that were read so far. Rows are streamed, but for a snapshot, which is compared as one content.
+    `mode`: load, insert, update, upsert, delete or snapshot; None: a snapshot if the table has keys, else insert.
+    `watermark`: a column of the query; rows with at least its last value are upserted, the first time all rows.
+    `progress` is called with the number of rows read so far. Rows are streamed, in bounded memory.
     Errors beside those of `LandingTable`: `sql-driver-missing`, `sql-failed`.
     """
     query = query.strip().rstrip(";")

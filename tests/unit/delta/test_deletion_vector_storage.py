@@ -19,7 +19,7 @@ def test_a_vector_beside_the_table_and_one_anywhere(tmp_path: Path) -> None:
     path = tmp_path / vector_path(vector["pathOrInlineDv"])
     elsewhere = {**vector, "storageType": "p", "pathOrInlineDv": path.as_uri()}
     assert read_vector("/nowhere", elsewhere) == ROWS
-    with pytest.raises(ValueError, match="where the log says 5"):
+    with pytest.raises(ValueError, match="but the log says 5"):
         read_vector(tmp_path, {**vector, "cardinality": 5})
     with pytest.raises(ValueError, match="storage type"):
         read_vector(tmp_path, {**vector, "storageType": "x"})
@@ -36,7 +36,7 @@ def test_a_vector_in_the_log() -> None:
     text = base64.b85encode(padded).decode().translate(str.maketrans(_B85, _Z85))
     vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(ROWS)}
     assert read_vector("/nowhere", vector) == ROWS
-    with pytest.raises(ValueError, match="no such vector"):
+    with pytest.raises(ValueError, match="does not hold this vector"):
         read_vector("/nowhere", {**vector, "sizeInBytes": len(data) + 9})
 
 

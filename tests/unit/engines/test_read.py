@@ -187,7 +187,7 @@ def test_a_damaged_page(tmp_path: Path, at: int) -> None:
 def test_a_file_that_is_gone_or_another(tmp_path: Path) -> None:
     unit = written(tmp_path, ROWS)
     written(tmp_path, {"id": ["1"]})
-    with pytest.raises(LakemirrorError, match="another file than the planned one") as other:
+    with pytest.raises(LakemirrorError, match="was replaced by another file") as other:
         items(unit, TABLE)
     Path(unit.path).unlink()
     with pytest.raises(LakemirrorError, match="is gone") as gone:

@@ -379,7 +379,7 @@ def test_where_no_commit_can_be_made_nothing_stays(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     "error",
     [OSError("the disk went away behind the link"), LakemirrorError("table-unreadable", "the commit before is damaged"),
-     Overwritten("concurrent-commit", "another engine has put its commit over ours")],
+     Overwritten("concurrent-commit", "another engine replaced our commit")],
 )  # fmt: skip
 def test_what_a_commit_holds_is_never_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception

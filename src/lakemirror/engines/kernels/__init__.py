@@ -1,1 +1,1 @@
-"""Row work as pure Arrow functions over units: read, fold, look up, write, compact."""
+"""The kernels: row work as Arrow functions on units. Read, fold, look up, write, compact."""

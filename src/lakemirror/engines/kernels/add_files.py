@@ -1,10 +1,10 @@
-"""A change file that already is what a data file of the table would be: it is copied, its rows are not written again.
+"""Copies a change file into the table as a data file, if it already has the right form. Its rows are not rewritten.
 
     unsupported_reason(unit, target, footer)   why the file cannot be a data file, from its footer alone; or None
     add_file(unit, target, footer)             a copy in the table's folder, read once, and its `add` action
 
-What may be in such a file is a list of what Spark, DuckDB, delta-rs and Polars all read, not of what Arrow reads.
-Copied, never linked: a publisher may write into its file again (`docs/decisions/020-adoption.md`).
+Such a file may contain only what Spark, DuckDB, delta-rs and Polars can all read. Files are copied and never linked,
+because a publisher may write into its file again (`docs/decisions/020-adoption.md`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders
 from lakemirror.storage.place import Place, StorePath, opened, place
 
-SMALLEST_BYTES = 8 << 20  # below it, folding many files into one is kinder to readers
+SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
 _FEW = 4
 _SMALLEST_OF_FEW = 1 << 20
 _LARGEST_GROUP_BYTES = 512 << 20  # a reader holds a row group in memory
-_MANY_GROUPS, _SMALLEST_GROUP_ROWS = 16, 1024  # a reader pays for each row group
+_MANY_GROUPS, _SMALLEST_GROUP_ROWS = 16, 1024  # each row group costs a reader time
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 _ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-_LEVELS = "BIT_PACKED"  # of repetition levels, which flat columns do not have; parquet-mr names it all the same
+_LEVELS = "BIT_PACKED"  # parquet-mr names this encoding of repetition levels even for flat columns, which have none
 _PHYSICAL = {
     "boolean": ("BOOLEAN",), "smallint": ("INT32",), "int": ("INT32",), "bigint": ("INT64",), "float": ("FLOAT",),
     "double": ("DOUBLE",), "string": ("BYTE_ARRAY",), "binary": ("BYTE_ARRAY",), "date": ("INT32",),
@@ -48,33 +48,33 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-_WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # no change file gives a column these
+_WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # types that no change file leads to
 
 
 @dataclass(frozen=True)
 class NotAdded:
-    """Why a file cannot be a data file although its rows are right: they are written as any others."""
+    """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
 
     reason: str
 
 
 def large_enough(sizes: Sequence[int]) -> bool:
-    """True where files of so many bytes are worth a data file each: 8 MiB, or 1 MiB where there are at most four."""
+    """True if each of these files is large enough to be a data file: 8 MiB, or 1 MiB if there are at most four."""
     return min(sizes, default=0) >= (_SMALLEST_OF_FEW if len(sizes) <= _FEW else SMALLEST_BYTES)
 
 
 def unsupported_reason(
     unit: ChangeUnit, target: Target, footer: pq.FileMetaData, *, trust_footer: bool = False
 ) -> str | None:
-    """Why the file of a unit cannot be a data file of the table; None where nothing in its footer speaks against it.
+    """Why the file of a unit cannot be a data file of the table, from its footer alone; None if it can.
 
-    `trust_footer`: page indexes are believed, which nothing here can compare with the rows.
+    `trust_footer`: accepts page indexes, which lakemirror cannot check against the rows.
     """
     name = unit.name
     if unit.row_groups is not None:
-        return f"{name} is taken in parts"
+        return f"{name} is read in parts"
     if legacy_calendar(footer):
-        return f"{name} counts days by the legacy calendar"
+        return f"{name} uses the legacy calendar for dates"
     if any(each.stored and (each.field_id is not None or each.physical_name != each.name) for each in target.columns):
         return "the table maps its columns"
     if any(not column.nullable for column in target.columns):
@@ -84,17 +84,17 @@ def unsupported_reason(
     types = {column.name: column.type for column in target.columns if column.stored}
     for given, _ in unit.constants:
         if given not in target.partition_columns:
-            return f"column {given!r}, which the folder gives, is no partition column of the table"
+            return f"column {given!r} of the file's folder is not a partition column of the table"
         if types.get(given) != "string":
-            return f"partition column {given!r} is no string"
+            return f"partition column {given!r} is not a string"
     held = _held(unit)
     for found in held:
         if found.name == ROW_MARKER:
             return f"{name} has a row marker column"
         if found.name in target.partition_columns:
-            return f"{name} holds the partition column {found.name!r} itself"
+            return f"{name} contains the partition column {found.name!r}"
         if types.get(found.name) is None or kept_type(found) != types[found.name]:
-            return f"{name}: column {found.name!r} is not in the file as the table needs it"
+            return f"{name}: column {found.name!r} has another form than the table needs"
     try:
         return _unreadable_somewhere(unit.name, {each.name: types[each.name] for each in held}, footer, trust_footer)
     except (pa.ArrowException, OSError, RuntimeError) as error:
@@ -110,15 +110,15 @@ def add_file(
     trust_footer: bool = False,
     is_own: bool = False,
 ) -> Action | NotAdded | BadRow:
-    """Copies the file of a unit into the table's folder; the content of the copy's `add` action.
+    """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
-    The copy is read once as a whole: a file that does not decode, or is not what its footer says, is BadRow
-    `file-unreadable`; one whose bounds make a reader lose rows is NotAdded. With `trust_footer` the footer is
-    believed. `is_own`: this process has just written the file, so its footer is right. Where there is no action there
-    is no copy either. A killed process leaves its copy to VACUUM.
+    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is BadRow
+    `file-unreadable`. A file whose bounds would make a reader miss rows is NotAdded. Then the copy is removed; the
+    copy of a killed process is removed by VACUUM.
 
-    `footer`: as it was read when the file was looked at. To be called after `unsupported_reason`. LakemirrorError
-    `concurrent-commit` where the file is gone.
+    `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
+    `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
+    `concurrent-commit` if the file does not exist any more.
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="")
@@ -139,7 +139,7 @@ def add_file(
         elif trust_footer:
             found = pq.read_metadata(opened(copy))
             if not found.equals(footer):
-                raise ValueError("it was written again while it was copied")
+                raise ValueError("it changed while it was copied")
             stats = statistics_told(found, columns)
         else:
             stats = statistics(copy, columns, footer.num_rows, dictionaries)
@@ -178,13 +178,13 @@ def _source(path: Place) -> pa.NativeFile:
 
 
 def _held(unit: ChangeUnit) -> list[FileColumn]:
-    """The columns that the file itself holds."""
+    """The columns in the file itself, without those of its partition folders."""
     given = {name for name, _ in unit.constants}
     return [column for column in unit.columns if not (column.name in given and column.encoding)]
 
 
 def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaData, trust_footer: bool) -> str | None:
-    """What in the file not every reader reads, or what a reader believes that nobody can check."""
+    """Why not every reader reads the file correctly; None if all do. Unchecked bounds of pages are also a reason."""
     schema = footer.schema
     for leaf in range(footer.num_columns):
         column = schema.column(leaf)
@@ -207,12 +207,12 @@ def _unreadable_somewhere(name: str, types: dict[str, str], footer: pq.FileMetaD
             if chunk.file_path:
                 return f"{name} has rows in another file"
             if chunk.has_column_index and not trust_footer:
-                return f"{name} has bounds of pages, which cannot be checked"
+                return f"{name} has a page index, which cannot be checked"
     return None
 
 
 def legacy_calendar(footer: pq.FileMetaData) -> bool:
-    """True for a file that counts days before 1582 by the Julian calendar: Spark shifts them, Arrow does not."""
+    """True for a file whose dates before 1582 are in the Julian calendar: Spark converts them, Arrow does not."""
     told = footer.metadata or {}
     version = told.get(b"org.apache.spark.version", b"3")
     marked = any(key in told for key in (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
@@ -220,7 +220,7 @@ def legacy_calendar(footer: pq.FileMetaData) -> bool:
 
 
 def arrow_type(type_: str) -> pa.DataType | None:
-    """The type in which the kernels hold a column of a table, given as Spark SQL writes it; None for nested ones."""
+    """The Arrow type that the kernels use for a column's type, given as in Spark SQL; None for a nested type."""
     if type_ == "timestamp":
         return pa.timestamp("us", "UTC")
     if type_.startswith("decimal"):
@@ -230,7 +230,7 @@ def arrow_type(type_: str) -> pa.DataType | None:
 
 
 def kept_type(column: FileColumn) -> str | None:
-    """The table's type whose Parquet form the column already has; None where it needs a conversion."""
+    """The table type that the column has without a conversion; None if it needs one."""
     if column.encoding or column.note or column.unsupported:
         return None
     kind = column.arrow_type

@@ -1,8 +1,8 @@
-"""Days and moments of the legacy calendar as those that every reader means today.
+"""Converts dates and timestamps from the legacy calendar of Spark before version 3 to today's calendar.
 
-Spark before version 3 counts days before 15 October 1582 by the Julian calendar, and moments before 1900 by another
-table of time zones. Its files name the version and the time zone. Both rules keep what a clock on the wall shows:
-the local date and time of the value stay, and the count since 1970 changes.
+Spark 2 counted dates before 15 October 1582 by the Julian calendar, and timestamps before 1900 with simpler time zone
+rules. Its files name the Spark version and the time zone. The conversion keeps the local date and time that a user
+sees, and changes the count since 1970.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 _DAY = 86_400_000_000  # microseconds
-_CUT_OVER = -141_427  # 15 October 1582, the first day that both calendars name alike
-_SINCE_1900 = -2_208_988_800_000_000  # from here both tables of time zones agree
+_CUT_OVER = -141_427  # 15 October 1582: from here on both calendars agree
+_SINCE_1900 = -2_208_988_800_000_000  # from here on both time zone rules agree
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 _LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """How a file counts: `legacy` for its dates and moments, `legacy_int96` for moments as INT96; the `zone` of the
-    program that wrote it."""
+    """The calendar of a file. `legacy`: for dates and timestamps. `legacy_int96`: for timestamps stored as INT96.
+
+    `zone`: the time zone of the program that wrote the file.
+    """
 
     legacy: bool = False
     legacy_int96: bool = False
@@ -36,7 +38,7 @@ class Calendar:
 
 
 def calendar_of(metadata: Mapping[bytes, bytes] | None) -> Calendar:
-    """The calendar of a Parquet file, from its footer's key-value metadata. Without a Spark version: today's."""
+    """The calendar of a Parquet file, from its footer's key-value metadata. Without a Spark version, today's."""
     told = metadata or {}
     version = told.get(_VERSION)
     if version is None:
@@ -49,7 +51,7 @@ def calendar_of(metadata: Mapping[bytes, bytes] | None) -> Calendar:
 
 
 def today_days(days: Numbers) -> Numbers:
-    """Days since 1970 by today's calendar, of days since 1970 by the legacy one."""
+    """Days since 1970 in the legacy calendar, converted to today's calendar."""
     old = days < _CUT_OVER
     if not old.any():
         return days
@@ -59,7 +61,7 @@ def today_days(days: Numbers) -> Numbers:
 
 
 def today_micros(micros: Numbers, zone: str) -> Numbers:
-    """Microseconds since 1970 by today's calendar, of those by the legacy one. ValueError: an unknown time zone."""
+    """Microseconds since 1970 in the legacy calendar, converted to today's. ValueError for an unknown time zone."""
     old = micros < _SINCE_1900
     if not old.any():
         return micros
@@ -73,7 +75,7 @@ def today_micros(micros: Numbers, zone: str) -> Numbers:
 
 
 def _gregorian(days: Numbers) -> Numbers:
-    """The day of the same name. A day that today's calendar lacks (29 February 1500) is the one after."""
+    """The same date in today's calendar. A date that it lacks (29 February 1500) becomes the next day."""
     # civil date by the Julian calendar, in years that begin in March; 1 March of year 0 is day 0
     count = days + 719_470
     cycle, rest = np.floor_divide(count, 1461), np.mod(count, 1461)
@@ -85,7 +87,7 @@ def _gregorian(days: Numbers) -> Numbers:
 
 
 def _standard_offset(zone: str) -> int:
-    """The zone's offset without summer time as of today, in microseconds: what the legacy calendar used before 1900."""
+    """The zone's current offset without daylight saving, in microseconds. Legacy files use it before 1900."""
     fixed = _fixed_offset(zone)
     if fixed is not None:
         return fixed
@@ -107,7 +109,7 @@ def _offsets(local: Numbers, zone: str) -> Numbers:
     for place in np.flatnonzero(local >= least):
         at = (epoch + datetime.timedelta(microseconds=int(local[place]))).replace(tzinfo=rules)
         before, after = _micros(at.utcoffset()), _micros(at.replace(fold=1).utcoffset())
-        # a local time that occurs twice is the later one; one that never occurs is moved by the gap
+        # a local time that occurs twice means the later one; one that never occurs is moved by the gap
         found[place] = min(before, after) if before > after else before
     return found
 
@@ -129,7 +131,7 @@ def _rules(zone: str) -> zoneinfo.ZoneInfo:
     try:
         return zoneinfo.ZoneInfo(zone)
     except (OSError, ValueError, LookupError) as error:
-        raise ValueError(f"the file counts time by an unknown zone: {zone[:100]!r}") from error
+        raise ValueError(f"the file names an unknown time zone: {zone[:100]!r}") from error
 
 
 def _micros(offset: datetime.timedelta | None) -> int:

@@ -1,7 +1,7 @@
-"""The living rows of data files, written as fewer files: compaction. Nothing is committed here.
+"""Compaction: writes the living rows of data files as fewer files. Commits nothing.
 
-add actions ─▶ living rows, file by file ─▶ sorted by key, where they fit into memory ─▶ `into` files
-                                         └▶ else in the files' order, file after file
+add actions ─▶ living rows, file by file ─▶ sorted by key, if they fit into memory ─▶ `into` files
+                                         └▶ else in the order of the files
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.storage.place import place
 
 IN_MEMORY = 256 << 20
-"""Bytes of rows up to which they are sorted before they are written."""
+"""Up to so many bytes of rows are sorted before they are written."""
 
 _AT_ONCE = 4  # files that are written at the same time
 
 
 class Cancelled(Exception):
-    """The work was given up, because an apply has come or the engine stops."""
+    """The work was cancelled, because an apply waits or the engine stops."""
 
 
 def compact(
     work: RewriteWork, *, memory: int = IN_MEMORY, is_cancelled: Callable[[], bool] = lambda: False
 ) -> list[Action]:
-    """The `add` actions of new files that hold the living rows of `work.files`, in `work.into` files a partition or so.
+    """Writes the living rows of `work.files` to about `work.into` new files per partition. Returns their `add` actions.
 
-    Rows are sorted by key, so that statistics of row groups tell what is not in them; more than `memory` bytes of rows
-    stay in the order of the files. `is_cancelled` is asked after each part of the rows.
+    Rows are sorted by key, so that readers can skip row groups by their bounds. More than `memory` bytes of rows keep
+    the order of the files. `is_cancelled` is called after each part of the rows.
 
-    Errors: Cancelled; FileNotFoundError where a file is gone; ArrowException or ValueError for a file that is not what
-    the log says; OSError. Files that were written before are removed then.
+    Errors: Cancelled; FileNotFoundError if a file does not exist any more; ArrowException or ValueError if a file
+    contradicts the log; OSError. Then the new files are removed.
     """
     parts: list[pa.Table] = []
     size = 0
@@ -59,13 +59,13 @@ def compact(
 
 
 def _living(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.Table]:
-    """The rows of all files that no deletion vector deletes. Errors as in `compact`."""
+    """The living rows of all files. Errors as in `compact`."""
     for add in work.files:
         footer = read_footer(add, work.target)
         if legacy_calendar(footer):
-            raise ValueError(f"{add['path']} counts days by the legacy calendar")
+            raise ValueError(f"{add['path']} uses the legacy calendar for dates")
         if footer.num_rows != record_count(add):
-            raise ValueError(f"{add['path']} has another number of rows than the log says")
+            raise ValueError(f"{add['path']} does not have the number of rows that the log says")
         for rows in living_rows(add, work.target):
             if is_cancelled():
                 raise Cancelled
@@ -82,7 +82,7 @@ def _sorted(rows: pa.Table, target: Target) -> pa.Table:
 
 
 def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
-    """The rows as so many files of about one size, several written at once."""
+    """Writes the rows as `files` files of about equal size, several at the same time."""
     size = max(1, -(-rows.num_rows // max(files, 1)))
     slices = [rows.slice(begin, size).to_batches() for begin in range(0, rows.num_rows, size)]
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:

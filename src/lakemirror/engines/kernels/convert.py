@@ -1,9 +1,9 @@
-"""Values of a change file in the types of its table (contract section 6), by Arrow alone.
+"""Converts values of a change file to the types of its table (contract section 6).
 
     column of the file + type of the table's column ─▶ Conversion ─▶ array, exactly of `arrow_type`
 
-What Arrow converts exactly is its own cast. The rest: JSON text, times as text, UUIDs, nanoseconds cut to
-microseconds, days of the legacy calendar.
+Arrow's casts do the exact conversions. This module does the rest: nested values as JSON text, times as text, UUIDs,
+nanoseconds cut to microseconds, dates of the legacy calendar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOURS_SHOWN = 100  # two digits
 
 
 class InvalidValue(ValueError):
-    """A value that has no place in the table's column. `row`: its place in the array, None unknown."""
+    """A value that the table's column cannot hold. `row`: its position in the array; None: unknown."""
 
     def __init__(self, why: str, row: int | None = None) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class InvalidValue(ValueError):
 
 @dataclass(frozen=True)
 class Conversion:
-    """How the values of one column of a file become those of a table's column. `int96`: its moments are INT96."""
+    """Converts the values of one column of a file to a table's column. `int96`: its timestamps are stored as INT96."""
 
     column: FileColumn
     type: str
@@ -39,7 +39,7 @@ class Conversion:
     int96: bool = False
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """The values, exactly of `arrow_type(self.type)`. InvalidValue for the first value that does not convert."""
+        """The values as `arrow_type(self.type)`. InvalidValue for the first value that cannot be converted."""
         try:
             return _converted(values, self)
         except InvalidValue:
@@ -52,7 +52,7 @@ def _converted(values: pa.Array, how: Conversion) -> pa.Array:
     wanted = arrow_type(how.type)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), wanted)
-    if not pa.types.is_time(values.type):  # 24:00:00 is told as it is
+    if not pa.types.is_time(values.type):  # Arrow refuses 24:00:00, which is converted as it is
         values.validate(full=True)
     result = _in_table_type(plain(values), how)
     if result.type != wanted:
@@ -65,7 +65,7 @@ def _converted(values: pa.Array, how: Conversion) -> pa.Array:
 
 
 def _in_table_type(values: pa.Array, how: Conversion) -> pa.Array:
-    """Values of the column's own table type, in any Arrow form of it."""
+    """Values of the column's table type, in any of its Arrow types."""
     kind, encoding = values.type, how.column.encoding
     if pa.types.is_nested(kind):
         return json_text(values, how.calendar, int96=how.int96)
@@ -93,7 +93,7 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def _moments(values: pa.Array, how: Conversion) -> pa.Array:
-    """Microseconds since 1970; without zone they are UTC; nanoseconds are cut downwards."""
+    """Timestamps in microseconds. Those without a zone are taken as UTC. Nanoseconds are rounded down."""
     unit, int96 = values.type.unit, how.int96
     legacy = how.calendar.legacy_int96 if int96 else how.calendar.legacy and values.type.tz is not None
     if unit in ("s", "ms"):
@@ -121,14 +121,14 @@ def _dates(values: pa.Array, calendar: Calendar) -> pa.Array:
 
 
 def _time_text(values: pa.Array) -> pa.Array:
-    """HH:MM:SS, and six digits more where the microseconds are not 0."""
+    """HH:MM:SS, and six more digits if the microseconds are not 0."""
     stored = pa.int32() if pa.types.is_time32(values.type) else pa.int64()
     numbers = np.asarray(values.view(stored).fill_null(0)).astype(np.int64)
     per_second = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}[values.type.unit]
     seconds, fraction = np.divmod(numbers, per_second)
     wrong = np.flatnonzero((numbers < 0) | (seconds >= _HOURS_SHOWN * 3600))
     if len(wrong):
-        raise InvalidValue(f"{int(numbers[wrong[0]])} {values.type.unit} is no time of a day", int(wrong[0]))
+        raise InvalidValue(f"{int(numbers[wrong[0]])} {values.type.unit} is not a time of day", int(wrong[0]))
     micros = fraction * 1_000_000 // per_second
     parts = [seconds // 3600, seconds // 60 % 60, seconds % 60]
     shown = [pc.utf8_lpad(pa.array(part).cast(pa.string()), 2, "0") for part in parts]
@@ -164,7 +164,7 @@ def _nulls(values: pa.Array) -> np.ndarray | None:
 
 
 def _first_invalid(values: pa.Array, how: Conversion, error: Exception) -> InvalidValue:
-    """The first value that does not convert, found by halving."""
+    """The first value that cannot be converted, found by binary search."""
     begin, size = 0, len(values)
     try:
         while size > 1:

@@ -1,11 +1,11 @@
-"""Rows of a table's data files, whoever wrote them, in the table's columns and types of today.
+"""Reads rows of a table's data files, of any writer, in the table's current columns and types.
 
     add action ─▶ data_file ─▶ row groups ─▶ rows_of: columns by physical name, values of partition folders,
-                                                       narrow types as the wide ones they have become, absent ones NULL
+                                                       narrower types widened, missing columns NULL
 
-Bounds that a data file's footer gives are believed here, as every Delta reader believes them: they come with the
-commit of the writer that added the file. Files that lakemirror took as they are were held against their rows first
-(`add_files`). Bounds that contradict themselves are passed over.
+Bounds in a data file's footer are trusted, as every Delta reader trusts them: the writer that added the file committed
+them. Footers of copied change files were checked against their rows before (`add_files`). Contradictory bounds are
+ignored.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import opened as opened_place
 
 _ROWS_AT_ONCE = 64 * 1024
-_REMEMBERED = 16 * 1024  # paths, of files that are looked at by each apply
-_OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that others have added
+_REMEMBERED = 16 * 1024  # paths in the cache: every apply looks at the same files
+_OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that other writers added
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file of the table. `path`: as the log spells it. `place`: where it is read. `constants`: the values of
-    its partition columns by the columns' names.
+    """A data file of the table.
+
+    `path`: as the log spells it. `place`: its file name or address. `constants`: the values of its partition columns,
+    by column name.
     """
 
     path: str
@@ -53,7 +55,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a data file: its number, the number of its first row in the file, how many rows it has."""
+    """A row group of a data file: its number, the number of its first row in the file, its number of rows."""
 
     file: DataFile
     index: int
@@ -63,20 +65,20 @@ class RowGroup:
 
 @lru_cache(_REMEMBERED)
 def place_of(table: str, path: str) -> str:
-    """Where a file that the log names is read: paths are URIs, relative to the table's folder or absolute."""
+    """The file name or address of a file in the log. `path`: a URI, absolute or relative to the table's folder."""
     return str(data_file(table, path))
 
 
 def arrow_type(type_: str) -> pa.DataType:
-    """The Arrow type of a column's type as Spark SQL writes it. ValueError for a nested one."""
+    """The Arrow type of a column's type, given as in Spark SQL. ValueError for a nested type."""
     found = _OTHER_TYPES.get(type_) or column_arrow_type(type_)
     if found is None:
-        raise ValueError(f"a column of type {type_}")
+        raise ValueError(f"columns of type {type_} are not supported")
     return found
 
 
 def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """The Parquet file. FileNotFoundError where it is gone."""
+    """Opens a data file. FileNotFoundError if it does not exist any more."""
     return pq.ParquetFile(
         opened_place(file.place), metadata=metadata, coerce_int96_timestamp_unit="us",
         page_checksum_verification=False, pre_buffer=is_in_store(file.place),
@@ -86,9 +88,9 @@ def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.Parque
 def rows_of(
     parquet: pq.ParquetFile, group: RowGroup, columns: Sequence[TargetColumn], *, at_once: int = _ROWS_AT_ONCE
 ) -> Iterator[pa.Table]:
-    """The rows of a row group in these columns, by their names and of their types, deleted rows among them.
+    """The rows of a row group, deleted rows included, with these columns in their types.
 
-    ArrowException or ValueError where they cannot be read.
+    ArrowException or ValueError if they cannot be read.
     """
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
     constants = dict(group.file.constants)
@@ -113,7 +115,7 @@ def rows_of(
 
 
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a narrower type as the wider one, moments without zone as UTC, nanoseconds cut."""
+    """The values in a wider type. Timestamps without a zone are taken as UTC; nanoseconds are rounded down."""
     if values.type == kind:
         return values
     if pa.types.is_dictionary(values.type):
@@ -126,7 +128,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def constant(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value of a partition column as Delta writes it in the log (protocol, "Partition Value Serialization")."""
+    """The value of a partition column, from its text in the log (Delta protocol, "Partition Value Serialization")."""
     if text is None:
         return pa.scalar(None, kind)
     if pa.types.is_string(kind):
@@ -159,7 +161,7 @@ def _constant_rows(rows: int, schema: pa.Schema, constants: dict[str, str | None
 
 
 def _name_in(parquet: pq.ParquetFile, names: Sequence[str], column: TargetColumn) -> str | None:
-    """The column's name in a file: its physical name, its field id, or its name but for case."""
+    """The column's name in a file, found by physical name, by field id, or by name without regard to case."""
     if column.physical_name in names:
         return column.physical_name
     if column.field_id is not None:

@@ -1,9 +1,9 @@
-"""How many rows of a row group are decoded at once, so that they stay within a share of the memory budget; pure.
+"""Computes how many rows of a row group can be decoded at once within the memory budget. No I/O.
 
-page headers + footer ─▶ rows at once, columns to read as dictionaries, or: too large
+page headers + footer ─▶ rows at once and columns to read as dictionaries, or TooLarge
 batch ─▶ slices whose converted values are small enough
 
-Sizes are upper bounds from the headers of the pages that are read, never from the footer's statistics.
+Sizes are upper bounds from the headers of the pages to be read, never from the footer's statistics.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import pyarrow.compute as pc
 from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
 
 MOST_ROWS = 64 * 1024
-"""Rows that are decoded at once where they are small."""
+"""The most rows that are decoded at once."""
 
-_SHARE = 8  # one part of the budget in so many is decoded at once: the rest is for its conversion and its reader
+_SHARE = 8  # 1/8 of the budget is for decoded rows; the rest is for their conversion and the reader
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
-_SHARED = 8  # rows that share a value of a dictionary that is kept, at least
+_SHARED = 8  # a dictionary is kept if at least so many rows share each of its values
 _LEVELS = 4  # bytes of a nested value's levels
-_GROWN = 64  # a nested column that decodes to so many times its pages cannot be cut into rows safely
-_OBJECT = 150  # bytes of a Python value, which JSON text of some types is made from
+_GROWN = 64  # a nested column that grows so many times when decoded cannot be cut into rows safely
+_OBJECT = 150  # bytes of a Python value; JSON text of some types is made from Python values
 _TEXT = 24  # bytes of a number as text
-_ESCAPED = 6  # bytes of one that JSON escapes
+_ESCAPED = 6  # bytes of an escaped character in JSON
 
 
 class TooLarge(Exception):
-    """What one row, or one page, needs more than the budget. `size` in bytes."""
+    """One row or one page needs more than the budget. `what`: which. `size`: in bytes."""
 
     def __init__(self, what: str, size: int) -> None:
         super().__init__(what)
@@ -42,9 +42,9 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class ColumnPages:
-    """A column chunk that is to be read: its path, physical type, width of a fixed-length value, and its pages.
+    """A column chunk to be read: its path, physical type, width of a fixed-length value, and its pages.
 
-    `longest`: of the values in its dictionary, in bytes, where that is known.
+    `longest`: the length in bytes of the longest value in its dictionary; None: unknown.
     """
 
     path: str
@@ -60,7 +60,7 @@ class ColumnPages:
 
     @property
     def dictionary(self) -> int:
-        """Bytes that no value of the dictionary is longer than."""
+        """An upper bound for the bytes of a value in the dictionary."""
         return (
             self.longest
             if self.longest is not None
@@ -74,14 +74,14 @@ class ColumnPages:
 
 @dataclass(frozen=True)
 class Portion:
-    """`rows` of a row group at once; the columns of `dictionaries`, by their paths, stay dictionaries until sliced."""
+    """How to decode a row group: `rows` at once. Columns in `dictionaries` (paths) stay dictionaries until sliced."""
 
     rows: int
     dictionaries: tuple[str, ...] = ()
 
 
 def portion(columns: Sequence[ColumnPages], rows: int, budget: int) -> Portion:
-    """How a row group of so many rows is decoded. TooLarge where one page is more than the budget."""
+    """How to decode a row group of so many rows. TooLarge if one page exceeds the budget."""
     share = max(budget // _SHARE, 1)
     held = sum(max((page.size for page in column.pages), default=0) for column in columns)
     if held > budget:
@@ -101,7 +101,7 @@ def portion(columns: Sequence[ColumnPages], rows: int, budget: int) -> Portion:
 
 
 def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[ColumnPages]:
-    """The columns whose dictionaries must be measured: by their sizes alone, a value may be too long."""
+    """The columns whose dictionaries must be measured, because their size alone allows values that are too long."""
     return [
         column
         for column in columns
@@ -110,15 +110,17 @@ def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[Col
 
 
 def has_few_values(column: ColumnPages) -> bool:
-    """True where all pages of a flat column point into a dictionary, each of whose values many rows share."""
+    """True if all pages of a flat column use a dictionary, and on average many rows share each of its values."""
     distinct = sum(page.values for page in column.pages if page.kind == DICTIONARY)
     pointing = all(page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) for page in column.data)
     return pointing and not column.nested and 0 < distinct * _SHARED <= column.values
 
 
 def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.RecordBatch]:
-    """The batch in parts whose values, once converted, take at most `share` bytes. TooLarge: one row needs more than
-    the budget."""
+    """The batch in parts whose converted values take at most `share` bytes each.
+
+    TooLarge if one row needs more than the budget.
+    """
     if not batch.num_rows or not any(_expands(field.type) for field in batch.schema):
         yield batch
         return
@@ -139,18 +141,18 @@ def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.Record
 
 
 def longest(values: pa.Array) -> int:
-    """Bytes of the longest value of a dictionary."""
+    """The bytes of the longest value in a dictionary."""
     if not pa.types.is_dictionary(values.type) or not len(values.dictionary):
         return 0
     return int(pc.max(pc.binary_length(values.dictionary)).as_py() or 0)
 
 
 def longest_stored(dictionary: bytes, values: int) -> int | None:
-    """Bytes of the longest value of a dictionary page after decompression, where that is quickly proved: all are
-    shorter than 256 bytes and none holds three zero bytes. Else None.
+    """The bytes of the longest value in a decompressed dictionary page; None if it cannot be found quickly.
 
-    A value is stored as its length in four bytes and its own bytes. Every place that could be a length is taken as
-    one, and then each must end where the next begins.
+    It can if all values are shorter than 256 bytes and contain no three zero bytes in a row. Each value is stored as
+    its length in four bytes and its bytes. Every position that looks like a length is taken as one; the result is
+    valid if each value then ends where the next begins.
     """
     data = np.frombuffer(dictionary, np.uint8)
     if not values or len(data) < 4:
@@ -166,12 +168,12 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
 
 
 def share_of(budget: int) -> int:
-    """Bytes that are decoded at once."""
+    """The bytes that may be decoded at once."""
     return max(budget // _SHARE, 1)
 
 
 def _expands_at(column: ColumnPages, at_once: int, rows: int, share: int) -> bool:
-    """True where the dictionary may give so many rows more bytes than the share."""
+    """True if so many rows may take more bytes than the share when their dictionary values are written out."""
     values = sum(page.values for page in column.data if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY))
     if column.nested:
         at_once += max(0, column.values - rows)
@@ -185,7 +187,7 @@ def _width(column: ColumnPages) -> int:
 
 
 def _within(column: ColumnPages, rows: int, most: int) -> int:
-    """So many rows at once that the text of a column stays within `most` bytes, however its pages cut it."""
+    """The number of rows at once for which a column's text stays within `most` bytes, at any position in its pages."""
     data = column.data
     grows = any(page.encoding == DELTA_BYTES for page in data)  # each value may repeat the one before
     if grows:
@@ -198,7 +200,7 @@ def _within(column: ColumnPages, rows: int, most: int) -> int:
     begins = ends - np.array([page.values for page in data])
     sums = np.concatenate([[0], np.cumsum(sizes)])
     while rows > 1:
-        # the pages that a window beginning in each page touches, at worst
+        # for a window that begins in each page: the last page that it can touch
         last = np.searchsorted(begins, begins + np.array([page.values for page in data]) - 1 + rows, "left")
         if int((sums[last] - sums[:-1]).max()) <= most:
             return rows
@@ -207,9 +209,9 @@ def _within(column: ColumnPages, rows: int, most: int) -> int:
 
 
 def _rows_of_nested(column: ColumnPages, rows: int, at_once: int, share: int, budget: int) -> int:
-    """So many rows at once that the values of a repeated column stay within the share.
+    """The number of rows at once for which the values of a repeated column stay within the share.
 
-    Each row has at least one value, so one row has at most those that the others leave.
+    Each row has at least one value. So one row has at most all values but one for each other row.
     """
     each = _width(column) + _LEVELS
     spare = max(0, column.values - rows)
@@ -226,7 +228,7 @@ def _expands(kind: pa.DataType) -> bool:
 
 
 def _converted_size(values: pa.Array) -> int:
-    """Bytes of the values once they are what the table holds, at most."""
+    """An upper bound for the bytes of the values after conversion to the table's type."""
     if pa.types.is_dictionary(values.type):
         return _dictionary_size(values)
     if pa.types.is_nested(values.type) and not pa.types.is_run_end_encoded(values.type):
@@ -235,14 +237,14 @@ def _converted_size(values: pa.Array) -> int:
 
 
 def _size_at_most(values: pa.Array) -> int:
-    """The same, of a dictionary by its longest value, which takes no time."""
+    """A coarser upper bound: for a dictionary, by its longest value, which is faster."""
     if pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type):
         return len(values) * (longest(values) + 8)
     return _converted_size(values)
 
 
 def _text_size(values: Any) -> int:
-    """Bytes of nested values as JSON text, at most."""
+    """An upper bound for the bytes of nested values as JSON text."""
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
         return _text_size(values.storage)
@@ -268,7 +270,7 @@ def _text_size(values: Any) -> int:
 
 
 def _dictionary_size(values: pa.DictionaryArray) -> int:
-    """Bytes of a dictionary's values where each row has its own."""
+    """The bytes of a dictionary column when each row holds its own value."""
     if not len(values):
         return 0
     kinds = values.dictionary

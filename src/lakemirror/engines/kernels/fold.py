@@ -1,9 +1,9 @@
-"""The net effect of changes (contract section 3), from their keys, markers and places alone.
+"""The net effect of changes (contract section 3), from their keys, markers and positions.
 
-For one key only the last marker other than 0 matters, with the inserts after it:
+For each key, only the last change that is not an insert counts, and the inserts after it:
 
-    keys + FILE, ROW, MARKER ─▶ fold ─▶ deletes: keys whose rows in the table go
-                                   └──▶ kept: the places of the rows that come
+    keys + FILE, ROW, MARKER ─▶ fold ─▶ deletes: keys whose rows in the table are deleted
+                                   └──▶ kept: the positions of the rows that are inserted
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lakemirror.landing_zone.row_markers import DELETE, INSERT
 
 @dataclass(frozen=True)
 class Folded:
-    """A net effect. `deletes`: keys, none twice, in the types they came in. `kept`: FILE and ROW of the rows that are
-    inserted, in the order of the changes.
+    """A net effect. `deletes`: distinct keys, in the types of the input. `kept`: FILE and ROW of the inserted rows, in
+    the order of the changes.
     """
 
     deletes: pa.Table
@@ -30,9 +30,10 @@ class Folded:
 
 @dataclass(frozen=True)
 class Places:
-    """A net effect as places in the changes (int64, from 0). `deletes`: one place for each key that is deleted.
-    `kept`: places of the rows that are inserted, ascending. `firsts`: of those the first one of each key that is also
-    deleted: in the change data feed it is the update of the row that was there.
+    """A net effect as positions in the changes (int64, from 0).
+
+    `deletes`: one position for each deleted key. `kept`: positions of the inserted rows, ascending. `firsts`: of
+    `kept`, the first one of each key that is also deleted; the change data feed shows it as an update.
     """
 
     deletes: np.ndarray
@@ -41,9 +42,9 @@ class Places:
 
 
 def fold(changes: pa.Table) -> Folded:
-    """The net effect of changes in their order. Columns: the keys, then FILE, ROW, MARKER (0, 1, 2 or 4, no NULL).
+    """The net effect of changes in order. Columns: the keys, then FILE, ROW, MARKER (0, 1, 2 or 4, never NULL).
 
-    All changes of a key must be there. Changes with different keys may be folded apart (`key_bucket`).
+    `changes` must hold all changes of each key. Different keys may be folded separately (`key_bucket`).
     """
     names = [name for name in changes.column_names if name not in (FILE, ROW, MARKER)]
     keys = changes.select(names)
@@ -53,14 +54,14 @@ def fold(changes: pa.Table) -> Folded:
 
 
 def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = False) -> Places:
-    """The same as places. `markers`: one a row of `keys`. `firsts` is empty unless it is asked for."""
+    """The net effect as positions. `markers`: one for each row of `keys`. `firsts` is empty unless `with_firsts`."""
     is_change = markers != INSERT
     if not is_change.any():
         none = np.zeros(0, np.int64)
         return Places(none, np.arange(len(markers)), none)
     codes = key_codes(comparable(keys))
     places = np.arange(len(markers), dtype=np.int32 if len(markers) < 1 << 31 else np.int64)
-    last = np.empty(int(codes.max()) + 1, places.dtype)  # the place of each key's last change; -1 where it has none
+    last = np.empty(int(codes.max()) + 1, places.dtype)  # each key's last change that is not an insert; -1: only inserts
     if is_change.all():
         last[codes] = places  # of several places of one key the last one stays
     else:

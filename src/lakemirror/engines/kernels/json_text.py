@@ -1,10 +1,10 @@
-"""Lists, structs and maps as JSON text (contract section 6), as Spark's `to_json` writes them with its NULL fields.
+"""Writes lists, structs and maps as JSON text (contract section 6), like Spark's `to_json` with NULL fields.
 
-    nested array ─▶ text of each leaf ─▶ joined upwards, column by column ─▶ one string a row
+    nested array ─▶ text of each leaf ─▶ joined level by level ─▶ one string per row
 
-Numbers are bare; NaN and infinities are quoted; moments have milliseconds, with Z where they have a zone; times,
-durations and nanoseconds are the whole numbers that Parquet stores; bytes are base64. Keys of maps are texts: a date
-or moment as its count since 1970.
+Numbers have no quotes; NaN and infinities have. Timestamps have milliseconds, and Z if they have a zone. Times,
+durations and nanosecond timestamps are the integers that Parquet stores. Bytes are base64. Keys of maps are strings;
+a date or timestamp as a key is its count since 1970.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today
 
 
 def json_text(values: pa.Array, calendar: Calendar, *, int96: bool = False) -> pa.Array:
-    """The JSON text of each value, NULL for NULL. `int96`: moments without zone inside come from INT96.
+    """The JSON text of each value; NULL stays NULL. `int96`: inner timestamps without zone were stored as INT96.
 
-    ArrowInvalid for text that is no UTF-8.
+    ArrowInvalid if a string is not UTF-8.
     """
     text = _text(values, calendar, int96)
     if values.null_count:
@@ -34,7 +34,7 @@ def json_text(values: pa.Array, calendar: Calendar, *, int96: bool = False) -> p
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """The same values without dictionaries, run-ends and extension types around them."""
+    """The values without dictionary encoding, run-end encoding and extension types."""
     while True:
         if isinstance(values, pa.ExtensionArray) or isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
@@ -47,7 +47,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def float_text(value: float, *, single: bool = False) -> str:
-    """A number as Java writes it: the fewest digits that name it, at least one behind the point."""
+    """A number as Java writes it: the fewest digits that identify it, at least one of them after the point."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -56,7 +56,7 @@ def float_text(value: float, *, single: bool = False) -> str:
         return "-0.0" if np.signbit(value) else "0.0"
     number: Any = np.float32(value) if single else np.float64(value)
     digits, _, exponent = np.format_float_scientific(abs(number), trim="-").partition("e")
-    if "." not in digits:  # two digits where one would do: the nearer number of the two
+    if "." not in digits:  # Java prints two digits if that is closer to the exact value
         nearer = f"{abs(float(number)):.1e}"
         if type(number)(nearer) == abs(number):
             digits, _, exponent = nearer.partition("e")
@@ -72,7 +72,7 @@ def float_text(value: float, *, single: bool = False) -> str:
 
 
 def _text(values: pa.Array, calendar: Calendar, int96: bool) -> pa.Array:
-    """As `json_text`, but `null` for NULL."""
+    """Like `json_text`, but with the text `null` for NULL."""
     values = plain(values)
     kind = values.type
     if pa.types.is_map(kind):
@@ -113,7 +113,7 @@ def _map_text(values: pa.MapArray, calendar: Calendar, int96: bool) -> pa.Array:
 
 
 def _joined(lengths: pa.Array, texts: pa.Array) -> pa.Array:
-    """Texts of a row, so many each, with commas between."""
+    """Joins the next `lengths` texts of each row with commas."""
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths))]).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
 
@@ -184,7 +184,7 @@ def _days(values: pa.Array, calendar: Calendar) -> Any:
 
 
 def _moments(values: pa.Array, calendar: Calendar, int96: bool) -> Any:
-    """Microseconds since 1970, 0 for NULL."""
+    """Microseconds since 1970; 0 for NULL."""
     count = np.asarray(values.view(pa.int64()).fill_null(0))
     unit = values.type.unit
     micros = count if unit == "us" else count // 1000 if unit == "ns" else count * (1000 if unit == "ms" else 1_000_000)
@@ -209,7 +209,7 @@ def _date(day: int) -> str:
 
 
 def _civil(day: int) -> tuple[int, int, int]:
-    """Year, month and day; any year."""
+    """Year, month and day of a day since 1970, for any year."""
     era, of_era = divmod(day + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -224,7 +224,7 @@ def _each(values: pa.Array, write: Callable[[Any], str]) -> pa.Array:
 
 
 def _by_number(numbers: Any, write: Callable[[int], str]) -> pa.Array:
-    """The text of each number, made once for those that are equal."""
+    """The text of each number. `write` is called once for equal numbers."""
     unique, places = np.unique(numbers, return_inverse=True)
     return pa.array([write(int(number)) for number in unique], pa.string()).take(pa.array(places.reshape(-1)))
 

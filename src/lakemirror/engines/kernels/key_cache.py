@@ -1,7 +1,7 @@
-"""Key columns of row groups that were read lately: what changes often changes again.
+"""A cache of key columns that were read recently: rows that changed once often change again.
 
-Keys that rise by one from row to row but for a gap now and then, as an application numbers its rows, are kept as their
-runs: a quarter of a byte for a row at most, and mostly much less. So the keys of large tables stay in memory.
+Numbers that rise by one from row to row, with few gaps, are stored as runs: at most a quarter of a byte per row, and
+usually much less. So the keys of large tables fit into memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-_WORTH_IT = 64  # rows of a run, on average
-_OF_AN_ENTRY = 2048  # bytes that it takes beside its rows: measured
+_WORTH_IT = 64  # average rows per run from which runs are used
+_OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
 
 
 @dataclass(frozen=True)
 class Runs:
-    """A column of whole numbers, each larger than the one before.
+    """A column of integers, each larger than the one before, as runs of consecutive numbers.
 
-    `first`: the number with which each run of neighbours begins, `begin`: the place of its row among all `rows`.
+    `first`: the first number of each run. `begin`: the position of that number's row. `rows`: the number of all rows.
     """
 
     first: np.ndarray
@@ -32,7 +32,7 @@ class Runs:
 
     @staticmethod
     def of(values: np.ndarray) -> Runs | None:
-        """None where the numbers do not rise, or in too many runs to be worth it."""
+        """The runs of these numbers; None if the numbers do not rise, or there are too many runs."""
         if not len(values) or (values[1:] <= values[:-1]).any():
             return None
         begin = np.concatenate([[0], np.flatnonzero(values[1:] - values[:-1] != 1) + 1])
@@ -45,7 +45,7 @@ class Runs:
         return self.first.nbytes + self.begin.nbytes
 
     def places(self, sought: np.ndarray) -> np.ndarray:
-        """The rows that hold these numbers, which are in order and none twice."""
+        """The positions of the rows with the sought numbers. `sought`: ascending and distinct."""
         lengths = np.diff(self.begin, append=self.rows)
         last = self.first + (lengths - 1)
         low, high = np.searchsorted(sought, self.first[0]), np.searchsorted(sought, last[-1], "right")
@@ -60,14 +60,14 @@ Kept: TypeAlias = "pa.Table | Runs"
 
 
 class Sized(Protocol):
-    """What the cache holds: keys, or the summary of an index."""
+    """An entry of the cache: keys, or the summary of an index."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class Cache:
-    """What was read of row groups lately, of at most so many bytes. A data file never changes, so it stays true."""
+    """Recently read keys of row groups, at most `most_bytes`. Data files never change, so entries stay correct."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -90,13 +90,13 @@ class Cache:
                 self._left += size_of(self._held.popitem(last=False)[1])
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         with self._lock:
             self._held.clear()
             self._left = self.most_bytes
 
     def drop(self, name: Hashable) -> None:
-        """Forgets what is held under this name, if anything is."""
+        """Removes the entry of this name, if there is one."""
         with self._lock:
             keys = self._held.pop(name, None)
             if keys is not None:
@@ -104,5 +104,5 @@ class Cache:
 
 
 def size_of(keys: Sized) -> int:
-    """Bytes that it takes to keep them."""
+    """The bytes that an entry takes in the cache."""
     return keys.nbytes + _OF_AN_ENTRY

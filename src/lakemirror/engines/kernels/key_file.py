@@ -1,12 +1,13 @@
-"""One file of the key index: where the keys of one data file are, as a static hash table that is read by pieces.
+"""One file of the key index: a hash table on the disk, from the keys of one data file to their row numbers.
 
     header │ summary: begins of buckets, their checksums, filter │ buckets of about 64 entries: key, row number
 
-The first word of a key is mixed by a permutation: its top bits choose the bucket, so entries hold the keys themselves.
-In an entry the row number is in the place of those bits, and in one more byte.
-An open file holds its summary in memory, about 1.6 bytes a row. The filter says of most keys that they are not there;
-the buckets of all others are read and held against their checksums. Nothing is mapped into memory: a file that is cut
-short or a disk that fails gives an error.
+The first word of a key is scrambled by a permutation, and its top bits choose the bucket. So an entry need not store
+these bits; it stores the row number in their place, and in one more byte.
+
+An open file holds only its summary in memory, about 1.6 bytes per row. The filter rules out most keys that the file
+does not have. For the other keys, their buckets are read and checked against their checksums. The file is not mapped
+into memory, so that a file that is too short, or a failing disk, gives an error.
 """
 
 from __future__ import annotations
@@ -30,37 +31,37 @@ from lakemirror.engines.kernels.key_values import mixed
 
 MOST_ROWS = 1 << 32
 MOST_IN_BUCKET = 1 << 16
-"""Rows of one bucket: a data file with more rows of one key has no index."""
+"""The most rows in a bucket. A data file with more rows of one key gets no index."""
 
 _MAGIC = b"LMKEYS04"
 _HEADER = 4096
 _KEYS_A_BUCKET = 64
-_FILTER_BITS = 12  # of a row: 1.0 % of the keys that are not there pass
+_FILTER_BITS = 12  # per row: 1.0 % of the keys that the file does not have pass the filter
 _IN_MEMORY = 32 << 20  # bytes of entries that are sorted at once
-_AT_ONCE = 16 * 1024  # entries of the table that are worked on at once: they fit into the processor's cache
+_AT_ONCE = 16 * 1024  # entries that are processed at once: they fit into the processor's cache
 _READ_AT_ONCE = 4 << 20  # bytes of buckets that are searched at once
-_MOST_PARTS = 8  # 2^8 files that are open at once
+_MOST_PARTS = 8  # at most 2^8 files are open at once
 _U32 = np.uint64(0xFFFFFFFF)
 
 
 class Damaged(Exception):
-    """The file is not what was written, or belongs to something else."""
+    """The file is damaged, or is the index of another data file."""
 
 
 class TooManyEqual(ValueError):
-    """More rows share a key than a bucket may have."""
+    """More rows have the same key than a bucket may hold."""
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Where the parts of a file are, in bytes."""
+    """The positions and sizes of a file's parts, in bytes."""
 
     rows: int
     words: int
 
     @property
     def bits(self) -> int:
-        """Buckets are 2^bits."""
+        """The number of buckets is 2^bits."""
         return max(1, (self.rows // _KEYS_A_BUCKET).bit_length())
 
     @property
@@ -73,7 +74,7 @@ class _Places:
 
     @property
     def entry(self) -> int:
-        """Bytes of a key and its row number."""
+        """Bytes of one entry: a key and its row number."""
         return 8 * self.words + 1
 
     @property
@@ -83,7 +84,7 @@ class _Places:
 
     @property
     def entries(self) -> int:
-        """Where the entries begin."""
+        """The position of the first entry."""
         return _HEADER + self.summary
 
     @property
@@ -93,7 +94,7 @@ class _Places:
 
 
 def size_of(rows: int, layout: KeyLayout) -> int:
-    """Bytes that the index of a data file takes."""
+    """The bytes that the index of a data file takes."""
     return _Places(rows, layout.words).size
 
 
@@ -101,12 +102,11 @@ def write_key_file(
     path: Path, identity: str, rows: int, layout: KeyLayout, batches: Iterable[np.ndarray], *, seed: int | None = None,
     in_memory: int = _IN_MEMORY, pause: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Writes the index of a data file with `rows` rows. `batches`: words of its keys in the order of its rows.
+    """Writes the index of a data file with `rows` rows. `batches`: the words of its keys, in the order of its rows.
 
-    `seed`: a random number that nobody else knows; keys are searched faster in files that share one.
-    Memory: about four times `in_memory` bytes; entries beyond that are put into parts in files beside it first.
-    `pause` is called every few milliseconds of work. ValueError where there are not as many keys as rows, TooManyEqual.
-    OSError.
+    `seed`: a secret random number; searches are faster in files with the same seed. It uses about four times
+    `in_memory` bytes; more entries are first split into temporary files. `pause` is called every few milliseconds.
+    Errors: ValueError if the number of keys is not `rows`, TooManyEqual, OSError.
     """
     places = _Places(rows, layout.words)
     seed = secrets.randbits(64) if seed is None else seed
@@ -121,7 +121,7 @@ def write_key_file(
             parts.add(_scrambled(words, seed), written)
             written += len(words)
         if written != rows:
-            raise ValueError(f"{written} keys of {rows} rows")
+            raise ValueError(f"{written} keys for {rows} rows")
         summary = _Summary(places, seed)
         file.seek(places.entries)
         for entries in parts:
@@ -133,13 +133,13 @@ def write_key_file(
 
 
 def identity_of(path: Path) -> str:
-    """What the index at `path` was made of. Damaged, OSError."""
+    """The identity of the data file whose index is at `path`. Errors: Damaged, OSError."""
     with path.open("rb") as file:
         return str(_header(file)["identity"])
 
 
 class KeyFile:
-    """An index whose summary is in memory. Damaged where the file is none, or not of `identity`; OSError."""
+    """An index with its summary in memory. Errors: Damaged, also if it is not the index of `identity`; OSError."""
 
     def __init__(self, path: Path, identity: str) -> None:
         self._path = path
@@ -155,7 +155,7 @@ class KeyFile:
                 raise Damaged(f"{path.name}: {error}") from error
             self._places = places = _Places(self.rows, self.layout.words)
             if self.state[1] != places.size:
-                raise Damaged(f"{path.name} is cut short")
+                raise Damaged(f"{path.name} does not have its full size")
             summary = os.pread(file.fileno(), places.summary, _HEADER)
         if len(summary) != places.summary or zlib.crc32(summary) != header.get("summary"):
             raise Damaged(f"{path.name}: its summary is damaged")
@@ -167,10 +167,10 @@ class KeyFile:
         self._filter = np.frombuffer(summary, np.uint8, offset=ends + 4 * places.buckets).view(np.uint64)
 
     def rows_with(self, sought: KeysOfLayout) -> np.ndarray | None:
-        """Numbers of the rows (int64, ascending) that hold one of these keys, which are in `layout`.
+        """Row numbers (int64, ascending) of the rows with one of these keys. `sought`: in this file's `layout`.
 
-        Where the layout is not exact, they only may hold one. None where another file has taken the place of this one.
-        Damaged, OSError.
+        If the layout is not exact, these rows may also have other keys. Returns None if the file was replaced since it
+        was opened. Errors: Damaged, OSError.
         """
         keys, bits = sought.scrambled(self.seed)
         place = _filter_places(keys[:, 0], len(self._filter))
@@ -189,14 +189,15 @@ class KeyFile:
         return result
 
     def touch(self) -> None:
-        """Notes on the disk that the index is in use."""
+        """Sets the file's modification time to now, to show that the index is in use."""
         os.utime(self._path)
         self.state = state_of(self._path.stat())
         self.touched = time.time()
 
     def _read(self, number: int, buckets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Keys (uint64, a row for each) and row numbers (uint64) of these buckets, some at a time. Damaged where they
-        do not fit their checksums.
+        """Keys (uint64, one row each) and row numbers (uint64) of these buckets, several buckets at a time.
+
+        Damaged if a bucket does not match its checksum.
         """
         entry, size = self._places.entry, 0
         begins = entry * self._begins[buckets].astype(np.int64)
@@ -219,14 +220,14 @@ class KeyFile:
 
 
 class KeysOfLayout:
-    """Keys that are looked for, as the words of one layout."""
+    """Sought keys, as the words of one layout."""
 
     def __init__(self, words: np.ndarray) -> None:
         self._words = words
         self._scrambled: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def scrambled(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """As files with this seed hold them, in the order of the first words; and their bits of the filter."""
+        """The keys scrambled with this seed, sorted by first word, and their filter bits."""
         found = self._scrambled.get(seed)
         if found is None:
             keys = _scrambled(self._words, seed)
@@ -236,12 +237,12 @@ class KeysOfLayout:
 
 
 def state_of(stat: os.stat_result) -> tuple[int, ...]:
-    """What changes with a file that is replaced or written to."""
+    """A value that changes when the file is replaced or written to."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _packed(words: np.ndarray, numbers: np.ndarray, places: _Places) -> bytes:
-    """Entries: the row number's lowest byte is behind the key, its others take the place of the bucket's bits."""
+    """Entries as bytes. A row number's lowest byte follows the key; the rest replaces the bits of the bucket."""
     shift = np.uint64(64 - places.bits)
     packed = np.empty((len(words), places.entry), np.uint8)
     packed[:, :-1] = np.ascontiguousarray(words).view(np.uint8)
@@ -252,7 +253,7 @@ def _packed(words: np.ndarray, numbers: np.ndarray, places: _Places) -> bytes:
 
 
 def _unpacked(entries: bytes, buckets: np.ndarray, places: _Places) -> tuple[np.ndarray, np.ndarray]:
-    """Words and row numbers (uint64) of entries of these buckets."""
+    """Words and row numbers (uint64) of entries. `buckets`: the bucket of each entry."""
     shift = np.uint64(64 - places.bits)
     packed = np.frombuffer(entries, np.uint8).reshape(-1, places.entry)
     words = packed[:, :-1].copy().view(np.uint64)
@@ -263,13 +264,13 @@ def _unpacked(entries: bytes, buckets: np.ndarray, places: _Places) -> tuple[np.
 
 
 def _matches(entries: np.ndarray, numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Row numbers of the entries whose key is among `keys`, which are in the order of their first word."""
+    """Row numbers of the entries whose key is among `keys`. `keys`: sorted by first word."""
     low = np.searchsorted(keys[:, 0], entries[:, 0])
     near = np.flatnonzero(keys[np.minimum(low, len(keys) - 1), 0] == entries[:, 0])
     low, held = low[near], entries[near]
     fits = np.zeros(len(near), bool)
     left = np.arange(len(near))
-    while len(left):  # once, but for keys whose first words are equal
+    while len(left):  # runs once, or more often for keys with equal first words
         fits[left] |= (keys[low[left]] == held[left]).all(axis=1)
         low[left] += 1
         left = left[low[left] < len(keys)]
@@ -307,8 +308,9 @@ def _header_text(identity: str, rows: int, seed: int, layout: KeyLayout, summary
 
 
 def _scrambled(words: np.ndarray, seed: int) -> np.ndarray:
-    """The words with the first one mixed with all others: equal exactly where the words are. The seed is the file's
-    own or the folder's, so that nobody can choose keys that share a bucket.
+    """The words with the first one scrambled by all others; rows stay equal exactly if they were equal.
+
+    Because the seed is secret, nobody can choose keys that all fall into one bucket.
     """
     result = np.empty_like(words)
     result[:, 1:] = words[:, 1:]
@@ -323,7 +325,7 @@ def _scrambled(words: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _filter_bits(first: np.ndarray) -> np.ndarray:
-    """The five bits of the filter that say of each first word whether it is there, in a word of their own."""
+    """The five filter bits of each first word, as one word each."""
     six = np.uint64(63)
     one = np.uint64(1)
     bits = one << (first & six)
@@ -333,13 +335,13 @@ def _filter_bits(first: np.ndarray) -> np.ndarray:
 
 
 def _filter_places(first: np.ndarray, size: int) -> np.ndarray:
-    """The word of the filter that holds the bits of each first word: it rises with them."""
+    """The position of the filter word that holds the bits of each first word. It rises with the first words."""
     result: np.ndarray = ((first >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
     return result
 
 
 class _Summary:
-    """The summary of a file whose parts are being written, in the order of their first words."""
+    """The summary of a file that is being written. Its parts are written in the order of their first words."""
 
     def __init__(self, places: _Places, seed: int) -> None:
         self._places, self._seed = places, seed
@@ -348,7 +350,7 @@ class _Summary:
         self._filter = np.zeros(places.filter_words, np.uint64)
 
     def write_part(self, entries: np.ndarray, file: IO[bytes], pause: Callable[[], None]) -> None:
-        """Writes the entries of a part (uint64: words, row number) to the file. TooManyEqual."""
+        """Writes the entries of a part (uint64: words, row number) to the file. Error: TooManyEqual."""
         width = entries.shape[1] - 1
         shift = np.uint64(64 - self._places.bits)
         order = _order(entries[:, 0])
@@ -358,7 +360,7 @@ class _Summary:
             some = entries.take(order[begin : begin + _AT_ONCE], axis=0)
             bucket = (some[:, 0] >> shift).astype(np.int64)
             end = begin + len(some)
-            if end < len(order):  # a bucket is written by one step
+            if end < len(order):  # do not split a bucket between two steps
                 end = begin + int(np.searchsorted(bucket, bucket[-1]))
                 if end == begin:
                     end = begin + _end_of_bucket(entries, order[begin:], shift)
@@ -372,7 +374,7 @@ class _Summary:
             begin = end
 
     def bytes(self) -> bytes:
-        """The summary as it is in the file."""
+        """The summary's bytes in the file."""
         begins = np.zeros(self._places.buckets + 1, np.uint32)
         np.cumsum(self._counts, out=begins[1:])
         return begins.tobytes() + self._sums.tobytes() + self._filter.tobytes()
@@ -393,7 +395,7 @@ class _Summary:
 
 
 def _order(first: np.ndarray) -> np.ndarray:
-    """Places (int64) of first words in their order, as far as their upper half says."""
+    """Positions (int64) that sort the first words, by their upper bits only."""
     rank = np.uint64((1 << max(1, len(first) - 1).bit_length()) - 1)
     packed = first & ~rank
     packed |= np.arange(len(first), dtype=np.uint64)
@@ -403,24 +405,25 @@ def _order(first: np.ndarray) -> np.ndarray:
 
 
 def _end_of_bucket(entries: np.ndarray, order: np.ndarray, shift: np.uint64) -> int:
-    """How many of these belong to the bucket of the first one. TooManyEqual."""
+    """The number of entries at the start of `order` that are in the first one's bucket. Error: TooManyEqual."""
     some = entries[order[: MOST_IN_BUCKET + 1], 0] >> shift
     end = int(np.searchsorted(some, some[0], "right"))
     if end > MOST_IN_BUCKET:
-        raise TooManyEqual("more rows have one key than a bucket takes")
+        raise TooManyEqual("more rows have the same key than a bucket may hold")
     return end
 
 
 def _salts(buckets: np.ndarray, seed: int) -> np.ndarray:
-    """With what the checksum of each bucket (uint64) of this file begins: another bucket's does not fit."""
+    """The start value of each bucket's checksum (uint64), so that one bucket's bytes fail as another bucket."""
     with np.errstate(over="ignore"):
         result: np.ndarray = (buckets * np.uint64(0x9E3779B1) ^ np.uint64(seed)) & _U32
     return result
 
 
 class _Parts:
-    """Entries (uint64: words, row number) by the top bits of their first word: in memory, or in one file for each part
-    where they are several.
+    """Entries (uint64: words, row number) in parts, by the top bits of their first word.
+
+    A single part is in memory; several parts are in one file each.
     """
 
     def __init__(self, folder: Path, bits: int, rows: int, words: int) -> None:
@@ -430,7 +433,7 @@ class _Parts:
         self._files = [(folder / str(number)).open("w+b") for number in range(1 << bits)] if bits else []
 
     def add(self, words: np.ndarray, first_row: int) -> None:
-        """Adds keys of neighbouring rows. ValueError where they are more than were announced."""
+        """Adds the keys of consecutive rows. ValueError if there are more than `rows`."""
         numbers = np.arange(first_row, first_row + len(words), dtype=np.uint64)
         if not self._files:
             if first_row + len(words) > len(self._held):

@@ -1,9 +1,9 @@
-"""Keys as rows of 64-bit words, all of one width: how the key index holds the keys of a data file.
+"""Encodes keys as 64-bit words, the same number of words for each key of a data file. The key index stores them.
 
-    keys ─▶ layout_of: form and width of each column ─▶ encode: words, equal exactly where the keys are equal
+    keys ─▶ layout_of: form and width of each column ─▶ encode: words, equal exactly if the keys are equal
 
-UUIDs as text take 16 bytes, numbers, days and moments 8, decimals 16, short text its longest value and one byte. Keys
-that need more than 64 bytes are held as a 64-bit hash: then equal words do not prove that the keys are equal.
+A UUID as text takes 16 bytes; a number, date or timestamp 8; a decimal 16; short text the bytes of its longest value
+and one more. Keys that need more than 64 bytes are stored as a 64-bit hash; then different keys may have equal words.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ _WIDEST_TEXT = 62
 _NUMBER, _DECIMAL, _TEXT = "number", "decimal", "text"
 _LETTER_GAP = {"uuid": ord("a") - ord("9") - 1, "UUID": ord("A") - ord("9") - 1}  # between 9 and the first letter
 _DASHES = (8, 13, 18, 23)
-_WORDS = ((0, 4), (9, 14), (19, 24), (28, 32))  # where eight digits begin, and where they go on behind a dash
+_WORDS = ((0, 4), (9, 14), (19, 24), (28, 32))  # the positions of the two groups of four digits in each word
 _UUIDS_AT_ONCE = 4096  # they fit into the processor's cache
 
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """How one key column is held. `form`: number, decimal, uuid, UUID (capital letters) or text. `width`: bytes of a
-    value. `nulls`: one more byte says whether it is NULL.
+    """The layout of one key column.
+
+    `form`: number, decimal, uuid, UUID (capital letters) or text. `width`: bytes of a value. `nulls`: one more byte
+    says whether the value is NULL.
     """
 
     form: str
@@ -41,13 +43,13 @@ class ColumnLayout:
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """How the keys of one data file are held."""
+    """The layout of the keys of one data file."""
 
     columns: tuple[ColumnLayout, ...]
 
     @property
     def is_exact(self) -> bool:
-        """True where equal words prove equal keys."""
+        """True if equal words mean equal keys."""
         return self._bytes <= 8 * MOST_WORDS and all(c.width <= _WIDEST_TEXT for c in self.columns)
 
     @property
@@ -59,19 +61,19 @@ class KeyLayout:
         return sum(column.bytes for column in self.columns)
 
     def widened(self, other: KeyLayout) -> KeyLayout:
-        """The layout that holds what either holds."""
+        """The narrowest layout that can hold the keys of both layouts."""
         return KeyLayout(tuple(_widened(a, b) for a, b in zip(self.columns, other.columns, strict=True)))
 
 
 def layout_of(keys: pa.Table) -> KeyLayout:
-    """The narrowest layout that holds these keys, text in steps of eight bytes."""
+    """The narrowest layout that can hold these keys. The width of text grows in steps of eight bytes."""
     return KeyLayout(tuple(_layout(_one(comparable_column(column))) for column in keys.columns))
 
 
 def encode(keys: pa.Table, layout: KeyLayout) -> tuple[np.ndarray, np.ndarray]:
-    """The keys as words (uint64, one row a key), and which of them (bool) the layout can hold.
+    """The keys as words (uint64, one row per key), and which of them (bool) the layout can hold.
 
-    The words of a key that the layout cannot hold say nothing: no key of the file is equal to it.
+    Ignore the words of a key that the layout cannot hold: the data file does not have such a key.
     """
     if not layout.is_exact:
         return key_hashes(keys).reshape(-1, 1), np.ones(keys.num_rows, bool)
@@ -129,7 +131,7 @@ def _text_layout(longest: int, nulls: bool) -> ColumnLayout:
 
 
 def _put_text(rows: np.ndarray, values: pa.Array, valid: np.ndarray, width: int) -> np.ndarray:
-    """Each value and its length; which of them (bool) are not longer than `width`, or NULL."""
+    """Writes each value and its length into `rows`. Returns which values (bool) fit into `width` or are NULL."""
     offsets, data = _text_buffers(values)
     lengths = np.where(valid, np.diff(offsets), 0)
     fits: np.ndarray = lengths <= width
@@ -144,7 +146,7 @@ def _put_text(rows: np.ndarray, values: pa.Array, valid: np.ndarray, width: int)
 
 
 def _put_uuids(rows: np.ndarray, values: pa.Array, valid: np.ndarray, form: str) -> np.ndarray:
-    """Each value as 16 bytes; which of them (bool) are UUIDs of this form, or NULL."""
+    """Writes each value as 16 bytes into `rows`. Returns which values (bool) are UUIDs of this form or NULL."""
     offsets, data = _text_buffers(values)
     fits: np.ndarray = ~valid | (np.diff(offsets) == 36)
     whole = np.flatnonzero(fits & valid)
@@ -166,10 +168,10 @@ def _put_uuids(rows: np.ndarray, values: pa.Array, valid: np.ndarray, form: str)
 
 
 def _pack_uuids(text: np.ndarray, packed: np.ndarray, form: str) -> np.ndarray:
-    """Puts values of 36 bytes each into two words each; which of them (bool) are UUIDs of this form.
+    """Packs values of 36 bytes into two words each. Returns which of them (bool) are UUIDs of this form.
 
-    Eight digits are worked on at once, as the bytes of a word. A value is a UUID of the form exactly where its digits,
-    written again, give the value.
+    Eight digits are decoded at once, as the bytes of a word. A value is a UUID of the form exactly if its decoded
+    digits, encoded again, give the same value.
     """
     count = len(text) // 36
     letters = np.empty((4, count), np.uint64)
@@ -239,7 +241,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text_buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Where each value begins (int64, one more than there are values), and the bytes of all."""
+    """The begin of each value, followed by the end of the last one (int64), and the bytes of all values."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     _, offset_buffer, data_buffer = values.buffers()
     if not len(values):

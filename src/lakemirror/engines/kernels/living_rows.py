@@ -1,7 +1,7 @@
-"""The rows of data files that no deletion vector deletes; those of given numbers, or all but those.
+"""Reads the living rows of data files (those that no deletion vector deletes): all but given rows, or only given rows.
 
-add action + rows that go ─▶ living_rows ─▶ a file without them (tables without deletion vectors, compaction)
-                        └──▶ chosen_rows ─▶ what they were (change data feed)
+add action + deleted rows ─▶ living_rows ─▶ a new file without them (tables without deletion vectors, compaction)
+                         └─▶ chosen_rows ─▶ their old content (change data feed)
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from lakemirror.engines.row_work import Action, Target, TargetColumn
 
 
 def living_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
-    """The rows of a data file, in the table's columns, without those that its vector deletes and those in `gone`
-    (row numbers, ascending).
+    """The living rows of a data file, in the table's columns, without the rows in `gone` (row numbers, ascending).
 
-    ValueError where its vector cannot be read, ArrowException, FileNotFoundError.
+    Errors: ValueError if its deletion vector cannot be read, ArrowException, FileNotFoundError.
     """
     deleted = deleted_rows(add, target)
     for begin, rows in _rows(add, target, target.columns):
@@ -36,7 +35,7 @@ def living_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> 
 def chosen_rows(
     add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]
 ) -> Iterator[pa.Table]:
-    """The rows with these numbers (ascending) in these columns, but those that the file's vector deletes."""
+    """The living rows among those with these numbers (ascending), in these columns."""
     deleted = deleted_rows(add, target)
     wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
     for begin, rows in _rows(add, target, columns):
@@ -46,8 +45,7 @@ def chosen_rows(
 
 
 def only_living(found: Mapping[str, np.ndarray], candidates: Sequence[Action], target: Target) -> dict[str, np.ndarray]:
-    """`found` (row numbers by path of the candidates) without rows that vectors delete already, and without files of
-    which nothing is left: they need not be written again."""
+    """The living rows among `found` (row numbers by the candidates' paths). Files without such rows are left out."""
     result = {}
     for add in candidates:
         numbers = found.get(add["path"])
@@ -61,7 +59,7 @@ def only_living(found: Mapping[str, np.ndarray], candidates: Sequence[Action], t
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
-    """The row numbers (int64, ascending) that a file's vector deletes; None without a vector."""
+    """The row numbers (int64, ascending) that a file's deletion vector deletes; None if it has no vector."""
     vector = add.get("deletionVector")
     if not vector:
         return None

@@ -1,11 +1,11 @@
-"""Where the rows with given keys are in a table's data files: row numbers, those that are deleted already too.
+"""Finds the rows with given keys in a table's data files. The result may include rows that are already deleted.
 
     add actions ─▶ may_hold: bounds in the log ─▶ row_groups: bounds in footers ─▶ find: key columns ─▶ row numbers
-                                                                                    └ kept in `key_cache`
+                                                                                    └ cached in `key_cache`
 
-All key types of the contract: comparison is `key_values.comparable`'s. Bounds only leave out what cannot match: those
-of integers, days, moments, text and short decimals; never floating point (NaN, -0.0) or binary. The keys' own bounds
-are those of the decoded keys (`Sought`), never of a change file's footer.
+Keys are compared by `key_values.comparable`. Bounds are used to skip files and row groups, for integers, dates,
+timestamps, text and short decimals; never for floating point (NaN, -0.0) or binary. The bounds of the sought keys come
+from the decoded keys (`Sought`), never from a change file's footer.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
-_SMALL = 64 * 1024  # rows of a small file
-_KEPT_ROWS = 1 << 20  # of a row group, at most, whose keys are kept
-_KEPT_NUMBERS = 1 << 22  # the same where the key is one number
+_SMALL = 64 * 1024  # a file with fewer rows is small
+_KEPT_ROWS = 1 << 20  # the most rows of a row group whose keys are cached
+_KEPT_NUMBERS = 1 << 22  # the same if the key is one number
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_EXACT_DIGITS = 15  # of a decimal that a JSON number holds exactly, whoever wrote it
-LATELY_READ = Cache(192 << 20)  # 24 million numbers that are no runs, or the summaries of 120 million indexed keys
+_EXACT_DIGITS = 15  # every writer's JSON numbers hold a decimal of so many digits exactly
+LATELY_READ = Cache(192 << 20)  # holds 24 million numbers without runs, or the summaries of 120 million indexed keys
 
 
 class Sought:
-    """Keys that are looked for. `keys`: one row each, in the table's types, named as the table's key columns."""
+    """The sought keys. `keys`: one row per key, in the table's types, named as the table's key columns."""
 
     def __init__(self, keys: pa.Table) -> None:
         self.keys = keys
@@ -52,11 +52,11 @@ class Sought:
 
     @cached_property
     def values(self) -> pa.Table:
-        """The keys as they compare."""
+        """The keys in the form of `comparable`."""
         return comparable(self.keys)
 
     def in_layout(self, layout: KeyLayout) -> KeysOfLayout:
-        """The keys that an index of this layout can hold."""
+        """The keys as words of this layout, without those that it cannot hold."""
         found = self._in_layout.get(layout)
         if found is None:
             words, fits = encode(self.keys, layout)
@@ -65,12 +65,12 @@ class Sought:
 
     @property
     def is_one_number(self) -> bool:
-        """True for a single key column of whole numbers, days or moments."""
+        """True for a single key column of integers, dates or timestamps."""
         return len(self.columns) == 1 and all(column.is_number for column in self.columns.values())
 
 
 def may_hold(add: Action, target: Target, sought: Sought) -> bool:
-    """False where the log's statistics and partition values of a file say that no key is in it."""
+    """False if the log's statistics or partition values of a file rule out all sought keys."""
     stats = parse_statistics(add)
     told = (stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
     low, high, nulls = (each if isinstance(each, dict) else {} for each in told)
@@ -95,7 +95,7 @@ def may_hold(add: Action, target: Target, sought: Sought) -> bool:
 
 
 def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.FileMetaData) -> list[RowGroup]:
-    """The row groups of a data file that may hold a key; all of them without `sought`."""
+    """The row groups of a data file that may hold a sought key. `sought` None: all row groups."""
     file = DataFile.of(add, target)
     places = _places(footer, target, sought) if sought is not None else []
     groups, begin = [], 0
@@ -109,20 +109,21 @@ def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.Fi
 
 @dataclass(frozen=True)
 class GroupsOfFile:
-    """The footer of a data file that was read lately, and its row groups that may hold a key."""
+    """The footer of a recently read data file, and its row groups that may hold a sought key."""
 
     footer: pq.FileMetaData
     groups: tuple[RowGroup, ...]
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, about."""
+        """The approximate bytes in memory."""
         return int(self.footer.serialized_size)
 
 
 def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
-    """The row groups of a data file that may hold a key. Those of small files are kept: reading their bounds takes
-    longer than looking for the keys.
+    """The row groups of a data file that may hold a sought key.
+
+    All row groups of small files are returned, and cached: reading their bounds takes longer than the search.
     """
     small = (record_count(add) or _SMALL) < _SMALL
     name = (
@@ -143,7 +144,7 @@ def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFil
 
 
 def read_footer(add: Action, target: Target) -> pq.FileMetaData:
-    """The footer of a data file. FileNotFoundError where the file is gone."""
+    """The footer of a data file. FileNotFoundError if the file does not exist any more."""
     with opened(DataFile.of(add, target)) as parquet:
         return parquet.metadata
 
@@ -152,10 +153,10 @@ def find(
     group: RowGroup, target: Target, sought: Sought, *, version: object = None, room: MemoryBudget | None = None,
     footer: pq.FileMetaData | None = None,
 ) -> pa.Array:  # fmt: skip
-    """Numbers of the rows in the file (int64, ascending) whose key is sought.
+    """Row numbers within the file (int64, ascending) of the sought keys.
 
-    `version`: what tells the file from another one that was at its place (size and time); None: nothing is kept.
-    `room`: how much of the cache this look-up may fill. ArrowException, ValueError, FileNotFoundError.
+    `version`: the file's size and time, which identify its content in the cache; None: nothing is cached. `room`: how
+    much of the cache this look-up may fill. Errors: ArrowException, ValueError, FileNotFoundError.
     """
     kind = tuple((column.physical_name, column.type) for column in key_columns(target))
     name = (group.file.place, version, group.index, kind)
@@ -189,7 +190,7 @@ def key_columns(target: Target) -> list[TargetColumn]:
 
 
 def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
-    """Places (int64, ascending) of the rows whose key is among `keys`; both as `comparable` gives them."""
+    """Positions (int64, ascending) of the rows whose key is among `keys`; both in the form of `comparable`."""
     inside = None
     for name in keys.column_names:
         one = pc.is_in(rows[name], value_set=_one(keys[name].cast(rows[name].type)))
@@ -200,14 +201,14 @@ def is_among(rows: pa.Table, keys: pa.Table) -> np.ndarray:
     if keys.num_columns == 1 or not len(found):
         return found
     codes = key_codes(pa.concat_tables([rows.take(whole_numbers(found)).cast(keys.schema), keys]))
-    mark = np.zeros(int(codes.max()) + 1, bool)  # each column alone fits; now all together
+    mark = np.zeros(int(codes.max()) + 1, bool)  # each column matched by itself; now match all columns together
     mark[codes[len(found) :]] = True
     result: np.ndarray = found[mark[codes[: len(found)]]]
     return result
 
 
 class _SoughtColumn:
-    """The values of one key column that are looked for."""
+    """The sought values of one key column."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
         self.values = values
@@ -218,7 +219,7 @@ class _SoughtColumn:
 
     @property
     def is_bounded(self) -> bool:
-        """True where bounds of a file are compared with these keys."""
+        """True if a file's bounds can be compared with these keys."""
         kind = self.values.type
         return bool(self.is_number or pa.types.is_string(kind) or pa.types.is_decimal(kind))
 
@@ -228,12 +229,12 @@ class _SoughtColumn:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """In order, NULL left out; where `is_number`."""
+        """The values without NULL, ascending. Only if `is_number`."""
         return np.sort(numbers_of(self.values.drop_null()))
 
     @cached_property
     def bounds(self) -> tuple[Any, Any] | None:
-        """Lowest and highest value as `_bound` gives them; None where there is no value, or no bounds are used."""
+        """The lowest and highest value in the form of `_bound`; None if there are no values, or bounds are not used."""
         kind = self.values.type
         if self.is_number:
             return (int(self.numbers[0]), int(self.numbers[-1])) if len(self.numbers) else None
@@ -245,12 +246,12 @@ class _SoughtColumn:
 
     @cached_property
     def texts(self) -> set[str | None] | None:
-        """The values as text where the column holds text and they are few; None otherwise."""
+        """The values as a set, if they are text and few; else None."""
         few = pa.types.is_string(self.values.type) and len(self.values) <= 10_000
         return set(self.values.to_pylist()) if few else None
 
     def has_text(self, value: str | None) -> bool:
-        """False where a partition's value is none of those that are looked for."""
+        """False if a partition's value is not one of the sought values."""
         if value is None:
             return self.nulls
         if self.texts is not None:
@@ -260,22 +261,22 @@ class _SoughtColumn:
         return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=_one(mine))[0].as_py())
 
     def may_be_between(self, low: Any, high: Any, nulls: bool) -> bool:
-        """False where no value can be within these bounds; None for a bound that says nothing."""
+        """False if no sought value can be within these bounds. A bound of None is unknown."""
         if (self.nulls and nulls) or low is None or high is None:
             return True
         if self.bounds is None:
-            return bool(self.values.null_count < len(self.values))  # only NULLs are looked for, and the file has none
+            return bool(self.values.null_count < len(self.values))  # only NULLs are sought, and the file has none
         if isinstance(low, bytes) and self.bounds[0].startswith(high):
-            return True  # a bound that was cut
+            return True  # the upper bound was cut off
         if low > high:
-            return True  # such bounds say nothing
+            return True  # such bounds are invalid
         if self.is_number:
             first = bisect_left(self.numbers, low)
             return first < len(self.numbers) and bool(self.numbers[first] <= high)
         return bool(self.bounds[0] <= high and low <= self.bounds[1])
 
     def may_be_in(self, chunk: Any) -> bool:
-        """The same for the statistics of a column chunk."""
+        """`may_be_between` for the statistics of a column chunk."""
         found = chunk.statistics
         if found is None or not found.has_min_max or not found.has_null_count:
             return True
@@ -287,21 +288,21 @@ class _SoughtColumn:
         else:
             try:
                 low, high = number(found.min), number(found.max)
-            except (OverflowError, ValueError, TypeError):  # a day that Python has no name for
+            except (OverflowError, ValueError, TypeError):  # a date beyond Python's years 1 to 9999
                 return True
         kinds = {type(each) for each in (low, high, *(self.bounds or ()))}
         if len(kinds - {np.int64}) > 1:
-            return True  # a widened column: the file holds another type
+            return True  # the column was widened: the file has another type
         return self.may_be_between(low, high, found.null_count > 0)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """True for keys that compare as whole numbers."""
+    """True for key types that are compared as integers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
-    """Whole numbers as they are, days and microseconds as their number since 1970."""
+    """The values as integers: dates as days since 1970, timestamps as microseconds since 1970."""
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     elif pa.types.is_timestamp(values.type):
@@ -310,7 +311,7 @@ def numbers_of(values: pa.ChunkedArray) -> np.ndarray:
 
 
 def number(value: Any) -> int:
-    """The same of one value from a footer. TypeError where it is none."""
+    """One value of a footer as an integer, as in `numbers_of`. TypeError for any other value."""
     if isinstance(value, datetime.datetime):
         moment = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)
         return (moment - _EPOCH) // _MICROSECOND
@@ -330,7 +331,7 @@ def _raw_bound(value: Any) -> Any:
 
 
 def _bound(value: Any, type_: str, *, up: bool) -> Any:
-    """A bound of the log as `_SoughtColumn` compares it; None where it says nothing."""
+    """A bound of the log in the form that `_SoughtColumn` compares; None if it cannot be used."""
     try:
         if type_ in ("tinyint", "smallint", "int", "bigint"):
             return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
@@ -338,7 +339,7 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
             return (datetime.date.fromisoformat(value) - _DAY).days
         if type_ in ("timestamp", "timestamp_ntz"):
             moment = number(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
-            return moment + 1000 if up else moment  # some writers cut the largest one to milliseconds
+            return moment + 1000 if up else moment  # some writers round the upper bound down to milliseconds
         if type_ == "string":
             return str(value).encode()
         if type_.startswith("decimal("):
@@ -350,7 +351,7 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
 
 
 def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, _SoughtColumn]]:
-    """The key columns that a file holds as plain columns, by their places in its footer."""
+    """The key columns whose bounds can be used, with their positions in the file's footer."""
     plain = {
         column.name: place
         for place, column in enumerate(map(footer.schema.column, range(footer.num_columns)))
@@ -366,7 +367,7 @@ def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tup
 
 
 def _in_other_units(column: Any) -> bool:
-    """True for nanoseconds, which pyarrow's statistics round in ways of their own."""
+    """True for nanoseconds, because pyarrow rounds their statistics."""
     return "nanoseconds" in str(column.logical_type)
 
 
@@ -383,13 +384,13 @@ def _matches(kept: Kept, sought: Sought) -> np.ndarray:
 
 
 def _to_keep(rows: pa.Table, sought: Sought) -> Kept:
-    """The runs of a row group's only key where it has such, else its keys."""
+    """What is cached of a row group's keys: runs, if the only key is a rising number, else the keys."""
     runs = None if not sought.is_one_number or rows[0].null_count else Runs.of(numbers_of(rows[0]))
     return rows if runs is None else runs
 
 
 def _searched(rows: pa.Table, column: _SoughtColumn) -> np.ndarray | None:
-    """The numbers of the rows whose only key is one of those; None where they are not in order."""
+    """The positions of the rows with a sought key, by binary search; None if the rows are not sorted."""
     if rows[0].null_count or not rows.num_rows:
         return None
     values = numbers_of(rows[0])

@@ -1,4 +1,4 @@
-"""Row markers of decoded rows as numbers (contract section 3)."""
+"""Reads the row markers of decoded rows as numbers (contract section 3)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lakemirror.engines.kernels.json_text import plain
 from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
 
 _KNOWN = (INSERT, UPDATE, DELETE, UPSERT)
-_NO_MARKER = 3  # the one number between them
+_NO_MARKER = 3  # the only number from 0 to 4 that is not a marker
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_BLANK = "".join(map(chr, range(33)))  # what may stand around a number
+_BLANK = "".join(map(chr, range(33)))  # allowed before and after a number
 _SHOWN = 100  # characters of a wrong marker in a message
 
 
 def read_markers(
     values: pa.Array | None, rows: int, default: int
 ) -> tuple[npt.NDArray[np.int8], tuple[int, str] | None]:
-    """The marker of each row as int8, and the first one that is none: its place and the value.
+    """The marker of each row as int8, and the position and value of the first invalid one (None: all are valid).
 
-    `values`: integers, strings or NULLs, also as dictionary; None for a file without markers. NULL stands for
-    `default`. Behind a wrong one the markers mean nothing.
+    `values`: integers, strings or NULLs, also dictionary-encoded; None for a file without markers. NULL means
+    `default`. Ignore the markers after an invalid one.
     """
     if values is None or pa.types.is_null(values.type):
         return np.full(rows, default, np.int8), None
@@ -47,7 +47,7 @@ def read_markers(
 
 
 def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
-    """Integers that are all markers, the common case, without a look at each; None for anything else."""
+    """The markers, if all values are valid integers, which is the common and fast case; else None."""
     if not pa.types.is_integer(values.type) or values.null_count or not len(values):
         return None
     numbers = np.asarray(values)
@@ -57,7 +57,7 @@ def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
 
 
 def _number(value: object) -> int | None:
-    """The marker that a value says; None where it says none."""
+    """The marker of a value; None if it is not a marker."""
     if isinstance(value, str):
         text = value.strip(_BLANK)
         value = int(text) if _WHOLE.fullmatch(text) else None
@@ -65,6 +65,6 @@ def _number(value: object) -> int | None:
 
 
 def _shown(value: object) -> str:
-    """A wrong marker for a message: printable, and not long."""
+    """An invalid marker for a message: printable and short."""
     text = str(value).strip(" ")
     return "".join(char if " " <= char <= "~" and char not in "<>" else "?" for char in text)[:_SHOWN]

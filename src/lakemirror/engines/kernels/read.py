@@ -1,9 +1,9 @@
-"""The changes of one change file: its rows in the table's types, with their markers; and what is wrong with a row.
+"""Reads the changes of one change file: its rows in the table's types with their markers, or the first bad row.
 
-unit ─▶ page headers, held against the footer ─▶ batches within the budget ─▶ converted ─▶ Changes … | BadRow
+unit ─▶ page headers, checked against the footer ─▶ batches within the budget ─▶ converted ─▶ Changes … | BadRow
 
-Every value that a table takes is decoded, checked and converted here (contract sections 3, 4 and 6). The first bad
-row of the file ends it.
+Every value that goes into a table is decoded, checked and converted here (contract sections 3, 4 and 6). Reading stops
+at the first bad row.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, c
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 from lakemirror.storage.place import is_in_store, opened
 
-_BUFFERED = 32 << 20  # a row group of more bytes is read in pieces
+_BUFFERED = 32 << 20  # a row group with more bytes is read in pieces
 _PIECE = 1 << 20
-_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # of dictionaries that are looked into here
-_IN_MEMORY = 1 << 20  # bytes: a file that is read at once
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # compressed dictionaries that can be measured here
+_IN_MEMORY = 1 << 20  # a file of at most so many bytes is read at once
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Rows of a change file, in its order.
+    """Rows of a change file, in the file's order.
 
-    `rows`: the columns of the target that were asked for, in the target's order, exactly of `arrow_type`, or a
-    dictionary of it where `encoded` was asked for. `marker`: int8, one a row. `first_row`: number in the file of the
-    first row, from 0.
+    `rows`: the requested columns of the target, in the target's order, as `arrow_type` or, with `encoded`, a dictionary
+    of it. `marker`: int8, one per row. `first_row`: the number of the first row in the file, from 0.
     """
 
     rows: pa.RecordBatch
@@ -71,14 +70,14 @@ def read_changes(
     budget: MemoryBudget | None = None,
     encoded: bool = False,
 ) -> Iterator[Changes | BadRow]:
-    """The changes of a unit, or those before the first bad row and then that row, which is the last item.
+    """The changes of a unit. If it has a bad row: the changes before it, and then that BadRow as the last item.
 
-    `columns`: which of the target's; None all. Others are neither read nor converted. `append_only`: a row that is no
-    insert is BadRow `marker-statistics`. `default_marker`: of rows without one. `budget`: its size bounds what is
-    decoded at once; what is decoded is taken from it where it has so much left, and given back. `encoded`: text of few
-    values stays in the file's dictionaries, which costs a fraction to read and to write again.
+    `columns`: the requested columns of the target; None: all. Others are neither read nor converted. `append_only`: a
+    row that is not an insert is BadRow `marker-statistics`. `default_marker`: the marker of rows without one. `budget`:
+    its size limits what is decoded at once; decoded bytes are taken from it if it has enough left, and given back
+    later. `encoded`: text with few distinct values stays dictionary-encoded, which is much faster to read and write.
 
-    LakemirrorError: `concurrent-commit` where the file is gone or another one than planned, `storage-unavailable`.
+    Errors: `concurrent-commit` if the file does not exist any more or was replaced, `storage-unavailable`.
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
@@ -90,9 +89,9 @@ def read_changes(
     except TooLarge as error:
         yield _too_large(unit, error.what, error.size, budget)
     except MemoryError as error:
-        yield BadRow("file-too-large", unit.name, f"{unit.name} needs more memory than there is: {_line(error)}")
+        yield BadRow("file-too-large", unit.name, f"{unit.name} needs more memory than available: {_line(error)}")
     except OSError as error:
-        if error.errno is not None:  # from the store; pyarrow also calls a broken file an OSError
+        if error.errno is not None:  # from the store; pyarrow also raises OSError for a damaged file, without errno
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
         yield _unreadable(unit, error)
     except (pa.ArrowException, ValueError, LookupError) as error:
@@ -105,7 +104,7 @@ def _source(path: str) -> pa.NativeFile:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A top-level column of the file that is read: its place among the file's, its first leaf and how many it has."""
+    """A top-level column of the file to be read: its position, its first leaf column and its number of leaf columns."""
 
     place: int
     first_leaf: int
@@ -158,7 +157,7 @@ class _Reading:
                     return
             row += footer.row_group(group).num_rows
         if row - unit.first_row != unit.rows:
-            yield _unreadable(unit, f"{row - unit.first_row} rows where its footer says {unit.rows}")
+            yield _unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
 
     def _columns(self, footer: pq.FileMetaData) -> list[_Wanted]:
         found, leaf = [], 0
@@ -169,7 +168,7 @@ class _Reading:
         planned = {each.name: each for each in self._unit.columns}
         if not all(_is_same(planned.get(each.column.name), each.column) for each in found):
             name = self._unit.name
-            raise LakemirrorError("concurrent-commit", f"{name} is another file than the planned one", file=name)
+            raise LakemirrorError("concurrent-commit", f"{name} was replaced by another file", file=name)
         return found
 
     def _ambiguous(self, found: Sequence[_Wanted]) -> BadRow | None:
@@ -178,13 +177,13 @@ class _Reading:
             name = each.column.name
             same = name if name == ROW_MARKER else name.lower()
             if same in seen:
-                message = f"{self._unit.name}: more than one column is named {name!r}, apart from case"
+                message = f"{self._unit.name}: more than one column is named {name!r} if case is ignored"
                 return BadRow("columns-ambiguous", self._unit.name, message, column=name)
             seen.add(same)
         return None
 
     def _prepare(self, found: Sequence[_Wanted]) -> BadRow | None:
-        """Which columns are read, and how each becomes one of the target."""
+        """Decides which columns are read, and how each is converted. Returns the error if one cannot be."""
         unit = self._unit
         held = {each.column.name.lower(): each for each in found if each.column.name != ROW_MARKER}
         self._marker = next((each for each in found if each.column.name == ROW_MARKER), None)
@@ -208,7 +207,7 @@ class _Reading:
         if self._marker is not None:
             read[self._marker.place] = self._marker
         if not read and found:
-            read[found[0].place] = found[0]  # so that rows are counted
+            read[found[0].place] = found[0]  # one column is needed to count the rows
         self._read = [read[place] for place in sorted(read)]
         self._at = {each.place: at for at, each in enumerate(self._read)}
         if self._marker is not None and not _can_mark(self._marker.column.arrow_type):
@@ -247,13 +246,13 @@ class _Reading:
                         if isinstance(item, BadRow):
                             return
             if decoded != rows:
-                yield _unreadable(self._unit, f"{decoded} rows in row group {group} where its footer says {rows}")
+                yield _unreadable(self._unit, f"{decoded} rows in row group {group}, but its footer says {rows}")
         finally:
             if taken:
                 self._budget.give(taken)
 
     def _of_few_values(self, chunks: Sequence[ColumnPages]) -> frozenset[str]:
-        """The text columns of a row group that stay dictionaries."""
+        """The text columns of a row group that stay dictionary-encoded."""
         text = {
             each.column.name
             for name, (each, _) in self._conversions.items()
@@ -263,7 +262,7 @@ class _Reading:
         return frozenset(chunk.path for chunk in chunks if chunk.path in text and has_few_values(chunk))
 
     def _pages(self, group: int) -> list[ColumnPages]:
-        """The pages of the columns that are read. ValueError where they hold other counts than the footer says."""
+        """The pages of the columns to be read. ValueError if their counts contradict the footer."""
         found = []
         for leaf in self._leaves():
             schema = self._footer.schema.column(leaf)
@@ -278,7 +277,7 @@ class _Reading:
         return bytes(self._source.read_at(size, at))
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
-        """The columns, with the length of the longest value where a dictionary could give too many bytes."""
+        """The columns, with the length of the longest value if a dictionary could expand to too many bytes."""
         held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
         result = []
         for leaf, column in zip(self._leaves(), chunks, strict=True):
@@ -290,7 +289,7 @@ class _Reading:
         return result
 
     def _longest(self, group: int, leaf: int, column: ColumnPages) -> int:
-        """Bytes of the longest value in a column's dictionary."""
+        """The bytes of the longest value in a column's dictionary."""
         page = next((page for page in column.pages if page.kind == DICTIONARY), None)
         codec = self._footer.row_group(group).column(leaf).compression
         if page is not None and page.encoding in (PLAIN, PLAIN_DICTIONARY) and codec in _CODECS:
@@ -324,7 +323,7 @@ class _Reading:
         if not batch.num_rows:
             return None
         if batch.num_columns != len(self._read):
-            return _unreadable(self._unit, f"{batch.num_columns} columns where {len(self._read)} were asked for")
+            return _unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._read)} were requested")
         marker, bad = self._markers(batch, first_row)
         rows = batch.num_rows if bad is None or bad.row is None else bad.row - 1 - first_row
         values = []
@@ -351,7 +350,7 @@ class _Reading:
         return Changes(pa.RecordBatch.from_arrays(values, names=self._schema.names), marker, first_row)
 
     def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
-        """The values as the table keeps them: an empty string in a partition column is NULL there, as a key too."""
+        """The values as the table stores them: an empty string in a partition column is NULL, also in a key."""
         if column.name not in self._target.partition_columns or not pa.types.is_string(values.type):
             return values
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
@@ -383,7 +382,7 @@ class _Reading:
             return marker, None
         unit, row = self._unit, first_row + place + 1
         sentence = {
-            "row-marker-invalid": f"row marker {shown!r} is none of 0, 1, 2, 4",
+            "row-marker-invalid": f"row marker {shown!r} is not one of 0, 1, 2, 4",
             "key-columns-missing": f"row marker {shown!r} needs key columns, and _metadata.json declares none",
             "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {self._absent_key!r}",
             "marker-statistics": f"row marker {shown!r} contradicts the footer's statistics",
@@ -392,7 +391,7 @@ class _Reading:
         return marker, BadRow(code, unit.name, f"{unit.name}, row {row}: {sentence}", row, column)
 
     def _refusal(self) -> str:
-        """Why a row that is no insert is refused; empty where it is not."""
+        """The error code of a row that is not an insert; empty if such rows are allowed."""
         if self._append_only:
             return "marker-statistics"
         if not self._target.key_columns:
@@ -407,7 +406,7 @@ class _Reading:
 
 
 def _is_valid(values: pa.Array) -> bool:
-    """True where all text of a dictionary is UTF-8; where it is not, the values that occur are looked at."""
+    """True if all text in a dictionary is UTF-8. If not, the caller checks the values that occur."""
     try:
         values.validate(full=True)
         values.dictionary.validate(full=True)
@@ -423,7 +422,7 @@ def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
 
 
 def _can_mark(kind: pa.DataType) -> bool:
-    """An integer of any width or a string; the null type stands for a column of NULLs."""
+    """True for types that a row marker may have: integers, strings, and the null type for a column of NULLs."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()

@@ -1,8 +1,8 @@
-"""Record batches as data files of a Delta table, and the actions that name the files. Nothing is committed here.
+"""Writes record batches as data files of a Delta table. Returns the actions that name the files; commits nothing.
 
-    batches ─▶ one open file for each partition ─▶ row groups ─▶ `add` or `cdc` actions, with statistics of the rows
+    batches ─▶ one open file per partition ─▶ row groups ─▶ `add` or `cdc` actions, with statistics of the rows
 
-A caller that wants several files at once calls this from several threads, with a part of the rows each.
+To write several files at once, call it from several threads with a part of the rows each.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from lakemirror.storage.place import Place, created
 from lakemirror.storage.place import place as place_at
 
 CHANGE_TYPE = "_change_type"
-"""The column of the change data feed that says what happened to a row: `insert`, `delete`, `update_preimage`,
-`update_postimage`."""
+"""The change data feed's column that names the change of a row: `insert`, `delete`, `update_preimage` or
+`update_postimage`.
+"""
 
 ROWS_A_GROUP = 256 * 1024
-ROWS_A_FILE = 4 * ROWS_A_GROUP  # more are written as several, which are written, and read, at the same time
+ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
 _BYTES_A_GROUP = 64 << 20  # in memory; a row group of wide rows has fewer rows
 _BYTES_BUFFERED = 128 << 20  # of all partitions together
-_MOST_OPEN = 64  # files at once: a table with more partitions gets more, smaller files
-_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that days before 1582 mean what they say
-_INDEXED = 32  # columns with statistics, as Delta has it
+_MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
+_CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
+_INDEXED = 32  # columns with statistics, as in Delta Spark
 _FLOATING = ("float", "double")
 
 
@@ -53,15 +54,15 @@ def write_rows(
     rows_a_file: int = ROWS_A_FILE,
     bytes_a_file: int = BYTES_A_FILE,
 ) -> list[Action]:
-    """Writes rows as data files of the table; the content of an `add` action for each file.
+    """Writes rows as data files of the table. Returns the content of an `add` action for each file.
 
-    `batches`: with the table's columns by logical name, in the types of `arrow_type`, text also as dictionaries; a
-    column that a batch lacks is NULL. `folder`: where the files go, the table's own folder if None. A file ends at
-    `rows_a_file` rows, and at the first row group that makes it `bytes_a_file` bytes or larger. Memory: one row group
-    for each open file, 128 MiB in all beside the batch at hand.
+    `batches`: the table's columns by logical name, in the types of `arrow_type`, text also dictionary-encoded; a
+    missing column is NULL. `folder`: for the files; None: the table's own folder. A file ends at `rows_a_file` rows,
+    or when it has `bytes_a_file` bytes after a row group. Uses memory for one row group per open file, at most 128 MiB
+    beside the current batch.
 
-    ConstraintViolated where a column that must not be NULL is (`row` counts in the rows given here, from 1); whatever
-    goes wrong, the files are removed.
+    Error: ConstraintViolated for NULL in a NOT NULL column (`row` counts the given rows, from 1). After any error, the
+    written files are removed.
     """
     return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=False)
 
@@ -74,18 +75,18 @@ def write_change_feed(
     rows_a_file: int = ROWS_A_FILE,
     bytes_a_file: int = BYTES_A_FILE,
 ) -> list[Action]:
-    """The same for rows of the change data feed, which have the column CHANGE_TYPE as well; `cdc` actions.
+    """Writes rows of the change data feed, which also have the column CHANGE_TYPE. Returns `cdc` actions.
 
-    The files are under `_change_data/` (Delta protocol, "Add CDC File").
+    The files are in `_change_data/` (Delta protocol, "Add CDC File"). All else is as in `write_rows`.
     """
     return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=True)
 
 
 class ConstraintViolated(ValueError):
-    """A row has NULL in a column that the table declares NOT NULL. `column`: by its logical name. `row`: from 1."""
+    """A row has NULL in a NOT NULL column. `column`: its logical name. `row`: from 1."""
 
     def __init__(self, column: str, row: int) -> None:
-        super().__init__(f"column {column!r} must not be NULL, row {row} is")
+        super().__init__(f"row {row} is NULL in the NOT NULL column {column!r}")
         self.column = column
         self.row = row
 
@@ -93,7 +94,7 @@ class ConstraintViolated(ValueError):
 def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
     """The schema of the table's data files: physical names and field ids, without the partition columns.
 
-    ValueError for a column whose type cannot be written here.
+    ValueError for a column whose type lakemirror cannot write.
     """
     fields = [_field(column) for column in _in_files(target)]
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
@@ -120,7 +121,7 @@ def _write(
 
 @dataclass
 class _File:
-    """A file that is being written, and the rows of its next row group. `writer`: from its first row group on."""
+    """A file that is being written, and the rows of its next row group. `writer`: None before its first row group."""
 
     path: Place
     sink: Path | ObjectWriter
@@ -135,7 +136,7 @@ class _File:
 
 
 class _Files:
-    """The open files by partition, and the actions of those that are complete."""
+    """The open files by partition, and the actions of the complete files."""
 
     def __init__(self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
         self._target, self._folder, self._feed = target, folder, feed
@@ -146,7 +147,7 @@ class _Files:
         indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
         self._indexed = [] if feed else indexed
         floating = {column.physical_name for column in self._data if column.type in _FLOATING}
-        # Spark drops a chunk whose dictionary holds -0.0 alone for `= 0.0`, and one by bounds that leave NaN out
+        # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
         self._exact = [name for name in self._schema.names if name not in floating]
         self._open: dict[tuple[str | None, ...], _File] = {}
         self._made: list[Place] = []
@@ -176,13 +177,13 @@ class _Files:
             self._write_group(*max(self._open.items(), key=lambda item: item[1].buffered_bytes))
 
     def close(self) -> list[Action]:
-        """Completes all files; their actions."""
+        """Completes all files. Returns the actions of all files."""
         for key in list(self._open):
             self._complete(key)
         return self._done
 
     def remove(self) -> None:
-        """Removes every file that was begun."""
+        """Removes all files, complete or not."""
         for file in self._open.values():
             if isinstance(file.sink, ObjectWriter):
                 file.sink.abort()
@@ -223,7 +224,7 @@ class _Files:
             yield [partition_value(row[name]) for name in names], ordered.slice(begin, end - begin)
 
     def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows by physical names, without partition columns."""
+        """The rows with physical column names, without the partition columns."""
         held = dict(zip(batch.schema.names, batch.columns, strict=True))
         names = [*(column.name for column in self._data), *([CHANGE_TYPE] if self._feed else [])]
         arrays = [_cast(held.get(name), kind, batch.num_rows) for name, kind in zip(names, self._schema, strict=True)]
@@ -266,7 +267,7 @@ class _Files:
         if file.buffered:
             self._write_group(key, file)
         if self._open.pop(key, None) is None:
-            return  # the row group was its last one
+            return  # the file was completed with this row group
         if file.writer is None:
             file.writer = self._writer(file.sink, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
@@ -294,7 +295,7 @@ def _in_files(target: Target) -> list[TargetColumn]:
 def _field(column: TargetColumn) -> pa.Field:
     kind = arrow_type(column.type)
     if kind is None:
-        raise ValueError(f"column {column.name!r} has the type {column.type}, which is not written here")
+        raise ValueError(f"column {column.name!r} has the type {column.type}, which lakemirror cannot write")
     metadata = None if column.field_id is None else {"PARQUET:field_id": str(column.field_id)}
     return pa.field(column.physical_name, kind, metadata=metadata)
 
@@ -307,7 +308,7 @@ def _cast(values: pa.Array | None, kind: pa.Field, rows: int) -> pa.Array:
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """The values without a dictionary; one value alone where it is that of all rows."""
+    """The values without dictionary encoding; a single value if all rows have the same."""
     if not pa.types.is_dictionary(values.type):
         return values
     if len(values.dictionary) == 1 and not values.null_count:
@@ -320,7 +321,7 @@ def _as_long(values: pa.Array, rows: int) -> pa.Array:
 
 
 def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Schema:
-    """The schema with the columns as dictionaries that are dictionaries in all batches."""
+    """The schema, with those columns as dictionaries that are dictionaries in all batches."""
     for place, column in enumerate(schema):
         if all(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
             schema = schema.set(place, column.with_type(pa.dictionary(pa.int32(), column.type)))
@@ -328,7 +329,7 @@ def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.S
 
 
 def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table of this schema; its dictionaries are each one for all rows, as one page holds them."""
+    """The batches as one table of this schema. Each dictionary column has one dictionary for all rows."""
     columns = []
     for place, column in enumerate(schema):
         parts = [_as_field(batch.column(place), column) for batch in batches]

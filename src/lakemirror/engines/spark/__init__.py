@@ -1,8 +1,8 @@
-"""The engine that carries row work as Spark tasks, by the public PySpark API alone: classic or Connect, 3.5 and later.
+"""The Spark engine: row work as Spark tasks, with PySpark's public API only (classic or Connect, 3.5 and later).
 
 RowWork ─▶ stages of units ─▶ DataFrame, mapInArrow ─▶ tasks on executors ─▶ small results ─▶ RowResult
 
-Executors need what PySpark's own Arrow functions ask for: pyarrow, numpy and pandas. lakemirror's own code travels with
+Executors need only what PySpark's Arrow functions need: pyarrow, numpy and pandas. lakemirror's own code is sent with
 each task (`task_code`).
 """
 

@@ -1,6 +1,7 @@
-"""The first thing a task runs on an executor: makes lakemirror's modules importable there, then calls one of them.
+"""The first code of a task on an executor: it makes lakemirror's modules importable there, then calls one of them.
 
-Pickled by value (`task_code`), so it imports the standard library alone, and nothing of lakemirror before `_install`.
+This module is pickled by value (`task_code`). So it imports only the standard library, and no module of lakemirror
+before `_install`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ PACKAGE = "lakemirror"
 
 
 def carried(code: bytes, digest: str, function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for `mapInArrow` that calls `function` (`module:name`) of the modules in `code` with the batches and
-    `arguments`. `digest`: tells this code from another version's that the same Python worker may have seen.
+    """A function for `mapInArrow` that calls `function` (`module:name`) with the batches and `arguments`.
+
+    `code`: the modules. `digest`: identifies them, because a Python worker may have seen another version's modules.
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -35,8 +37,8 @@ def carried(code: bytes, digest: str, function: str, *arguments: Any) -> Callabl
 class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports modules from memory. `modules`: by full name, whether it is a package, and its marshalled code.
 
-    Modules of lakemirror that are not carried are those that the worker has installed, if any: a Spark worker process
-    may run a task of the engine first and the data source later.
+    Other modules of lakemirror are imported from the worker's installation, if it has one: a Spark worker process may
+    run a task of the engine first, and the data source later.
     """
 
     def __init__(self, modules: dict[str, tuple[bool, bytes]], digest: str) -> None:
@@ -60,7 +62,7 @@ class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _install(code: bytes, digest: str) -> None:
-    """Makes the carried modules those that an import finds, once for each Python worker and version."""
+    """Makes imports find the carried modules. Does it once for each Python worker and version."""
     if any(getattr(finder, "digest", None) == digest for finder in sys.meta_path):
         return
     sys.meta_path[:] = [finder for finder in sys.meta_path if not hasattr(finder, "digest")]

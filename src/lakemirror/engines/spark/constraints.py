@@ -1,5 +1,7 @@
-"""CHECK constraints that a user put on a table: Spark evaluates them, as it would for a write of its own; and NOT NULL
-beside them, so that the first row of all is named."""
+"""Checks CHECK constraints of a table with Spark, as Spark does for its own writes.
+
+NOT NULL is checked together with them, so that the error names the first bad row of both kinds.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
 
 
 def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> BadRow | None:
-    """The first row for which a constraint does not hold, NULL included (Delta protocol, "CHECK constraints"); in that
-    row a NOT NULL column comes first. None for a table without CHECK constraints.
+    """The first row that breaks a constraint; None if there is none, or the table has no CHECK constraints.
 
-    `stage` makes the rows that come, with FILE and ROW. LakemirrorError `spark-job-failed`.
+    A condition that is NULL is broken, too (Delta protocol, "CHECK constraints"). If a row also breaks NOT NULL, that
+    is reported. `stage`: makes the rows to insert, with FILE and ROW. Error: `spark-job-failed`.
     """
     target = work.target
     if not target.constraints or not stage.units:
@@ -47,6 +49,6 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
 
 
 def _names(expression: str, column: str) -> bool:
-    """True where a SQL expression seems to name the column, quoted or not."""
+    """True if a SQL expression seems to name the column, quoted or not."""
     quoted = re.escape("`" + column.replace("`", "``") + "`")
     return re.search(rf"{quoted}|(?<![\w`.']){re.escape(column)}(?![\w`'(])", expression, re.IGNORECASE) is not None

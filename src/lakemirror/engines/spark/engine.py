@@ -1,12 +1,12 @@
-"""The engine that carries row work as Spark tasks.
+"""The Spark engine: plans the tasks of a batch and combines their results.
 
-    inserts alone    change files ─▶ tasks: read, write
-    keys that fit    tasks: keys, markers ─▶ collected, folded in the driver ─▶ tasks: look-ups ─▶ tasks: read, write
-    keys that don't  tasks: keys of changes and of the table ─▶ shuffled by bucket ─▶ tasks: fold and join ─▶ the same
+    inserts only     change files ─▶ tasks: read, write
+    few keys         tasks: read keys ─▶ collect and fold them in the driver ─▶ tasks: look up ─▶ tasks: read, write
+    many keys        tasks: read keys of changes and table ─▶ shuffle by bucket ─▶ tasks: fold, join ─▶ read, write
 
-Rows never go through a shuffle, only keys and places do. What comes back to the driver is small: actions, row numbers
-as bits, errors as values. A task that Spark repeats writes its files again; only files that a collected result names
-are used.
+Only keys and positions are shuffled, never complete rows. The driver receives only small results: actions, packed row
+numbers, and errors as values. If Spark repeats a task, its files are written twice; only files that a collected result
+names are used.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ from lakemirror.engines.spark.units import data_file_groups, groups_of, split
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_KEYS_BYTES = 48 << 20  # keys that travel with every look-up task; a Connect message holds 128 MB
+_KEYS_BYTES = 48 << 20  # keys that are sent with every look-up task; a Connect message holds at most 128 MB
 _BUCKET_BYTES = 64 << 20  # keys that one task folds
-_BUCKETS_A_PARTITION = 4  # so that partitions of hashed buckets are of similar size
-_TEXT_WIDTH = 40  # bytes that a key of text is taken for
+_BUCKETS_A_PARTITION = 4  # several buckets per partition make partitions of similar size
+_TEXT_WIDTH = 40  # estimated bytes of a text key
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The net effect of a batch. `flags`: one byte a change, as `FoldedBatch` has them. `gone`: by the candidate's
-    number, the rows that go and those of them that are updates. `living`: a living row goes."""
+    """The net effect of a batch.
+
+    `flags`: one byte per change, as in `FoldedBatch`. `gone`: by the candidate's number, its deleted rows, and those
+    of them that are updates. `living`: True if a living row is deleted.
+    """
 
     flags: np.ndarray
     gone: dict[int, tuple[np.ndarray, np.ndarray]]
@@ -56,8 +59,9 @@ class Effect:
 class SparkEngine:
     """Row work by the tasks of a Spark session, classic or Connect, of PySpark 3.5 or later.
 
-    `memory`: bytes that a task decodes at once. `driver_keys`: up to so many bytes of keys are folded in the driver, a
-    quarter of `memory` if None; more are shuffled. `index`: asked by the driver before tasks read keys.
+    `memory`: the bytes that a task may decode at once. `driver_keys`: up to so many bytes of keys are folded in the
+    driver, more are shuffled; None: a quarter of `memory`. `index`: the driver looks keys up in it before tasks read
+    keys.
     """
 
     name = "spark"
@@ -73,7 +77,7 @@ class SparkEngine:
         self._driver_keys = memory // 4 if driver_keys is None else driver_keys
 
     def run(self, work: RowWork) -> RowResult:
-        """The net effect of a batch, its files written. LakemirrorError as `Engine` says, and `spark-job-failed`."""
+        """Computes the net effect of a batch and writes its files. Errors as in `Engine`, and `spark-job-failed`."""
         if self._index is None:
             return self._written(work)
         with self._index.at_work():
@@ -96,7 +100,7 @@ class SparkEngine:
             raise
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
-        """The `add` actions (`dataChange` false) of the files that hold the living rows of `work.files`."""
+        """Writes the living rows of `work.files` to new files. Returns their `add` actions, with `dataChange` false."""
         written = Written(work.target)
         most = max(1, sum(counted(add) for add in work.files))
         units = data_file_groups(work.files, max(1, work.into), weight=counted)
@@ -152,7 +156,7 @@ class SparkEngine:
         return self._folded_by_bucket(work, width)
 
     def _folded_here(self, work: RowWork) -> Effect | None:
-        """Keys are collected and folded in the driver. None where more are deleted than each task can look up."""
+        """Collects the keys and folds them in the driver. None if there are too many deleted keys for one task."""
         target = work.target
         stage = Stage("read_keys", (replace(work, changes=(), candidates=()), self._memory), self._units(work, None))
         found = self._jobs.run(_named(target, "read keys"), stage)
@@ -198,14 +202,15 @@ class SparkEngine:
     def _indexed(
         self, work: RowWork, chosen: list[tuple[int, Action]], sought: Sought
     ) -> tuple[list[FoundRows], list[tuple[int, Action]]]:
-        """The rows that the key index knows, and the data files whose keys must be read. The change data feed needs
-        more of the rows than their numbers: there all are read.
+        """The rows found in the key index, and the data files whose keys must still be read.
+
+        With a change data feed, all data files are read, because it needs more than the row numbers.
         """
         if self._index is None or work.target.feed:
             return [], chosen
         try:
             found = self._index.find_in([add for _, add in chosen], work.target, sought)
-        except (OSError, ValueError, pa.ArrowException):  # the tasks say what is wrong with a data file
+        except (OSError, ValueError, pa.ArrowException):  # the tasks report what is wrong with a data file
             return [], chosen
         known, left = [], []
         for (number, add), rows in zip(chosen, found, strict=True):
@@ -217,7 +222,7 @@ class SparkEngine:
         return known, left
 
     def _folded_by_bucket(self, work: RowWork, width: int) -> Effect:
-        """Keys of changes and of the table meet in tasks, by buckets of keys."""
+        """Folds and joins the keys of changes and table in tasks, by buckets of keys."""
         target = work.target
         head = (replace(work, changes=(), candidates=()), self._memory)
         stages = [
@@ -240,8 +245,11 @@ class SparkEngine:
         return Effect(flags, gone, any(each.living for each in folded))
 
     def _raise_first(self, work: RowWork, results: Iterable[Any]) -> None:
-        """Raises what went wrong where the fewest changes come before it. Reading keys alone does not see what is wrong
-        with other columns: files up to that one are read again, with all columns."""
+        """Raises the error of the first bad row, if there is one.
+
+        Tasks that read only keys do not see errors in other columns. So the files up to the first known bad row are
+        read again with all columns.
+        """
         wrong = _bad_rows(results)
         if not wrong:
             return
@@ -273,7 +281,7 @@ class SparkEngine:
         return result
 
     def _key_files(self, files: Sequence[tuple[int, Action]]) -> list[DataFiles]:
-        """Data files whose keys are read: small ones together, large ones in parts."""
+        """The data files whose keys are read, as units: small files together, large files in parts."""
         parallelism = self._jobs.parallelism
         found: list[DataFiles] = []
         for group in groups_of(files, parallelism, weight=lambda item: int(item[1].get("size") or 0)):
@@ -283,7 +291,7 @@ class SparkEngine:
         return found
 
     def _files(self, work: RowWork, effect: Effect) -> list[DataFiles]:
-        """The candidates of which rows go, with these rows."""
+        """The candidates with deleted rows, and these rows, as units."""
         touched = [
             (number, _without_statistics(work.candidates[number]), packed(rows), packed(updated))
             for number, (rows, updated) in sorted(effect.gone.items())
@@ -294,7 +302,7 @@ class SparkEngine:
     # jobs that write
 
     def _write(self, target: Target, step: str, stage: Stage, written: Written) -> list[Action]:
-        """The actions of the files that the tasks of a stage wrote. Raises the first thing that went wrong."""
+        """Runs a stage that writes files. Returns their actions, or raises the first error."""
         results = [each for unit in self._jobs.run(_named(target, step), stage) for each in unit]
         actions: list[Action] = []
         for each in results:
@@ -306,7 +314,7 @@ class SparkEngine:
 
 
 def _bad_rows(results: Iterable[Any]) -> list[BadRow]:
-    """The bad rows among results. LakemirrorError where a task met one."""
+    """The bad rows among results. Raises the error of a task that failed."""
     bad: list[BadRow] = []
     for each in results:
         if isinstance(each, Failed):
@@ -317,12 +325,12 @@ def _bad_rows(results: Iterable[Any]) -> list[BadRow]:
 
 
 def _without_statistics(add: Action) -> Action:
-    """What a task needs of an `add` action; the driver has used the statistics."""
+    """An `add` action without its statistics, which only the driver needs."""
     return {name: value for name, value in add.items() if name != "stats"}
 
 
 def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Row numbers by candidate, of all tasks together, ascending."""
+    """Row numbers (ascending) by candidate, from all tasks together."""
     rows: dict[int, list[np.ndarray]] = {}
     updated: dict[int, list[np.ndarray]] = {}
     for each in found:
@@ -337,7 +345,7 @@ def _merged(found: Iterable[FoundRows]) -> dict[int, tuple[np.ndarray, np.ndarra
 
 
 def _of_living(work: RowWork, effect: Effect) -> Effect:
-    """The effect without rows that vectors delete already."""
+    """The effect without rows that are already deleted."""
     rows = {work.candidates[number]["path"]: rows for number, (rows, _) in effect.gone.items()}
     living = only_living(rows, work.candidates, work.target)
     paths = {number: work.candidates[number]["path"] for number in effect.gone}
@@ -345,7 +353,7 @@ def _of_living(work: RowWork, effect: Effect) -> Effect:
 
 
 def _key_width(target: Target) -> int:
-    """Bytes that a key takes in Arrow, about."""
+    """The approximate bytes of a key in Arrow."""
     kinds = [field.type for field in work_schema(target, key_columns(target))]
     return sum(kind.bit_width // 8 or 1 if _is_fixed(kind) else _TEXT_WIDTH for kind in kinds)
 
@@ -355,7 +363,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _named(target: Target, step: str) -> str:
-    """What Spark's pages show of a job."""
+    """A job's description for Spark's pages."""
     table = target.path.rstrip("/")
     name = table.rpartition("/Tables/")[2] if "/Tables/" in table else table.rpartition("/")[2]
     return f"lakemirror: {name}: {step}"

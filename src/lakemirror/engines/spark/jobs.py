@@ -1,10 +1,10 @@
-"""Units of work as Spark jobs: one task a unit, small results, by PySpark's public API alone.
+"""Runs units of work as Spark jobs: one task per unit, small results, with PySpark's public API only.
 
     units ─▶ range(n) in n partitions ─▶ mapInArrow ─▶ results, collected
          └─▶ range(n) ─▶ mapInArrow ─▶ blobs by bucket ─▶ repartition ─▶ mapInArrow ─▶ results, collected
 
-A range of n rows in n partitions gives each task the number of its unit; units and what they share travel with the
-task's function. Only what comes back from a job counts: Spark may have run a task twice.
+A range of n rows in n partitions gives each task the number of its unit. The units, and the data they share, are sent
+with the task's function. Only collected results count, because Spark may run a task twice.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 _RESULTS = "unit bigint, result binary"
 _BLOBS = "bucket int, kind int, payload binary"
-_PARALLELISM = 8  # tasks at once where a Connect server does not say
+_PARALLELISM = 8  # tasks at once, if a Connect server does not say how many
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A function of `tasks`, what all its units share, and the units: values that can be pickled."""
+    """A function of `tasks`, the data that all its units share, and the units. All values can be pickled."""
 
     function: str
     shared: Any
@@ -41,7 +41,7 @@ class Stage:
 
 
 class Jobs:
-    """Runs stages on one Spark session, classic or Connect. May be used by several threads at once."""
+    """Runs stages on one Spark session, classic or Connect. Safe for several threads."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
@@ -49,7 +49,7 @@ class Jobs:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks the cluster runs at once, as far as the session knows."""
+        """The number of tasks that the cluster runs at once, as far as the session knows."""
         if not self.is_remote:
             return max(1, int(self.session.sparkContext.defaultParallelism))
         known = self._setting("spark.default.parallelism")
@@ -62,7 +62,7 @@ class Jobs:
         return int(cores) * int(executors) if cores.isdigit() and executors.isdigit() else _PARALLELISM
 
     def run(self, description: str, stage: Stage) -> list[list[Any]]:
-        """The results of each unit, in the units' order. LakemirrorError `spark-job-failed`."""
+        """The results of each unit, in the order of the units. Error: `spark-job-failed`."""
         if not stage.units:
             return []
         with spark_errors(description):
@@ -72,7 +72,7 @@ class Jobs:
     def run_by_bucket(
         self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, function: str, shared: Any
     ) -> list[Any]:
-        """The results of `function` over the blobs that the stages make, those of one bucket together, in no order."""
+        """Groups the blobs of the stages by bucket, and calls `function` for them. Returns its results in any order."""
         with spark_errors(description):
             made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
             blobs = made[0]
@@ -84,12 +84,12 @@ class Jobs:
         return self._collect(description, found, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
-        """The rows that a stage makes, as a DataFrame that is not computed yet."""
+        """The rows of a stage as a DataFrame, not computed yet."""
         return self._started(stage, "rows", schema)
 
     @contextlib.contextmanager
     def described(self, description: str) -> Iterator[None]:
-        """Jobs that this thread starts meanwhile are described so in Spark's pages and logs."""
+        """While the block runs, jobs of this thread have this description in Spark's pages and logs."""
         if self.is_remote:
             tag = description.replace(",", " ")
             self.session.addTag(tag)
@@ -130,9 +130,9 @@ class Jobs:
 
 @contextlib.contextmanager
 def spark_errors(description: str) -> Iterator[None]:
-    """What Spark raises, as LakemirrorError `spark-job-failed`; as it is where Spark's own process is gone.
+    """Turns Spark's errors into LakemirrorError `spark-job-failed`, or `spark-unsupported` if a package is missing.
 
-    SetupError `spark-unsupported` where PySpark lacks a package.
+    The errors of a lost connection to Spark's own process are raised unchanged.
     """
     try:
         yield
@@ -149,7 +149,7 @@ def spark_errors(description: str) -> Iterator[None]:
 
 
 def _telling_line(error: Exception) -> str:
-    """The line of a Spark error that says what happened: the last one of a Python traceback, or else the first."""
+    """The most useful line of a Spark error: the last line of a Python traceback, or else the first line."""
     text = str(vars(error).get("java_exception") or error).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt): ", line)]

@@ -1,4 +1,4 @@
-"""Sets of row numbers as few bytes, for the way between driver and tasks. numpy alone: executors have it."""
+"""Packs sets of row numbers into few bytes, to send them between driver and tasks. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BITS, _STEPS = 0, 1
 
 
 def packed(numbers: np.ndarray) -> bytes:
-    """The numbers (int64, from 0, ascending, none twice) as bits, or as steps where they are few."""
+    """The numbers (int64, from 0, ascending, distinct) as bytes: as bits, or as differences if they are few."""
     if not len(numbers):
         return struct.pack("<BQQ", _STEPS, 0, 0)
     first, last = int(numbers[0]), int(numbers[-1])
@@ -25,7 +25,7 @@ def packed(numbers: np.ndarray) -> bytes:
 
 
 def unpacked(data: bytes) -> np.ndarray:
-    """The numbers of `packed`."""
+    """The row numbers from the bytes of `packed`."""
     numbers: np.ndarray
     kind, first, size = struct.unpack_from("<BQQ", data)
     content = zlib.decompress(data[17:]) if len(data) > 17 else b""

@@ -1,9 +1,9 @@
-"""lakemirror's own code as data that goes with each task, so that executors need not have it installed.
+"""Sends lakemirror's own code with each task, so that executors need not have it installed.
 
 modules that tasks import ─▶ compiled, compressed ─▶ argument of `carrier.carried` ─▶ pickled by value by PySpark
 
-Why not pickle the kernels themselves by value: modules hold locks and caches, which cannot be pickled, and a class
-that is pickled by value is another class on the other side.
+The kernels themselves cannot be pickled by value: modules hold locks and caches, which cannot be pickled, and a class
+that is pickled by value is a different class on the executor.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TASKS = "lakemirror.engines.spark.tasks"
 
 
 def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for `mapInArrow` that calls `function` of `tasks` on an executor, with the batches first.
+    """A function for `mapInArrow` that calls `function` of `tasks` on an executor, with the batches and `arguments`.
 
-    `arguments` are pickled with it: bytes and plain values.
+    `arguments`: bytes and plain values, which are pickled with it.
     """
     from pyspark import cloudpickle
 
@@ -45,16 +45,16 @@ def bundle() -> tuple[bytes, str]:
         package = name.rpartition(".")[0]
         if package and package not in modules:
             waiting.append(package)
-        if name == "lakemirror.engines.spark":  # it exports what only a driver runs
+        if name == "lakemirror.engines.spark":  # it imports code that only a driver runs
             modules[name] = (True, marshal.dumps(compile("", name, "exec")))
         if name in modules:
             continue
         loader = _loader(name)
         if loader is None:
-            continue  # a name in a module
+            continue  # not a module, but a name in one
         modules[name] = (loader.is_package(name), marshal.dumps(loader.get_code(name)))
         tree = ast.parse(loader.get_source(name) or "")
-        # the facade imports everything else when it is asked for a name, which tasks never do
+        # `lakemirror/__init__.py` imports the rest at the first use of a name, which tasks never do
         waiting += _imported(tree.body if name == carrier.PACKAGE else ast.walk(tree))
     code = zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, dict(sorted(modules.items())))))
     return code, hashlib.sha256(code).hexdigest()
@@ -69,7 +69,7 @@ def _loader(name: str) -> InspectLoader | None:
 
 
 def _imported(nodes: Iterable[ast.AST]) -> list[str]:
-    """Names of lakemirror's modules that statements import, and of what they import from them."""
+    """The names of lakemirror's modules that these statements import, and of the names imported from them."""
     found: list[str] = []
     for node in nodes:
         if isinstance(node, ast.Import):

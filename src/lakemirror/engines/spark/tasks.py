@@ -1,12 +1,12 @@
-"""What Spark tasks do: kernels over the units they are given. Runs on executors; knows nothing of PySpark.
+"""The functions of Spark tasks: they run kernels on their units. This module runs on executors and imports no PySpark.
 
-    read_keys      change files ─▶ keys, markers, places          find_rows    data files ─▶ numbers of rows with keys
-    bucket_keys    the same, as blobs by bucket of keys           bucket_rows  data files' keys, as blobs by bucket
-    fold_buckets   blobs of a bucket ─▶ net effect, rows that go  write_kept   change files ─▶ data files, change feed
-    write_without  data files ─▶ data files without some rows     write_old    data files ─▶ change feed of rows that go
-    check_rows     change files ─▶ the rows that come, for CHECK constraints
+    read_keys      change files ─▶ keys, markers, positions        find_rows    data files ─▶ row numbers of sought keys
+    bucket_keys    the same, as blobs by bucket of keys            bucket_rows  keys of data files, as blobs by bucket
+    fold_buckets   blobs of a bucket ─▶ net effect, deleted rows   write_kept   change files ─▶ data files, change feed
+    write_without  data files ─▶ data files without deleted rows   write_old    deleted rows ─▶ change feed
+    check_rows     change files ─▶ rows to insert, for CHECK constraints
 
-What goes wrong with a row or a file comes back as a value (`BadRow`, `Failed`): Spark must not try it again.
+Errors in a row or a file are returned as values (`BadRow`, `Failed`), so that Spark does not repeat the task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHANGES, TABLE, FAILED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Failed:
-    """A LakemirrorError that a task met."""
+    """A LakemirrorError of a task."""
 
     code: str
     message: str
@@ -53,10 +53,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Units:
-    """Change files for one task, and which of their rows come into the table.
+    """Change files for one task, and which of their rows are inserted.
 
-    `begin`: place of the first row among all changes of the batch. `dropped`, `firsts`: packed places, from `begin` on
-    as 0, of rows that do not come, and of those that are updates in the change data feed; None: all rows come.
+    `begin`: the position of the first row among all changes of the batch. `dropped`: packed positions, counted from
+    `begin`, of the rows that are not inserted; None: all are. `firsts`: the same of rows that are updates in the change
+    data feed. `to_feed`: the rows are written to the change data feed.
     """
 
     begin: int
@@ -68,18 +69,21 @@ class Units:
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Data files for one task: number among the candidates, `add` action, and packed row numbers (two sets)."""
+    """Data files for one task: number among the candidates, `add` action, and two packed sets of row numbers."""
 
     files: tuple[tuple[int, Action, bytes, bytes], ...]
     part: int = 0
-    """Of a large file, every `parts`-th row group from `part` on is meant."""
+    """For a part of a large file: every `parts`-th row group, beginning with number `part`."""
     parts: int = 1
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows that go from the candidate with this number, packed. `updated`: those whose key comes again; `had`: keys of
-    the living ones as an Arrow stream. Both only for the change data feed."""
+    """The deleted rows of the candidate with this number, packed.
+
+    `updated`: those whose key is inserted again. `had`: the keys of the living ones, as an Arrow stream. Both only for
+    the change data feed.
+    """
 
     number: int
     rows: bytes
@@ -89,8 +93,11 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class FoldedKeys:
-    """The net effect of some buckets: packed places of changes that do not come, and of those that are updates in the
-    change data feed; the rows that go from the candidates; whether a living row goes."""
+    """The net effect of some buckets.
+
+    `dropped`: packed positions of the changes that are not inserted. `firsts`: of those that are updates in the change
+    data feed. `found`: the deleted rows of the candidates. `living`: True if a living row is deleted.
+    """
 
     dropped: bytes
     firsts: bytes
@@ -100,12 +107,12 @@ class FoldedKeys:
 
 @dataclass(frozen=True)
 class Feed:
-    """What look-ups need for the change data feed: keys that are deleted and come again, as an Arrow stream."""
+    """What look-ups need for the change data feed: keys that are deleted and inserted again, as an Arrow stream."""
 
     replaced: bytes
 
 
-# How functions run: with the batches of `mapInArrow`
+# The entry points, which `mapInArrow` calls with batches
 
 
 def results(
@@ -119,7 +126,7 @@ def results(
 def blobs(
     batches: Iterable[pa.RecordBatch], function: str, shared: bytes, units: Sequence[bytes], buckets: int
 ) -> Iterator[pa.RecordBatch]:
-    """The tables that a unit makes, cut by the bucket of their keys."""
+    """The tables that a unit makes, split by the bucket of their keys."""
     for _, found in _of_units(batches, function, shared, units):
         if isinstance(found, BadRow | Failed):
             yield _blob(0, FAILED, pickle.dumps(found))
@@ -134,7 +141,7 @@ def blobs(
 
 
 def gathered(batches: Iterable[pa.RecordBatch], function: str, shared: bytes) -> Iterator[pa.RecordBatch]:
-    """One row for each result of the blobs of a partition."""
+    """One row for each result that `function` makes of a partition's blobs."""
     found: list[tuple[int, int, bytes]] = []
     for batch in batches:
         found += zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
@@ -146,23 +153,23 @@ def gathered(batches: Iterable[pa.RecordBatch], function: str, shared: bytes) ->
 def rows(
     batches: Iterable[pa.RecordBatch], function: str, shared: bytes, units: Sequence[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """The record batches that a unit makes, as they are, up to what goes wrong."""
+    """The record batches that a unit makes, unchanged, until its first error."""
     for _, found in _of_units(batches, function, shared, units):
         if isinstance(found, pa.RecordBatch):
             yield found
 
 
-# What they do
+# The functions of the units
 
 
 def read_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[bytes]:
-    """Keys, markers and places of the changes, as Arrow streams."""
+    """Keys, markers and positions of the changes, as Arrow streams."""
     for table in _narrow(*shared, unit):
         yield stream(table)
 
 
 def bucket_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[tuple[int, pa.Table]]:
-    """The same as tables, of several change files together."""
+    """Keys, markers and positions of the changes as tables, of several change files together."""
     held: list[pa.Table] = []
     for table in _narrow(*shared, unit):
         held.append(table)
@@ -174,7 +181,7 @@ def bucket_keys(shared: tuple[RowWork, int], unit: Units) -> Iterator[tuple[int,
 
 
 def read_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[Any]:
-    """Nothing but what is wrong: reads all columns."""
+    """Reads all columns. Yields nothing; an error is returned by the caller."""
     work, memory = shared
     for each in unit.units:
         for _ in changes_of(each, work, MemoryBudget(memory)):
@@ -183,7 +190,7 @@ def read_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[Any]:
 
 
 def bucket_rows(target: Target, unit: DataFiles) -> Iterator[tuple[int, pa.Table]]:
-    """Keys of data files, with the file's number, the row's and, as MARKER, whether it is living."""
+    """Keys of data files, with the file's number, the row number and, as MARKER, whether the row is living."""
     columns = key_columns(target)
     for number, add, _, _ in unit.files:
         deleted = deleted_rows(add, target) if target.feed else None
@@ -204,7 +211,7 @@ def bucket_rows(target: Target, unit: DataFiles) -> Iterator[tuple[int, pa.Table
 
 
 def fold_buckets(target: Target, found: Sequence[tuple[int, int, bytes]]) -> Iterator[FoldedKeys | BadRow | Failed]:
-    """The net effect of the keys of some buckets, and where they are in the table."""
+    """The net effect of the keys of some buckets, and the rows of these keys in the table."""
     yield from (pickle.loads(blob) for _, kind, blob in found if kind == FAILED)
     names = list(target.key_columns)
     dropped, firsts, living = [], [], False
@@ -256,7 +263,7 @@ def fold_buckets(target: Target, found: Sequence[tuple[int, int, bytes]]) -> Ite
 
 
 def find_rows(shared: tuple[Target, bytes, Feed | None], unit: DataFiles) -> Iterator[FoundRows]:
-    """The rows of data files whose key is sought."""
+    """The row numbers of the sought keys in data files."""
     target, sought, feed = shared[0], Sought(unstream(shared[1])), shared[2]
     columns = key_columns(target)
     for number, add, _, _ in unit.files:
@@ -277,7 +284,7 @@ def find_rows(shared: tuple[Target, bytes, Feed | None], unit: DataFiles) -> Ite
 
 
 def write_kept(shared: tuple[RowWork, int], unit: Units) -> Iterator[list[Action]]:
-    """The rows that come, as data files of the table or, with `to_feed`, of the change data feed."""
+    """Writes the inserted rows as data files of the table or, with `to_feed`, of the change data feed."""
     work, memory = shared
     mine, folded = _folded(work, unit)
     feed = _FlaggedRows() if unit.to_feed else None
@@ -286,7 +293,7 @@ def write_kept(shared: tuple[RowWork, int], unit: Units) -> Iterator[list[Action
 
 
 def check_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[pa.RecordBatch]:
-    """The rows that come, with FILE, the change file's number, and ROW in it, from 0."""
+    """The rows to insert, with FILE, the change file's number, and ROW, the row's number in it from 0."""
     work, memory = shared
     flags = _flags(unit)
     for begin, each in _begins(unit.units):
@@ -303,21 +310,21 @@ def check_rows(shared: tuple[RowWork, int], unit: Units) -> Iterator[pa.RecordBa
 
 
 def write_without(target: Target, unit: DataFiles) -> Iterator[list[Action]]:
-    """Data files again, each without the rows of its first set and those that its vector deletes."""
+    """Writes data files again, each without the rows of its first set and without those that its vector deletes."""
     for _, add, gone, _ in unit.files:
         parts = living_rows(add, target, unpacked(gone) if gone else None)
         yield write_rows((batch for part in parts for batch in part.to_batches()), target)
 
 
 def write_together(shared: tuple[Target, int], unit: DataFiles) -> Iterator[list[Action]]:
-    """The living rows of several data files, in files of at most so many rows."""
+    """Writes the living rows of several data files to files with a limited number of rows."""
     target, most = shared
     parts = chain.from_iterable(living_rows(add, target) for _, add, _, _ in unit.files)
     yield write_rows((batch for part in parts for batch in part.to_batches()), target, rows_a_file=most)
 
 
 def write_old(target: Target, unit: DataFiles) -> Iterator[list[Action]]:
-    """The rows that go (first set) for the change data feed; those of the second set are updates."""
+    """Writes deleted rows (first set) to the change data feed; those of the second set are updates."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for _, add, gone, updated in unit.files:
@@ -331,11 +338,11 @@ def write_old(target: Target, unit: DataFiles) -> Iterator[list[Action]]:
     yield write_change_feed(batches(), target)
 
 
-# What they use
+# Parts of these functions
 
 
 class _FlaggedRows:
-    """Rows that come, for the change data feed: flags already say which are updates."""
+    """Gives inserted rows their type in the change data feed. The flags already say which are updates."""
 
     def new_rows(self, rows: pa.Table, firsts: np.ndarray) -> pa.Table:
         return typed(rows, firsts, "update_postimage", "insert")
@@ -369,7 +376,7 @@ def _of_units(
 
 
 def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """What `act` yields; what goes wrong with a row or a file as the last item."""
+    """What `act` yields. An error in a row or a file is the last item."""
     try:
         with named_errors("the table"):
             yield from act()
@@ -380,7 +387,7 @@ def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 def _narrow(work: RowWork, memory: int, unit: Units) -> Iterator[pa.Table]:
-    """Keys, places among all changes as ROW, and markers; a table for each change file, several for a large one."""
+    """Keys, markers, and positions among all changes as ROW. One table per change file, several for a large one."""
     names = list(work.target.key_columns)
     for begin, each in _begins(unit.units):
         parts: list[pa.Table] = []
@@ -412,7 +419,7 @@ def _flags(unit: Units) -> np.ndarray | None:
 
 
 def _folded(work: RowWork, unit: Units) -> tuple[RowWork, FoldedBatch | None]:
-    """The batch of these units alone, and its net effect."""
+    """The batch with only these units, and its net effect."""
     flags = _flags(unit)
     mine = replace(work, changes=unit.units)
     return mine, None if flags is None else FoldedBatch(flags, pa.table({}), pa.table({}))

@@ -1,4 +1,4 @@
-"""How work is cut into units for tasks: small files together, large ones by their row groups."""
+"""Splits work into units for tasks: several small files per unit, large files by their row groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakemirror.engines.spark.tasks import DataFiles
 from lakemirror.storage.place import opened
 
 TASK_BYTES = 128 << 20  # of files, for one task
-_LEAST_BYTES = 4 << 20  # below it, another task costs more than it wins
+_LEAST_BYTES = 4 << 20  # for fewer bytes, another task costs more time than it saves
 
 _Item = TypeVar("_Item")
 
@@ -21,8 +21,11 @@ _Item = TypeVar("_Item")
 def groups_of(
     items: Sequence[_Item], parallelism: int, *, weight: Callable[[_Item], int], most: int = TASK_BYTES
 ) -> list[list[_Item]]:
-    """The items in order, in groups of similar weight (bytes): one for each task that runs at once, more where a group
-    would be larger than `most`, fewer where groups would be small."""
+    """The items in order, in groups of similar weight (bytes).
+
+    There is one group for each task that runs at once. There are more if a group would exceed `most`, and fewer if the
+    groups would be very small.
+    """
     total = sum(weight(item) for item in items)
     count = max(-(-total // most), min(parallelism, -(-total // _LEAST_BYTES)), 1)
     return _shared_out(items, count, weight)
@@ -36,13 +39,13 @@ def data_file_groups(files: Sequence[Action], count: int, *, weight: Callable[[A
 
 
 def split(unit: ChangeUnit) -> list[ChangeUnit]:
-    """A unit as units of some row groups each, where it is large. FileNotFoundError."""
+    """A large unit split by row groups; a small unit as it is. Error: FileNotFoundError."""
     if unit.bytes <= 2 * TASK_BYTES:
         return [unit]
     footer = pq.read_metadata(opened(unit.path))
     numbers = list(range(footer.num_row_groups)) if unit.row_groups is None else list(unit.row_groups)
     if len(numbers) < 2 or sum(footer.row_group(number).num_rows for number in numbers) != unit.rows:
-        return [unit]  # one row group, or another file than the planned one, which its reader finds out
+        return [unit]  # one row group; or the file was replaced, which its reader will find
     sizes = {number: footer.row_group(number).total_byte_size for number in numbers}
     total = max(1, sum(sizes.values()))
     found, first_row = [], unit.first_row
