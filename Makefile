@@ -45,7 +45,7 @@ screenshots: install ## the pictures of the service's page; needs Chromium
 	@$(BIN)/python docs/screenshots.py
 
 site: install ## the documentation as a site, in build/site; a broken link is an error
-	@$(BIN)/python -m pip install --quiet 'mkdocs-material>=9.5'
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/site.txt
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 audit: install ## known holes in what is installed, by pip-audit; needs its database of them on the network
