@@ -61,7 +61,9 @@ def fold_places(keys: pa.Table, markers: np.ndarray, *, with_firsts: bool = Fals
         return Places(none, np.arange(len(markers)), none)
     codes = key_codes(comparable(keys))
     places = np.arange(len(markers), dtype=np.int32 if len(markers) < 1 << 31 else np.int64)
-    last = np.empty(int(codes.max()) + 1, places.dtype)  # each key's last change that is not an insert; -1: only inserts
+    last = np.empty(
+        int(codes.max()) + 1, places.dtype
+    )  # each key's last change that is not an insert; -1: only inserts
     if is_change.all():
         last[codes] = places  # of several places of one key the last one stays
     else:
