@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.storage import Entry
 
 Action = dict[str, Any]
 
@@ -31,7 +32,8 @@ class ChangeUnit:
     `path`: where the file is read. `name`: its path below the database, for messages. `number`: its place in the
     order of all change files of the table. `columns`: as its footer shows them. `constants`: columns that its
     partition folders give. `row_groups`: those of the unit, None all; `first_row`: number of the unit's first row in
-    the file, from 0. `rows`, `bytes`: of the unit, as the footer says; the reader checks the number of rows.
+    the file, from 0. `rows`, `bytes`: of the unit, as the footer says; the reader checks the number of rows. `listed`:
+    the file as the landing zone's listing showed it: in a store, this content is read or none.
     """
 
     path: str
@@ -43,6 +45,7 @@ class ChangeUnit:
     constants: tuple[tuple[str, str | None], ...] = ()
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
+    listed: Entry | None = None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def split(unit: ChangeUnit) -> list[ChangeUnit]:
     """A unit as units of some row groups each, where it is large. FileNotFoundError."""
     if unit.bytes <= 2 * TASK_BYTES:
         return [unit]
-    footer = pq.read_metadata(opened(unit.path))
+    footer = pq.read_metadata(opened(unit.path, unit.listed))
     numbers = list(range(footer.num_row_groups)) if unit.row_groups is None else list(unit.row_groups)
     if len(numbers) < 2 or sum(footer.row_group(number).num_rows for number in numbers) != unit.rows:
         return [unit]  # one row group, or another file than the planned one, which its reader finds out
