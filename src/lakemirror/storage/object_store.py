@@ -52,6 +52,7 @@ class ObjectStore:
         self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._left = _KEPT
         self._own: OrderedDict[str, Entry] = OrderedDict()
+        self._seen: OrderedDict[str, Entry] = OrderedDict()
 
     def head(self, key: str) -> Entry | None:
         """The object, or None."""
@@ -116,6 +117,8 @@ class ObjectStore:
             try:
                 return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError as error:
+                with self._lock:
+                    self._seen.pop(key, None)
                 raise _missing(self.uri(key)) from error
 
     def put(self, key: str, data: bytes) -> Entry:
@@ -312,10 +315,23 @@ class ObjectStore:
                 self._own.popitem(last=False)
         return entry
 
+    def see(self, entry: Entry) -> None:
+        """Notes an object that nobody replaces."""
+        with self._lock:
+            self._seen[entry.path] = entry
+            while len(self._seen) > _OWN:
+                self._seen.popitem(last=False)
+
+    def seen(self, key: str) -> Entry | None:
+        """An object that nobody replaces, as it was when it was read last; None where it is not known."""
+        with self._lock:
+            return self._seen.get(key)
+
     def _disown(self, keys: Sequence[str]) -> None:
         with self._lock:
             for key in keys:
                 self._own.pop(key, None)
+                self._seen.pop(key, None)
 
     @contextlib.contextmanager
     def _coded(self, verb: str, key: str) -> Iterator[None]:

@@ -180,14 +180,15 @@ def is_in_store(address: str | Place) -> bool:
     return isinstance(address, StorePath) or (isinstance(address, str) and is_store_address(address))
 
 
-def opened(address: str | Place, known: Entry | None = None) -> Any:
+def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
     """What pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError.
 
-    `known`: the object as a listing showed it; another one in its place is FileNotFoundError too.
+    `known`: the object as a listing showed it; another one in its place is FileNotFoundError too. `written_once`: of a
+    data file, which nobody replaces.
     """
     found = place(address)
     if isinstance(found, StorePath):
-        return ObjectFile(found.store, found.key, known or found.known)
+        return ObjectFile(found.store, found.key, known or found.known, written_once=written_once)
     return str(found)
 
 

@@ -78,7 +78,7 @@ def arrow_type(type_: str) -> pa.DataType:
 def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """The Parquet file. FileNotFoundError where it is gone."""
     return pq.ParquetFile(
-        opened_place(file.place), metadata=metadata, coerce_int96_timestamp_unit="us",
+        opened_place(file.place, written_once=True), metadata=metadata, coerce_int96_timestamp_unit="us",
         page_checksum_verification=False, pre_buffer=is_in_store(file.place),
     )  # fmt: skip
 
