@@ -53,6 +53,14 @@ class StoreServer:
         else:
             client(self.endpoint).put_object(Bucket=name, Key=key, Body=data)
 
+    def delete(self, bucket: str, key: str) -> None:
+        """Deletes an object as another program does."""
+        name = bucket.partition("://")[2]
+        if self.name == "azurite":
+            azure_client(self.endpoint).get_blob_client(name, key).delete_blob()
+        else:
+            client(self.endpoint).delete_object(Bucket=name, Key=key)
+
     def through(self, endpoint: str) -> dict[str, str]:
         """The same options by way of another endpoint."""
         name = "AZURE_STORAGE_ENDPOINT" if self.name == "azurite" else "AWS_ENDPOINT_URL"

@@ -8,6 +8,7 @@ A `Runner` shares nothing with another one: several databases can be run in one 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -46,6 +47,7 @@ log = logging.getLogger("lakemirror")
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 _DELETED = 10.0  # seconds after which a status folder that is gone is made again
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
+_AT_WORK = 1.0  # seconds: a status that changes while a table is at work is written so often in a store
 _IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
 _QUIET = 10.0  # seconds without work after which looks become rare
 
@@ -90,10 +92,10 @@ class Runner:
             storage.uri,
             self.settings.retention_in_days,
             durability=self.settings.durability,
-            look_every=max(5.0, storage.look_again),
+            look_every=max(5.0, 10 * storage.look_again),
             on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
         )
-        self._key_scan = KeyScan(storage.uri)
+        self._key_scan = KeyScan(storage.uri, storage.look_again)
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         self._verification = IdleVerification(storage)
@@ -283,7 +285,8 @@ class StatusWriter:
         self._storage = storage
         self._process = EngineProcess.this()
         self._written: monitoring.DatabaseStatus | None = None
-        self._when = 0.0
+        self._beaten = -math.inf  # when the last sign of life was written
+        self._changed: float | None = None
         self._said = ""
         self._logged: list[Warned] = []
         self._has_folder = False
@@ -326,13 +329,24 @@ class StatusWriter:
             ),
             partner,
         )
-        is_same = now == self._written
-        if (is_same and time.monotonic() - self._when < HEARTBEAT) or not self._may_write():
+        moment, is_same = time.monotonic(), now == self._written
+        is_due = moment - self._beaten >= HEARTBEAT
+        if is_same and not is_due:
             return False
+        if not is_same and not is_due and self._storage.look_again and scheduler.at_work:
+            self._changed = moment if self._changed is None else self._changed
+            if moment - self._changed < _AT_WORK:
+                return False  # each write is a request: mostly one tells what an apply began and ended
+        self._changed = None
         failpoints.reach("status.before-write")
-        self._written, self._when = now, time.monotonic()
         with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
-        (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
+        if not monitoring.rewrite_status(self._storage, with_process, self._written, heartbeat=is_due):
+            if not self._may_write():
+                return False
+            is_due = True
+            (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
+        self._beaten = moment if is_due else self._beaten
+        self._written = now
         self._has_folder, self._missed_since = True, None
         return True
 

@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
@@ -127,6 +127,19 @@ class DatabaseStatus:
         if self.status in ("", "Stopped") or self.process is None or self.process.is_alive(now):
             return None
         return self.process.heartbeat
+
+
+def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseStatus | None, *, heartbeat: bool) -> bool:
+    """Writes what differs from `before`, over what this process wrote last; False where that is not there.
+
+    One request for each file, in a store. `heartbeat`: `replicator.json` is written also where nothing else of it
+    differs. LakemirrorError `storage-unavailable`.
+    """
+    if before is None:
+        return False
+    after, last = render(status), render(replace(before, process=status.process))
+    changed = {path: data for path, data in after.items() if data != last[path] or (heartbeat and path == REPLICATOR)}
+    return all(storage.rewrite(path, data) for path, data in changed.items())
 
 
 def write_status(storage: Storage, status: DatabaseStatus) -> bool:

@@ -7,11 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from tests.databases import Database
 from tests.landing import MARKER
 from tests.object_stores import SECRET, StoreServer
 
+from lakemirror.delta.commit import commit
+from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.protocol import MAPPING, features_of, protocol_of
+from lakemirror.delta.schema import with_mapping
 from lakemirror.storage import connections
 
 COMMANDS = (
@@ -97,6 +103,48 @@ def test_a_feature_is_dropped_by_the_same_commit(s3: StoreServer) -> None:
     listed = run(Database(database.table("log"), s3.options), "features list")
     assert "deletionVectors" not in listed.stdout
     connections.forget_all()
+
+
+def test_features_whose_drop_rewrites_rows_go_without_spark(s3: StoreServer) -> None:
+    """Vectors, column mapping and widened types at once; each row stays, and delta-rs reads the table."""
+    deltalake = pytest.importorskip("deltalake")
+    mine = Database(f"{s3.bucket()}/shop", s3.options)
+    mine.declare("log", ["id"])
+    mine.put("log", 1, pa.table({"id": pa.array([1, 2, 3], pa.int32()), "v": ["x", "y", None], MARKER: [0, 0, 0]}))
+    mine.sync()
+    mine.put("log", 2, pa.table({"id": pa.array([2, 3], pa.int64()), "v": ["z", "z"], MARKER: [1, 2]}))
+    mine.sync(on_type_change="widen")
+    rename_a_column(mine.table("log"), "v", "w")
+    before = read_snapshot(mine.table("log"))
+    assert before is not None and features_of(before.protocol) >= {"deletionVectors", "columnMapping", "typeWidening"}
+    bag = mine.bag("log")
+    done = run(
+        Database(mine.table("log"), mine.options), "features drop deletionVectors columnMapping typeWidening --yes"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = read_snapshot(mine.table("log"))
+    assert after is not None
+    assert not features_of(after.protocol) & {"deletionVectors", "columnMapping", "typeWidening"}
+    assert mine.bag("log") == bag and not any(add.get("deletionVector") for add in after.files.values())
+    read = deltalake.DeltaTable(mine.table("log"), storage_options=mine.options).to_pyarrow_table()
+    assert read.num_rows == sum(bag.values()) == 2
+    connections.forget_all()
+
+
+def rename_a_column(table: str, name: str, new: str) -> None:
+    """As ALTER TABLE RENAME COLUMN does: the files keep the old name, by column mapping."""
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    schema, highest = with_mapping(str(snapshot.metadata.value["schemaString"]), 0, ["id", "v"], snapshot.metadata.id)
+    mapping = {MAPPING: "name", "delta.columnMapping.maxColumnId": str(highest)}
+    metadata = {
+        **snapshot.metadata.value,
+        "configuration": {**snapshot.metadata.configuration, **mapping},
+        "schemaString": schema.replace(f'"name":"{name}"', f'"name":"{new}"'),
+    }
+    protocol = protocol_of(metadata, snapshot.protocol)
+    info = commit_info(snapshot, "RENAME COLUMN", {})
+    commit(table, snapshot, [{"commitInfo": info}, protocol.to_action(), {"metaData": metadata}], recount=True)
 
 
 @pytest.mark.full

@@ -12,10 +12,14 @@ from tests.databases import Database
 from tests.fault_proxy import ERROR, LOST, REFUSED, SLOW, TRUNCATED, FaultProxy, fault_proxy
 from tests.object_stores import SECRET, StoreServer, connect, free_port
 
+from lakemirror.delta.commit import commit
+from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 from lakemirror.storage.object_storage import ObjectStorage
 from lakemirror.storage.object_store import ObjectStore
+from lakemirror.storage.storage import MOVING
 
 
 @pytest.fixture(
@@ -227,3 +231,89 @@ def test_a_move_that_was_killed_goes_on(server: StoreServer, monkeypatch: pytest
         if is_begun:
             assert {path.split("/")[2] for path in moved} == {f"t-{at}"}
         storage.delete("Files/_DroppedTables")
+
+
+def test_a_commit_on_a_table_that_has_gone_or_moved_is_not_made(server: StoreServer) -> None:
+    """A snapshot may be older than the last listing: the log's end is looked at before the commit is put."""
+    name = "orders"
+    for change in ("gone", "moving", "made again", "faster"):
+        database = Database(f"{server.bucket()}/shop", server.options)
+        database.declare(name, [])
+        database.put(name, 1, {"id": [1]})
+        database.sync()
+        snapshot = read_snapshot(database.table(name))
+        assert snapshot is not None and snapshot.version == 0
+        log = f"Tables/{name}/_delta_log"
+        first = database.storage.read(f"{log}/{0:020}.json")
+        if change in ("gone", "made again"):
+            database.storage.delete(f"Tables/{name}")
+        if change == "made again":
+            database.storage.write(f"{log}/{0:020}.json", first + b"\n")
+        if change == "moving":
+            database.storage.write(f"{log}/{MOVING}", b"{}")
+        if change == "faster":
+            database.storage.write(f"{log}/{1:020}.json", first)
+        before = database.files(log)
+        with pytest.raises(LakemirrorError) as raised:
+            commit(database.table(name), snapshot, [{"commitInfo": commit_info(snapshot, "TEST", {})}])
+        assert raised.value.code == "concurrent-commit", change
+        assert database.files(log) == before, change
+    connections.forget_all()
+
+
+def test_two_engines_that_set_one_file_aside_keep_it(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    storage = database.storage
+    assert isinstance(storage, ObjectStorage)
+    table, name = "Files/LandingZone/orders", f"{1:020}.parquet"
+    target = f"{table}/_ProcessedFiles/{name}"
+    storage.write(f"{table}/_metadata.json", b"{}")
+    storage.write(f"{table}/{name}", b"rows")
+    entry = storage.stat(f"{table}/{name}")
+    assert entry is not None
+    copy, is_first = ObjectStore.copy, [True]
+
+    def beside_another(self: ObjectStore, source: str, to: str) -> None:
+        copy(self, source, to)
+        if is_first.pop() if is_first else False:
+            assert storage.set_aside(entry, target)  # the other engine is done before this one looks again
+
+    monkeypatch.setattr(ObjectStore, "copy", beside_another)
+    assert not storage.set_aside(entry, target)
+    assert database.files(table) == [target, f"{table}/_metadata.json"]
+
+
+def test_a_file_of_a_folder_that_its_publisher_deletes_does_not_come_back(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    storage = database.storage
+    assert isinstance(storage, ObjectStorage)
+    table, name = "Files/LandingZone/orders", f"{1:020}.parquet"
+    storage.write(f"{table}/{name}", b"rows")
+    entry = storage.stat(f"{table}/{name}")
+    assert entry is not None
+    copy = ObjectStore.copy
+
+    def deleted_then(self: ObjectStore, source: str, to: str) -> None:
+        copy(self, source, to)
+        storage.delete(f"{table}/{name}")
+
+    monkeypatch.setattr(ObjectStore, "copy", deleted_then)
+    assert not storage.set_aside(entry, f"{table}/_ProcessedFiles/{name}")
+    assert database.files(table) == []
+
+
+def test_a_file_is_replaced_only_where_it_is_as_this_process_wrote_it(server: StoreServer) -> None:
+    bucket = server.bucket()
+    store = connect(bucket, server.options)
+    assert not store.replace("status", b"1")  # nothing was written yet
+    store.put("status", b"1")
+    assert store.replace("status", b"2") and store.read("status") == b"2"
+    server.delete(bucket, "status")
+    assert not store.replace("status", b"3")
+    assert store.head("status") is None
+    store.put("status", b"4")
+    server.delete(bucket, "status")
+    server.put(bucket, "status", b"another")
+    assert not store.replace("status", b"5") and store.read("status") == b"another"

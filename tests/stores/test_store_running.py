@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 import pytest
 from tests.databases import Database, parquet
@@ -46,6 +48,30 @@ def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(serv
                 if len(asked) > 1 and not of_tables:
                     break
         assert len(asked) > 1 and not of_tables, asked
+    connections.forget_all()
+
+
+@pytest.mark.parametrize(("kind", "touched"), [("insert", 3), ("update", 5)])
+def test_an_apply_of_one_small_file_takes_eight_requests_and_the_files_that_it_touches(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, kind: str, touched: int
+) -> None:
+    """Touched: the change file, the data file that is written, the file that is set aside; of an update also the data
+    file that has the old row, and its deletion vector. One of the eight is the status."""
+    monkeypatch.setattr(ObjectStorage, "look_again", 3600.0)  # nothing comes due meanwhile, however slow the machine
+    with fault_proxy(server.endpoint) as proxy:
+        database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
+        bucket = database.address.removesuffix("/shop")
+        database.declare("orders", ["id"])
+        database.put("orders", 1, {"id": [1], MARKER: [0]})
+        with running(database):
+            asked = asked_until_quiet(proxy.seen, 0)
+            for number in (2, 3):
+                proxy.seen.clear()
+                rows = {"id": [number if kind == "insert" else 1], MARKER: [0 if kind == "insert" else 1]}
+                server.put(bucket, f"shop/Files/LandingZone/orders/{number:020}.parquet", parquet(rows))
+                asked = asked_until_quiet(proxy.seen, number - 1)
+        assert len(asked) <= 7 + touched, "\n".join(asked)
+        assert database.bag("orders") == {(1,): 1, **({(2,): 1, (3,): 1} if kind == "insert" else {})}
     connections.forget_all()
 
 
@@ -121,6 +147,22 @@ def running(database: Database) -> Iterator[None]:
         stop.set()
         thread.join(60)
         assert not thread.is_alive()
+
+
+def asked_until_quiet(seen: list[tuple[str, str, str]], version: int) -> list[str]:
+    """The requests up to a commit and until no more follow, without those of each pass and those for the status."""
+    asked: list[str] = []
+    wait_until(lambda: puts(seen, version), 60.0)
+    while True:
+        time.sleep(1.5)
+        found = [f"{method} {unquote(path).partition('shop/')[2]}" for method, path, _ in list(seen)]
+        found = [each for each in found if not _OF_EACH_PASS.search(each)]
+        if found == asked:
+            return asked
+        asked = found
+
+
+_OF_EACH_PASS = re.compile(r"Files/LandingZone/($|&)|Files/Monitoring/|mirroring.json")
 
 
 def puts(seen: list[tuple[str, str, str]], version: int) -> bool:

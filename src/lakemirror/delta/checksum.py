@@ -17,7 +17,7 @@ from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, StorePath
 
 _MOST_TRANSACTIONS = 100  # in a checksum file, as in Delta Spark
 
@@ -33,9 +33,10 @@ def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: P
     with contextlib.suppress(*wrong):
         before: dict[str, Any] = {}
         if snapshot is not None:
-            before = json.loads((path.parent / f"{snapshot.version:020}.crc").read_bytes())
-            if not recount and not _belongs(before, snapshot):
+            found = _checksum_of(snapshot, path.parent / f"{snapshot.version:020}.crc")
+            if found is None and not recount:
                 return None
+            before = found or {}
         if recount:
             after = read_snapshot(path.parent.parent, snapshot.version + 1 if snapshot else 0)
             if after is None:
@@ -136,6 +137,18 @@ def checksum_lies(snapshot: Snapshot) -> str | None:
     if "domainMetadata" in said and domains != sorted(snapshot.domains):
         wrong.append(f"domains {', '.join(domains)} for {', '.join(sorted(snapshot.domains)) or 'none'}")
     return f"{path.name} says {'; '.join(wrong)}" if wrong else None
+
+
+def _checksum_of(snapshot: Snapshot, path: Place) -> dict[str, Any] | None:
+    """The content of a version's checksum file; None where it is not of this version. As reading and parsing raise.
+
+    What this process wrote comes from memory, where it belongs to the version.
+    """
+    for place in (path.as_written(), path) if isinstance(path, StorePath) else (path,):
+        found: dict[str, Any] = json.loads(place.read_bytes())
+        if _belongs(found, snapshot):
+            return found
+    return None
 
 
 def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:

@@ -31,6 +31,7 @@ from lakemirror.delta.log import Action, Snapshot, list_log, read_commit, read_s
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import POWER, Put, is_same, put_new, storage_errors, sync, sync_each, sync_files
 from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.storage import MOVING
 
 log = logging.getLogger("lakemirror")
 
@@ -72,7 +73,6 @@ def commit(
             remove_written(root, snapshot, actions)
         raise
     failpoints.reach("commit.before-checksum")
-    _check_ours(path, ours)
     checksum = write_checksum(snapshot, actions, folder / f"{version:020}.crc", recount=recount)
     checkpoint = None
     try:
@@ -163,6 +163,8 @@ def _put(
         with storage_errors(folder):
             if snapshot is None:
                 folder.mkdir(exist_ok=True)
+            elif isinstance(folder, StorePath):
+                _check_end(folder, snapshot)
             elif not (folder / f"{snapshot.version:020}.json").exists():
                 raise LakemirrorError("concurrent-commit", f"{root} is not the same table as before")
         written = written_files(root, actions)
@@ -177,6 +179,24 @@ def _put(
     if ours is None:
         raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
     return ours
+
+
+def _check_end(folder: StorePath, snapshot: Snapshot) -> None:
+    """`concurrent-commit` where the log does not end with the snapshot's version any more. One request.
+
+    The snapshot may be older than the last listing, and the table may have been moved, or made again, since.
+    """
+    known = snapshot.log.commits[snapshot.version].known  # type: ignore[union-attr]
+    end = {each.name: each for each in folder.store.entries(f"{folder.key}/", f"{folder.key}/{snapshot.version:020}")}
+    newest = end.get(f"{snapshot.version:020}.json")
+    if MOVING in end:
+        raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
+    if newest is None or (known is not None and newest.etag != known.etag):
+        raise LakemirrorError("concurrent-commit", f"{folder.parent} is another table than it was")
+    if f"{snapshot.version + 1:020}.json" in end:
+        raise LakemirrorError(
+            "concurrent-commit", f"another commit was faster: version {snapshot.version + 1} is taken"
+        )
 
 
 def _above(root: Place) -> list[Place]:

@@ -184,15 +184,17 @@ class Snapshot:
         return found
 
 
-def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | None:
+def read_snapshot(table: str | Place, version: int | None = None, known: Log | None = None) -> Snapshot | None:
     """The table's state at a version (None: the newest). Returns None if there is no Delta table.
+
+    `known`: the log as it was listed before; it is listed again only where a file of it is gone.
 
     Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
     exist.
     """
     folder = table_folder(table)
     for attempt in range(_ATTEMPTS):
-        log = list_log(folder)
+        log = known if known is not None and not attempt else list_log(folder)
         if log is None or log.version < 0:
             return None
         try:
@@ -203,10 +205,12 @@ def read_snapshot(table: str | Place, version: int | None = None) -> Snapshot | 
     raise AssertionError
 
 
-def latest_commits(table: str | Place, newest_first: bool = True) -> Iterator[tuple[int, list[Action]]]:
-    """The versions and actions of the log's commits. Each commit is read when the iterator reaches it."""
-    folder = table_folder(table)
-    log = list_log(folder)
+def latest_commits(
+    table: str | Place, newest_first: bool = True, known: Log | None = None
+) -> Iterator[tuple[int, list[Action]]]:
+    """The versions and actions of the log's commits. Each commit is read when the iterator reaches it. `known`: as in
+    `read_snapshot`."""
+    log = known if known is not None else list_log(table_folder(table))
     for number in sorted(log.commits if log else (), reverse=newest_first):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]

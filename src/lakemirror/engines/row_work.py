@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.landing_zone.column_types import FileColumn
+from lakemirror.storage import Entry
 
 Action = dict[str, Any]
 
@@ -33,6 +34,7 @@ class ChangeUnit:
     the table's change files. `columns`: from its footer. `constants`: values of columns from its partition folders.
     `row_groups`: those of the unit; None: all. `first_row`: number of the unit's first row in the file, from 0.
     `rows`, `bytes`: of the unit, according to the footer; the reader checks the number of rows.
+    `listed`: the file as the landing zone's listing showed it. In a store, this content is read or none.
     """
 
     path: str
@@ -44,6 +46,7 @@ class ChangeUnit:
     constants: tuple[tuple[str, str | None], ...] = ()
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
+    listed: Entry | None = None
 
 
 @dataclass(frozen=True)

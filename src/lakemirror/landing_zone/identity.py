@@ -145,8 +145,8 @@ def identify(
     moment: another look will tell.
     """
     path = f"{folder.name.folder}/{MARKER}"
-    for _ in range(3):
-        content = read_marker(storage, path)
+    for attempt in range(3):
+        content = read_marker(storage, path, None if attempt else folder.marker)
         found = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, uuid.uuid4().hex)
         if not (write and found.must_write):
             return found
@@ -232,10 +232,14 @@ def _seen_now(
     return TableFolder(folder.name, [entry for entry in files if not entry.name.startswith("_")])
 
 
-def read_marker(storage: Storage, path: str) -> bytes | None:
-    """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one."""
+def read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:
+    """The marker's content, None where there is none; empty, which makes no sense, where it is too large to be one.
+
+    `known`: as a listing showed it. In a store change files of that listing are read too or none (`Storage.open`), so
+    marker and files belong together.
+    """
     try:
-        return storage.read(path, MOST_BYTES)
+        return storage.read(path, MOST_BYTES, known)
     except FileNotFoundError:
         return None
     except LakemirrorError as error:

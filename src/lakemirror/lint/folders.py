@@ -183,8 +183,8 @@ class _Mounted(LocalStorage):
         errors = {f"{self._place}/{path}" if path else self._place: error for path, error in inner.errors.items()}
         return Listing(files, folders if self._place == LANDING_ZONE else [self._place, *folders], others, errors)
 
-    def open(self, path: str) -> BinaryIO:
-        return super().open(_relative(path, self._place))
+    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+        return super().open(_relative(path, self._place), known)
 
 
 def _open_store(address: str) -> tuple[Storage, str]:

@@ -21,8 +21,8 @@ from lakemirror import failpoints
 from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
-from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.compact import Cancelled, compact
+from lakemirror.engines.rewritable import unsupported_reason
 from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
@@ -39,13 +39,6 @@ Rewrite = Callable[[RewriteWork], Sequence[Action]]
 """Who writes the files: `rewrite` of an engine, or the kernel itself."""
 
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
-_KEPT = frozenset({
-    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
-    "identityColumns", "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck",
-    "inCommitTimestamp", "allowColumnDefaults", "typeWidening", "typeWidening-preview", "clustering",
-    "checkpointProtection",
-})  # fmt: skip
-"""Features whose rules a commit without a change of data keeps."""
 
 
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
@@ -82,22 +75,6 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     given = info.get("operationParameters")
     is_piece = info.get("engineInfo") == ENGINE and isinstance(given, Mapping) and given.get("auto") is True
     return info.get("operation") == "OPTIMIZE" and not is_piece
-
-
-def unsupported_reason(snapshot: Snapshot) -> str | None:
-    """Why lakemirror cannot rewrite files of this table, None where it can."""
-    protocol = snapshot.protocol
-    if protocol.reader > 3 or protocol.writer > 7:
-        return f"the table's protocol is ({protocol.reader}, {protocol.writer})"
-    unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KEPT
-    if unknown:
-        return f"the table has {', '.join(sorted(unknown))}"
-    if snapshot.metadata.configuration.get("delta.universalFormat.enabledFormats"):
-        return "the table is also kept in other formats"
-    for column in target_of(str(snapshot.table), snapshot.metadata.value).columns:
-        if arrow_type(column.type) is None:
-            return f"column {column.name!r} has the type {column.type}"
-    return None
 
 
 def _merge(

@@ -26,10 +26,14 @@ _SHARE = 100.0  # pause after a scan, as a multiple of how long it took
 
 
 class KeyScan:
-    """Has the key index of one database's tables built while `run` is idle. `uri` gives a table's folder."""
+    """Has the key index of one database's tables built while `run` is idle.
 
-    def __init__(self, uri: Callable[[str], str]) -> None:
+    `uri` gives a table's folder. `at_least`: seconds between two scans of one table.
+    """
+
+    def __init__(self, uri: Callable[[str], str], at_least: float = 0.0) -> None:
         self._uri = uri
+        self._at_least = at_least
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="key-scan")
         self._work: Future[None] | None = None
         self._scanned: dict[str, tuple[object, float]] = {}
@@ -45,7 +49,7 @@ class KeyScan:
             return None
         for target, commit in tables().items():
             before = self._scanned.get(target)
-            if before is None or before[0] != commit or now - before[1] >= _AGAIN:
+            if before is None or now - before[1] >= (self._at_least if before[0] != commit else _AGAIN):
                 self._scanned[target] = commit, now
                 self._work = self._pool.submit(self._scan, target, index)
                 return target

@@ -22,6 +22,7 @@ from lakemirror.replication import table_commit
 from lakemirror.replication.apply_plan import ApplyPlan, ApplyStart, Limits
 from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.position import current_position
+from lakemirror.storage import Entry
 
 _ROWS_A_UNIT = 1 << 20  # a larger change file is several units, of row groups
 
@@ -91,7 +92,7 @@ def units_of(item: BatchFile, path_of: Callable[[str], str]) -> Iterator[ChangeU
     sizes = [max(0, group.total_byte_size) for group in groups]
     whole = ChangeUnit(
         path_of(file.path), file.entry.path, file.number, item.columns, footer.num_rows,
-        max(sum(sizes), file.entry.size), file.constants,
+        max(sum(sizes), file.entry.size), file.constants, listed=_listed(file),
     )  # fmt: skip
     if footer.num_rows <= _ROWS_A_UNIT or len(groups) < 2:
         yield whole
@@ -102,7 +103,7 @@ def units_of(item: BatchFile, path_of: Callable[[str], str]) -> Iterator[ChangeU
         size = max(1, sum(sizes[first:end]))
         yield ChangeUnit(
             whole.path, whole.name, whole.number, whole.columns, rows, size, whole.constants,
-            tuple(range(first, end)), begin,
+            tuple(range(first, end)), begin, whole.listed,
         )  # fmt: skip
         begin += rows
 
@@ -112,8 +113,13 @@ def whole_unit(item: BatchFile, path_of: Callable[[str], str]) -> ChangeUnit:
     file = item.file
     return ChangeUnit(
         path_of(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
-        file.constants,
+        file.constants, listed=_listed(file),
     )  # fmt: skip
+
+
+def _listed(file: ChangeFile) -> Entry | None:
+    """The listed change file; None where its rows are read from another one, which is ours."""
+    return None if file.read_from else file.entry
 
 
 def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:

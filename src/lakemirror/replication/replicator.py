@@ -44,6 +44,7 @@ from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply import apply
 from lakemirror.replication.apply_plan import Applied, ApplyPlan, ApplyStart, Limits
+from lakemirror.replication.known_log import KnownLog
 from lakemirror.replication.moved_tables import move_here
 from lakemirror.replication.planner import plan
 from lakemirror.replication.position import Manifest, Position, from_note
@@ -58,6 +59,7 @@ from lakemirror.storage.durable import POWER, sync_each
 log = logging.getLogger("lakemirror")
 
 _STEADY = 1.0  # seconds between two looks that make a delimited file complete
+_WORTH_A_LOOK = 32 << 20  # bytes of change files: before so much work another writer's commit is looked for
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Replicator:
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
+        self._log = KnownLog(self._table, storage.look_again)
 
     @property
     def _table(self) -> str:
@@ -102,6 +105,7 @@ class Replicator:
         try:
             self._inspect(found, time.time() if now is None else now, mark)
         except Exception as failure:  # the boundary around one table: whatever goes wrong concerns it alone
+            self._log.forget()
             found.start = None
             found.error = coded(failure, table=str(self.name))
         found.warnings += not_files(folder.others)
@@ -112,13 +116,13 @@ class Replicator:
         check_name(self.name)
         self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
         try:
-            found.table_log = read_table_log(self._table)
+            found.table_log = self._read_table_log()
         except LakemirrorError as error:
             if error.code == "concurrent-commit" and mark:
                 self._storage.finish_move(self.target)
             raise
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
-            found.table_log = read_table_log(self._table)
+            found.table_log = self._read_table_log()
         if folder.error is not None:
             raise folder.error
         found.metadata = self._read_metadata(folder)
@@ -176,6 +180,7 @@ class Replicator:
             while files:
                 planned = self._plan(found.start, files, attempt)
                 if isinstance(planned, TableError):
+                    self._log.forget()
                     self._check_still_there(files[:1])
                     return None, planned
                 log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
@@ -203,13 +208,25 @@ class Replicator:
                     error = TableError(done.code, done.message, file=done.file, row=done.row, column=done.column)
                     files = files[:place]
             return None, error or found.pending.error
+        except BaseException:
+            self._log.forget()
+            raise
         finally:
             self._staging.clear(staged)
 
+    def _read_table_log(self) -> TableLog | None:
+        known = self._log.read()
+        if known is None and self._storage.look_again:
+            return None
+        return read_table_log(self._table, known=known)
+
     def _plan(self, start: ApplyStart, files: list[ChangeFile], attempt: Attempt) -> ApplyPlan | TableError:
-        snapshot = read_snapshot(self._table)
+        if sum(file.entry.size for file in files) > _WORTH_A_LOOK:
+            self._log.forget()
+        known = self._log.read()
+        snapshot = read_snapshot(self._table, known=known)
         if snapshot is not None and not start.replaces:
-            table_log = read_table_log(self._table, snapshot.version)
+            table_log = read_table_log(self._table, snapshot.version, known=snapshot.log)
             if table_log is not None:
                 table_commit.check_not_restored(table_log, self.target)
         return plan(
@@ -276,8 +293,8 @@ class Replicator:
         The commits that applied them are on the disk before (contract section 9), also those of another process.
         """
         try:
-            if self._is_marked_anew(found):
-                return 0  # a resync has just brought them back
+            if not self._is_marked(found):
+                return 0  # a resync has just brought them back, or the folder was made again
             position = found.table_log.position if found.table_log else None
             if self._settings.durability == POWER and position != self._synced:
                 make_durable(self._storage.uri(self.target))
@@ -303,10 +320,13 @@ class Replicator:
         for places in (into, left):
             sync_each(place(self._storage.uri(each)) for each in sorted(places, reverse=True))
 
-    def _is_marked_anew(self, found: TablePlan) -> bool:
-        content = read_marker(self._storage, f"{found.folder.name.folder}/{MARKER}")
+    def _is_marked(self, found: TablePlan) -> bool:
+        """True where the folder's marker is that of the table, at this moment."""
+        path = f"{found.folder.name.folder}/{MARKER}"
+        now = self._storage.stat(path)
+        content = read_marker(self._storage, path, now) if now is not None else None
         marker = parse_marker(content) if content is not None else None
-        return marker is not None and marker.id != found.identity
+        return marker is not None and marker.id == found.identity
 
     def _read_metadata(self, folder: TableFolder) -> TableMetadata:
         etag = folder.metadata.etag if folder.metadata else ""
@@ -318,7 +338,7 @@ class Replicator:
         cached = self._footers.get(entry.path)
         if cached is not None and cached[0] == entry.etag:
             return cached[1]
-        with self._storage.open(entry.path) as file:
+        with self._storage.open(entry.path, entry) as file:
             footer = read_footer(file)
         self._footers[entry.path] = (entry.etag, footer)
         return footer

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakemirror.delta.log import Action, latest_commits, read_snapshot
+from lakemirror.delta.log import Action, Log, latest_commits, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.foreign_commits import Verdict, judge
@@ -34,10 +34,10 @@ class TableLog:
     version: int = -1
 
 
-def read_table_log(table: str, version: int | None = None) -> TableLog | None:
+def read_table_log(table: str, version: int | None = None, known: Log | None = None) -> TableLog | None:
     """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
 
-    With `version` as it was at that version of the table, else the newest.
+    With `version` as it was at that version of the table, else the newest. `known`: the log as it was listed before.
 
     Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
     in between are passed over.
@@ -46,7 +46,7 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []
-    for number, actions in latest_commits(table):
+    for number, actions in latest_commits(table, known=known):
         newest = max(newest, number)
         if version is not None and number > version:
             continue
@@ -58,7 +58,7 @@ def read_table_log(table: str, version: int | None = None) -> TableLog | None:
             foreign = judge(newer, number, position)
             return TableLog(position, manifest, manifest.key_columns, manifest.detection, foreign, newest)
         newer.append((number, actions))
-    snapshot = read_snapshot(table, version)
+    snapshot = read_snapshot(table, version, known)
     if snapshot is None:
         return TableLog(None, None) if newest >= 0 else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})

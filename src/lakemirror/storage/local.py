@@ -90,11 +90,11 @@ class LocalStorage:
             return False
         return True
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
         with _coded(path), folder_of(self.root, path) as (folder, name):
             return os.fdopen(open_file(folder, name, path), "rb")
 
-    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
         with _coded(path), self.open(path) as file:
             if most_bytes is None:
                 return file.read()
@@ -116,6 +116,9 @@ class LocalStorage:
             except OSError:
                 os.unlink(temporary, dir_fd=folder)
                 raise
+
+    def rewrite(self, path: str, data: bytes) -> bool:
+        return False
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with _coded(path), folder_of(self.root, path) as (folder, name):

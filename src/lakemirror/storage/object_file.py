@@ -1,6 +1,6 @@
 """An object opened for reading: what pyarrow and Python read from as from a file, by few ranged requests.
 
-small object ─▶ one request for all of it
+small object ─▶ one request for all of it, none where it is in memory
 large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of them kept ─▶ larger reads as they are asked
 """
 
@@ -20,19 +20,30 @@ _FIRST = 256 << 10  # bytes at the end that are read first
 _ALL = 8 << 20  # an object of at most so many bytes is read completely
 _BLOCK = 4 << 20
 _BLOCKS = 6
+_END = " end"  # the last bytes of an object, among what is kept in memory
 
 
 class ObjectFile(io.RawIOBase):
     """An object, read at any place. All bytes are of one content: FileNotFoundError once it was replaced.
 
-    Not for several threads at once; pyarrow takes turns.
+    `known`: as a listing showed it; then this content is read, or FileNotFoundError. `written_once`: nobody replaces
+    it, so what an earlier read of this process kept counts. Not for several threads at once; pyarrow takes turns.
     """
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, key: str, known: Entry | None = None, *, written_once: bool = False) -> None:
         super().__init__()
         self._store, self._key = store, key
         self.entry: Entry
-        self.entry, end = store.tail(key, _FIRST)
+        if written_once and known is None:
+            known = store.seen(key)
+        if known is not None and known.tag:
+            self.entry = known
+            end = self._known_end(known)
+        else:
+            self.entry, end = store.tail(key, _FIRST)
+            if written_once and self.entry.tag:
+                store.see(self.entry)
+                store.keep(key, self.entry.tag + _END, end)
         self.size = self.entry.size
         self._end_begins = self.size - len(end)
         self._end = end
@@ -77,6 +88,7 @@ class ObjectFile(io.RawIOBase):
         if self.size <= _ALL:
             self._end = self._range(0, self._end_begins) + self._end
             self._end_begins = 0
+            self._store.keep(self._key, self.entry.tag, self._end)
             return self._end[begin : begin + size]
         if size >= _BLOCK:
             return self._range(begin, size)
@@ -94,6 +106,17 @@ class ObjectFile(io.RawIOBase):
         else:
             self._blocks.move_to_end(number)
         return found
+
+    def _known_end(self, known: Entry) -> bytes:
+        """The last bytes that are read first: all of a small object, and of one that is in memory."""
+        for tag in (known.tag, known.tag + _END):
+            if (kept := self._store.kept(self._key, tag)) is not None:
+                return kept
+        if known.size <= _FIRST:
+            return self._store.read_same(self._key, known)
+        end = self._store.range(self._key, known.size - _FIRST, _FIRST, known.tag)
+        self._store.keep(self._key, known.tag + _END, end)
+        return end
 
     def _range(self, begin: int, size: int) -> bytes:
         data = self._store.range(self._key, begin, size, self.entry.tag)

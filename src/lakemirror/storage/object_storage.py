@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import BinaryIO, cast
 
 from lakemirror.errors import LakemirrorError
@@ -79,12 +81,14 @@ class ObjectStorage:
                 return True  # a key that no client can name is there
             raise
 
-    def open(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path)), 1 << 16))
+    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self._key(path), known), 1 << 16))
 
-    def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        if most_bytes is None:
-            return self.store.read(self._key(path))
+    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+        if most_bytes is None or (known is not None and known.tag and known.size <= most_bytes):
+            data = self.store.read(self._key(path), known)
+            if most_bytes is None or len(data) <= most_bytes:
+                return data
         entry, data = self.store.tail(self._key(path), most_bytes + 1)
         if entry.size > most_bytes:
             message = f"{path} has {entry.size:,} bytes, more than {most_bytes:,}: it is not read"
@@ -93,6 +97,9 @@ class ObjectStorage:
 
     def write(self, path: str, data: bytes) -> None:
         self.store.put(self._key(path), data)
+
+    def rewrite(self, path: str, data: bytes) -> bool:
+        return self.store.replace(self._key(path), data)
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         if next(self._entries(path.rpartition("/")[0]), None) is None:
@@ -124,18 +131,26 @@ class ObjectStorage:
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
 
     def set_aside(self, entry: Entry, target: str) -> bool:
-        """As `Storage.set_aside`; the file is compared before and after it is copied, then deleted."""
+        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
         key, place = self._key(entry.path), self._key(target)
-        for is_copied in (False, True):
-            now = self.store.head(key)
-            if now is None or now.etag != entry.etag:
-                if is_copied:
-                    self.store.delete([place])
-                return False
-            if not is_copied:
-                self.store.copy(key, place)
-        self.store.delete([key])
-        return True
+        try:
+            self.store.copy(key, place)
+        except FileNotFoundError:
+            return False
+        now = self.store.head(key)
+        if now is not None and now.etag == entry.etag:
+            self.store.delete([key])
+            return True
+        if now is not None or self._is_alone(place, os.path.commonpath([key, place])):
+            self.store.delete([place])
+        return False
+
+    def _is_alone(self, key: str, folder: str) -> bool:
+        """True where nothing but this object is in a folder: somebody has deleted the folder.
+
+        Otherwise another engine has moved the same file, and its copy is this one.
+        """
+        return all(each.path == key for each in islice(self.store.entries(f"{folder}/"), 2))
 
     def finish_move(self, path: str) -> bool:
         """Carries on with a move of a table's folder, from or to `path`, that its engine did not end.

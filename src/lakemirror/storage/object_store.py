@@ -1,6 +1,7 @@
 """One bucket: a few verbs, with the rules that make every store safe to commit to.
 
     create(key, data)    only if absent; an answer that says nothing: the object is read back and compared
+    replace(key, data)   only over what this process put there last
     put, read, head, range, entries, delete, copy, writer
 
 Requests that may be repeated are repeated by obstore, with growing pauses, up to 20 seconds. What then still fails is
@@ -51,6 +52,7 @@ class ObjectStore:
         self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._left = _KEPT
         self._own: OrderedDict[str, Entry] = OrderedDict()
+        self._seen: OrderedDict[str, Entry] = OrderedDict()
 
     def head(self, key: str) -> Entry | None:
         """The object, or None."""
@@ -66,12 +68,20 @@ class ObjectStore:
         """The complete object; FileNotFoundError. `known`: as a listing showed it, then it may come from memory."""
         import obstore
 
-        if known is not None and (kept := self._kept(key, known.tag)) is not None:
+        if known is not None and (kept := self.kept(key, known.tag)) is not None:
             return kept
         with self._coded("get", key):
             found = obstore.get(self._store, key)
             data = bytes(found.bytes())
-            self._keep(key, _tag(found.meta), data)
+            self.keep(key, _tag(found.meta), data)
+        return data
+
+    def read_same(self, key: str, known: Entry) -> bytes:
+        """The complete object that a listing showed, perhaps from memory; FileNotFoundError where it is another."""
+        if (kept := self.kept(key, known.tag)) is not None:
+            return kept
+        data = self.range(key, 0, known.size, known.tag)
+        self.keep(key, known.tag, data)
         return data
 
     def tail(self, key: str, size: int) -> tuple[Entry, bytes]:
@@ -107,6 +117,8 @@ class ObjectStore:
             try:
                 return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError as error:
+                with self._lock:
+                    self._seen.pop(key, None)
                 raise _missing(self.uri(key)) from error
 
     def put(self, key: str, data: bytes) -> Entry:
@@ -147,6 +159,37 @@ class ObjectStore:
             time.sleep(min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1.0))
         raise LakemirrorError("storage-unavailable", f"{self.uri(key)} appears and disappears", file=self.uri(key))
 
+    def replace(self, key: str, data: bytes) -> bool:
+        """Puts the object over the one that this process put there last; False where another one is there, or none.
+
+        One request. False also where the store has no such condition: the caller looks and puts.
+        """
+        import obstore
+        from obstore.exceptions import (
+            AlreadyExistsError,
+            BaseError,
+            NotFoundError,
+            NotSupportedError,
+            PreconditionError,
+        )
+
+        before = self.own(key)
+        if before is None or not before.tag:
+            return False
+        self.requests["put"] += 1
+        try:
+            found = obstore.put(self._store, key, data, mode={"e_tag": f'"{before.tag}"'}, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError, NotSupportedError):
+            self._disown([key])
+            return False
+        except (BaseError, OSError, ValueError) as error:
+            self._disown([key])
+            if "status code: 501" in str(error):
+                return False
+            raise self._failure("put", key, error) from None
+        self._written(key, data, _tag(found))
+        return True
+
     def entries(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """The objects whose keys begin with `prefix` (ends in a slash, or is empty), by key, beginning behind `after`.
 
@@ -176,6 +219,7 @@ class ObjectStore:
 
         for begin in range(0, len(keys), 1000):
             some = list(keys[begin : begin + 1000])
+            self._disown(some)
             with contextlib.suppress(FileNotFoundError), self._coded("delete", some[0]):
                 obstore.delete(self._store, some if len(some) > 1 else some[0])
 
@@ -213,6 +257,25 @@ class ObjectStore:
         with self._lock:
             return self._own.get(key)
 
+    def kept(self, key: str, tag: str) -> bytes | None:
+        """The object with this ETag, where it is in memory."""
+        with self._lock:
+            if not tag or (key, tag) not in self._contents:
+                return None
+            self._contents.move_to_end((key, tag))
+            return self._contents[key, tag]
+
+    def keep(self, key: str, tag: str, data: bytes) -> None:
+        """Keeps the complete object in memory, where it is small; others go for it."""
+        if not tag or len(data) > _SMALL:
+            return
+        with self._lock:
+            if (key, tag) not in self._contents:
+                self._contents[key, tag] = data
+                self._left -= len(data)
+            while self._left < 0:
+                self._left += len(self._contents.popitem(last=False)[1])
+
     def probe(self, prefix: str) -> None:
         """`store-unsafe` where the store ignores the condition "only if absent". Three requests."""
         key = f"{prefix}probe-{uuid.uuid4().hex}"
@@ -239,7 +302,7 @@ class ObjectStore:
 
     def _written(self, key: str, data: bytes, tag: str) -> Entry:
         entry = self.remember(key, len(data), tag)
-        self._keep(key, tag, data)
+        self.keep(key, tag, data)
         return entry
 
     def remember(self, key: str, size: int, tag: str) -> Entry:
@@ -252,22 +315,23 @@ class ObjectStore:
                 self._own.popitem(last=False)
         return entry
 
-    def _kept(self, key: str, tag: str) -> bytes | None:
+    def see(self, entry: Entry) -> None:
+        """Notes an object that nobody replaces."""
         with self._lock:
-            if not tag or (key, tag) not in self._contents:
-                return None
-            self._contents.move_to_end((key, tag))
-            return self._contents[key, tag]
+            self._seen[entry.path] = entry
+            while len(self._seen) > _OWN:
+                self._seen.popitem(last=False)
 
-    def _keep(self, key: str, tag: str, data: bytes) -> None:
-        if not tag or len(data) > _SMALL:
-            return
+    def seen(self, key: str) -> Entry | None:
+        """An object that nobody replaces, as it was when it was read last; None where it is not known."""
         with self._lock:
-            if (key, tag) not in self._contents:
-                self._contents[key, tag] = data
-                self._left -= len(data)
-            while self._left < 0:
-                self._left += len(self._contents.popitem(last=False)[1])
+            return self._seen.get(key)
+
+    def _disown(self, keys: Sequence[str]) -> None:
+        with self._lock:
+            for key in keys:
+                self._own.pop(key, None)
+                self._seen.pop(key, None)
 
     @contextlib.contextmanager
     def _coded(self, verb: str, key: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -91,6 +91,10 @@ class StorePath:
     def with_name(self, name: str) -> StorePath:
         return self.parent / name
 
+    def as_written(self) -> StorePath:
+        """The same, `known` as this process wrote it last; as it is where it did not."""
+        return replace(self, known=self.store.own(self.key))
+
     def absolute(self) -> StorePath:
         return self
 
@@ -131,7 +135,7 @@ class StorePath:
         """The object for reading (`rb`) or a new one for writing (`wb`, `xb`)."""
         if mode in ("wb", "xb"):
             return self.store.writer(self.key)
-        return io.BufferedReader(ObjectFile(self.store, self.key), 1 << 16)
+        return io.BufferedReader(ObjectFile(self.store, self.key, self.known), 1 << 16)
 
     def unlink(self, missing_ok: bool = True) -> None:
         self.store.delete([self.key])
@@ -176,11 +180,15 @@ def is_in_store(address: str | Place) -> bool:
     return isinstance(address, StorePath) or (isinstance(address, str) and is_store_address(address))
 
 
-def opened(address: str | Place) -> Any:
-    """What pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError."""
+def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
+    """What pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError.
+
+    `known`: the object as a listing showed it; another one in its place is FileNotFoundError too. `written_once`: of a
+    data file, which nobody replaces.
+    """
     found = place(address)
     if isinstance(found, StorePath):
-        return ObjectFile(found.store, found.key)
+        return ObjectFile(found.store, found.key, known or found.known, written_once=written_once)
     return str(found)
 
 

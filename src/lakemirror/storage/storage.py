@@ -95,16 +95,28 @@ class Storage(Protocol):
     def check(self, path: str) -> None:
         """`path-refused` where a part of the path is a link, or the last part is neither a file nor a folder."""
 
-    def open(self, path: str) -> BinaryIO:
-        """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process."""
+    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
+        """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process.
 
-    def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """The complete file; FileNotFoundError. `content-too-large`, unread, where it has more than `most_bytes`."""
+        `known`: as a listing showed it. A store then reads this content or none.
+        """
+
+    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+        """The complete file; FileNotFoundError. `content-too-large`, unread, where it has more than `most_bytes`.
+
+        `known`: as a listing showed it. A store then gives this content, perhaps from memory, or a newer one.
+        """
 
     def write(self, path: str, data: bytes) -> None:
         """Puts the complete file there or nothing, over an older one, with folders as needed.
 
         It is not synced: for what is written again anyway, such as the status. A power cut may leave it empty.
+        """
+
+    def rewrite(self, path: str, data: bytes) -> bool:
+        """Writes the file again that this process wrote last; False where that is gone or another one is there.
+
+        Always False where looking costs nothing.
         """
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lakemirror.delta.deletion_vectors import vector_path
-from lakemirror.delta.log import Action, Protocol, Snapshot
+from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since
@@ -110,6 +110,15 @@ def prepared(snapshot: Snapshot, names: Iterable[str]) -> Commit | None:
     if not actions:
         return None
     return Commit("PREPARE DROP FEATURE", {"featureName": ", ".join(sorted(present))}, tuple(actions))
+
+
+def without_mapping(metadata: Metadata) -> Action:
+    """The `metaData` action of a table whose files have the columns' own names."""
+    configuration, schema = metadata.configuration, copy.deepcopy(metadata.schema)
+    _strip(schema, _MAPPING_KEYS)
+    for key in BY_NAME["columnMapping"].properties:
+        configuration.pop(key, None)
+    return metadata_action(metadata, configuration=configuration, schema=schema)
 
 
 def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numbers: bool = False) -> Commit | None:

@@ -5,7 +5,7 @@ All state is in the table. A drop that was killed is run again, by anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, is_in_store
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
@@ -82,8 +82,8 @@ def drop(
 ) -> Dropped:
     """Drops the features of a wish from a table, as far as that can be done now.
 
-    `session` is called only if data files must be rewritten. Nothing changes if a person has to do something
-    first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
+    `session` is called only if data files of a local table must be rewritten. Nothing changes if a person has to do
+    something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
     """
     folder = table_folder(table).absolute()
     before = existing(folder)
@@ -143,13 +143,8 @@ def _make(
         commit(table, lambda s: cleaning.prepared(s, readers))
         at("after prepare")
     elif step.kind.startswith("rewrite-"):
-        if session is None:
-            raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
-        from lakemirror.table_features.spark_route import rewrite
-
         at("before rewrite")
-        for name in names:
-            rewrite(session(), table, name)
+        _rewrite(table, names, step, session)
         at("after rewrite")
     elif step.kind == "protected-drop":
         _drop_protected(table, names, at)
@@ -166,6 +161,22 @@ def _make(
         at("before checkpoint")
         _checkpoint(existing(table))
         at("after checkpoint")
+
+
+def _rewrite(table: Place, names: Sequence[str], step: Step, session: Callable[[], SparkSession] | None) -> None:
+    """Data files written again: in an object store by our kernels, else by Delta Spark."""
+    if is_in_store(table):
+        from lakemirror.table_features import own_route
+
+        for name in names:
+            own_route.rewrite(table, name)
+        return
+    if session is None:
+        raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
+    from lakemirror.table_features import spark_route
+
+    for name in names:
+        spark_route.rewrite(session(), table, name)
 
 
 def _checkpoint(snapshot: Snapshot) -> None:

@@ -17,6 +17,7 @@ from lakemirror.delta.checksum import checksum_lies
 from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.place import is_in_store
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents, find
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
@@ -215,6 +216,7 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
     """What takes the traces of readers' features out of the newest version."""
     files = list(snapshot.files.values())
     size = sum(int(add["size"]) for add in files)
+    spark = not is_in_store(snapshot.table)
     mapped = "columnMapping" in readers and bool(metadata_traces("columnMapping", snapshot.metadata))
     idle = mapped and mapping_is_idle(snapshot.metadata)
     used = [name for name in readers if metadata_traces(name, snapshot.metadata)]
@@ -230,17 +232,17 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         title = "write all files with the columns' own names"
         if vectors or old:
             title += ", deleted rows and old types gone by the same"
-        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, True)
+        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, spark)
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
         title = "rewrite the files that have deletion vectors"
-        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, True)
+        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, spark)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, True)
+        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, spark)
     if rewrite or vectors or old:
         yield Step("prepare", "take the last traces out of the metadata", readers)
 

@@ -20,7 +20,7 @@ from lakemirror.replication.dropped_tables import NOTE
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
-from lakemirror.storage import LocalStorage
+from lakemirror.storage import Entry, LocalStorage
 
 TABLES = ["a", "b", "c"]
 
@@ -32,9 +32,9 @@ class Opening(LocalStorage):
         super().__init__(root)
         self.opened: Counter[str] = Counter()
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str, known: Entry | None = None) -> BinaryIO:
         self.opened[path] += 1
-        return super().open(path)
+        return super().open(path, known)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def arrow_type(type_: str) -> pa.DataType:
 def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Opens a data file. FileNotFoundError if it does not exist any more."""
     return pq.ParquetFile(
-        opened_place(file.place), metadata=metadata, coerce_int96_timestamp_unit="us",
+        opened_place(file.place, written_once=True), metadata=metadata, coerce_int96_timestamp_unit="us",
         page_checksum_verification=False, pre_buffer=is_in_store(file.place),
     )  # fmt: skip
 

@@ -81,7 +81,7 @@ def read_changes(
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with _source(unit.path) as source:
+        with _source(unit) as source:
             reading = _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
             yield from reading.changes()
     except FileNotFoundError as error:
@@ -98,8 +98,10 @@ def read_changes(
         yield _unreadable(unit, error)
 
 
-def _source(path: str) -> pa.NativeFile:
-    return pa.PythonFile(opened(path), mode="r") if is_in_store(path) else pa.OSFile(path)
+def _source(unit: ChangeUnit) -> pa.NativeFile:
+    if is_in_store(unit.path):
+        return pa.PythonFile(opened(unit.path, unit.listed), mode="r")
+    return pa.OSFile(unit.path)
 
 
 @dataclass(frozen=True)

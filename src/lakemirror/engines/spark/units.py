@@ -42,7 +42,7 @@ def split(unit: ChangeUnit) -> list[ChangeUnit]:
     """A large unit split by row groups; a small unit as it is. Error: FileNotFoundError."""
     if unit.bytes <= 2 * TASK_BYTES:
         return [unit]
-    footer = pq.read_metadata(opened(unit.path))
+    footer = pq.read_metadata(opened(unit.path, unit.listed))
     numbers = list(range(footer.num_row_groups)) if unit.row_groups is None else list(unit.row_groups)
     if len(numbers) < 2 or sum(footer.row_group(number).num_rows for number in numbers) != unit.rows:
         return [unit]  # one row group; or the file was replaced, which its reader will find

@@ -1,0 +1,58 @@
+"""The log of one Delta table in a store, as this process knows it, so that an apply needs no listing.
+
+    listing ─▶ commits that this process has made since ─▶ the log, for `holds` seconds
+
+Nothing is concluded from its age: version N + 1 is put only if it is free, and the log's end is looked at before
+(`delta/commit.py`). A commit of another writer that is not known here makes the commit fail, and the log is listed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from lakemirror.delta.log import Log, list_log, table_folder
+from lakemirror.storage.place import StorePath
+
+
+class KnownLog:
+    """The log of the table in that folder. `holds`: seconds for which a listing counts; 0: it is always listed."""
+
+    def __init__(self, table: str, holds: float) -> None:
+        self._table = table
+        self._holds = holds
+        self._log: Log | None = None
+        self._listed = 0
+        self._until = 0.0
+
+    def read(self) -> Log | None:
+        """The log; None where the folder has none, or where it is always listed. As `list_log`."""
+        if not self._holds:
+            return None
+        if self._log is None or time.monotonic() >= self._until:
+            self.forget()
+            listed = time.time_ns()
+            self._log = list_log(self._table)
+            self._listed, self._until = listed, time.monotonic() + self._holds
+        if self._log is not None:
+            self._log = self._with_own_commits(self._log)
+        return self._log
+
+    def forget(self) -> None:
+        """The next read lists the log."""
+        self._log = None
+
+    def _with_own_commits(self, log: Log) -> Log:
+        """The log with the commits that this process made after it was listed."""
+        added: dict[int, StorePath] = {}
+        version, folder = log.version + 1, table_folder(log.folder)
+        while isinstance(folder, StorePath) and version:
+            path = (folder / f"{version:020}.json").as_written()
+            if path.known is None or path.known.modified < self._listed:
+                break
+            added[version] = path
+            version += 1
+        return replace(log, commits={**log.commits, **added}) if added else log
+
+
+__all__ = ["KnownLog"]
