@@ -10,6 +10,7 @@ Kinds: `least`: only names and contents that were synced; `empty`: all names, co
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._lock = threading.Lock()
+        self._open: dict[int, int] = {}  # while a file is open, no new file gets its inode number
         self._names = self._listed()
         self._contents = {inode: path.read_bytes() for inode, path in self._files().items()}
         self._patches = [mock.patch.object(os, "fsync", self._fsync(os.fsync))]
@@ -59,6 +61,8 @@ class Recorder:
         for patch in self._patches:
             patch.stop()
         self._note("end")
+        for descriptor in self._open.values():
+            os.close(descriptor)
 
     def build(self, moment: int, kind: str, target: Path) -> None:
         """Makes `target` the folder as a disk may hold it after that moment."""
@@ -125,6 +129,10 @@ class Recorder:
     def _note(self, event: str) -> None:
         with self._lock:
             files = self._files()
+            for inode, path in files.items():
+                if inode not in self._open:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._open[inode] = os.open(path, os.O_RDONLY)
             self.moments.append(
                 Moment(
                     event,
