@@ -21,7 +21,11 @@ __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown", "p
 
 SMALL = Settings(
     master="local[2]",
-    spark=(("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2")),
+    spark=(
+        ("spark.sql.shuffle.partitions", "2"),
+        ("spark.databricks.delta.snapshotPartitions", "2"),
+        ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"),  # of a VACUUM: 10,000 by default
+    ),
 )
 
 
