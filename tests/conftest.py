@@ -22,8 +22,12 @@ __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown", "p
 SMALL = Settings(
     master="local[2]",
     spark=(
+        # queries of a few rows are quicker uncompiled
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+        ("spark.sql.adaptive.enabled", "false"),
         ("spark.sql.shuffle.partitions", "2"),
-        ("spark.databricks.delta.snapshotPartitions", "2"),
+        ("spark.databricks.delta.snapshotPartitions", "1"),
         ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"),  # of a VACUUM: 10,000 by default
     ),
 )
