@@ -13,11 +13,17 @@ import pytest
 from lakemirror.settings import Settings
 from tests.one_spark import pytest_xdist_make_scheduler
 from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
+from tests.rounds import pytest_sessionstart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown", "pytest_xdist_make_scheduler"]
+__all__ = [
+    "pytest_configure", "pytest_sessionfinish", "pytest_sessionstart", "pytest_testnodedown",
+    "pytest_xdist_make_scheduler",
+]  # fmt: skip
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 
 SMALL = Settings(
     master="local[2]",

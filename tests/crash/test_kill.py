@@ -196,13 +196,13 @@ def _vanish(publisher: Publisher, table: str) -> None:
     MirroredDatabase(publisher.database).sync()
 
 
-def _storm(database: Path, kills: int, seed: int) -> None:
+def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9)) -> None:
     publisher = Publisher(database, seed)
     chance = random.Random(seed)
     engines = [command(database, "run"), command(database, "run")]
     try:
         for kill in range(kills + 1):
-            until = time.monotonic() + chance.uniform(4, 9)
+            until = time.monotonic() + chance.uniform(*pause)
             while time.monotonic() < until:
                 publisher.publish(chance.choice(TABLES))
                 time.sleep(chance.uniform(0.05, 0.4))
@@ -232,7 +232,7 @@ def _storm(database: Path, kills: int, seed: int) -> None:
 
 
 def test_two_engines_one_killed_again_and_again(tmp_path: Path) -> None:
-    _storm(tmp_path, kills=3, seed=5)
+    _storm(tmp_path, kills=3, seed=5, pause=(2, 4))
 
 
 @pytest.mark.full
