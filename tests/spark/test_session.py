@@ -40,7 +40,7 @@ import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
 from lakemirror.spark_session import session as spark
 from lakemirror.settings import Settings
-settings = Settings(master="local[2]").with_environment()
+settings = Settings(master="local[2]", spark=(("spark.sql.shuffle.partitions", "2"),)).with_environment()
 """
 
 
@@ -91,12 +91,12 @@ def test_a_jvm_that_died_is_followed_by_another(tmp_path: Path) -> None:
 from pyspark import SparkContext
 handler = lambda *_: print("own handler")
 signal.signal(signal.SIGINT, handler)
-spark.start(settings, delta=True, short=True)
+spark.start(settings, short=True)
 assert signal.getsignal(signal.SIGINT) is handler
 SparkContext._gateway.proc.kill()
 SparkContext._gateway.proc.wait()
 spark.stop()
-session = spark.start(settings, delta=True, short=True)
+session = spark.start(settings, short=True)
 print(session.range(3).count())
 print(SparkContext._gateway.proc.pid)
 """
