@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 KEPT = 4
 """Archives of other installations that stay in the cache (another virtual environment may use them)."""
 
+WRITING = 900.0
+"""Seconds that the JVM may take to write the archive: three on an idle machine, minutes on one with other work."""
+
 
 def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path | None:
     """The archive for these programs, or None while there is none."""
@@ -42,7 +45,7 @@ def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path |
 
 
 def make(settings: Settings, *, delta: bool = False) -> Path | None:
-    """The archive, made now where there is none; None where another process is at it or the JVM wrote none.
+    """The archive, made now where there is none; None where another process is at it or the JVM did not write it.
 
     `delta`: the one for sessions with Delta's jars, which have a class path of their own.
 
@@ -70,8 +73,8 @@ def make(settings: Settings, *, delta: bool = False) -> Path | None:
                 if delta:
                     train_delta(session, Path(place))
             finally:
-                spark.stop(session)  # the JVM writes the archive when it ends
-            if not written.is_file():
+                ended = spark.stop(session, patience=WRITING)  # the JVM writes the archive when it ends
+            if not ended or not written.is_file():
                 return None
             written.replace(target)
         _prune(target.parent, keep=target)
