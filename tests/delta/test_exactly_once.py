@@ -94,7 +94,7 @@ def test_another_engine_commits_in_between_with_one_file_less(
 
     def one_file_only() -> None:
         third.rename(aside)
-        other.sync()
+        assert not other.sync().failed
         aside.rename(third)
 
     done = meanwhile(place, one_file_only)
@@ -108,9 +108,10 @@ def test_another_engine_makes_the_table_in_between(spark: Any, tmp_path: Path, m
     put(tmp_path, "t", 1, {"id": [1]})
     put(tmp_path, "t", 2, {"id": [2]})
     other = MirroredDatabase(tmp_path, spark=spark.newSession(), batch_files=1)
-    done = meanwhile("apply.before-commit", other.sync)
+    others: list[Any] = []
+    done = meanwhile("apply.before-commit", lambda: others.append(other.sync()))
     result = MirroredDatabase(tmp_path, spark=spark).sync()
-    assert done
+    assert done and not others[0].failed, others
     assert not result.failed, result.failed
     assert table_rows(tmp_path, "t") == {(1,): 1, (2,): 1}
 
@@ -138,7 +139,7 @@ def test_a_folder_made_again_while_its_old_files_are_applied(
     def made_again() -> None:
         shutil.rmtree(folder(tmp_path, "t"))
         put(tmp_path, "t", 1, {"id": [100]})
-        MirroredDatabase(tmp_path, spark=spark.newSession()).sync()
+        assert not MirroredDatabase(tmp_path, spark=spark.newSession()).sync().failed
 
     done = meanwhile("apply.before-commit", made_again)
     MirroredDatabase(tmp_path, spark=spark).sync()
