@@ -60,7 +60,7 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_at_every_call_of_an_apply(tmp_path: Path, number: int) -> None:
     """It fails once: the same pass tries again, or the next one goes on."""
     done, failed = False, 0
-    for at in range(1, 90, rounds(6, 3)):  # each third call; by `make test` each sixth
+    for at in range(1, 90, rounds(5, 3)):  # each third call; by `make test` each fifth
         database = tmp_path / str(at)
         declare(database, "t", ["id"])
         publish(database, 1, 2)
