@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What a script printed; its cache is its own but for the jars."""
     delta_jars = ",".join(map(str, jars.ensure(Settings().with_environment())))
-    source = str(Path(lakemirror_spark.__file__).parents[1])  # the code under test, wherever the script runs
+    source = str(Path(lakemirror_spark.__file__).parents[2])  # the code under test, wherever the script runs
     environment = {
         **os.environ,
         "PYTHONPATH": source,
