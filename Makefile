@@ -13,7 +13,7 @@ demo: install ## a year of flights through a landing zone into Delta tables
 demo-store: install ## the same in a bucket, on an S3 server that is started for it
 	@scripts/demo-store.sh
 
-test: install ## all tests but the slow matrices, in two processes, of which one has Spark
+test: install ## all tests but the slow matrices, with fewer random rounds, in two processes, of which one has Spark
 	@$(BIN)/python -m pytest -m "not full" -n 2
 
 test-unit: install ## the tests that start no JVM: seconds

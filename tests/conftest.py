@@ -13,15 +13,29 @@ import pytest
 from lakemirror.settings import Settings
 from tests.one_spark import pytest_xdist_make_scheduler
 from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
+from tests.rounds import pytest_sessionstart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_testnodedown", "pytest_xdist_make_scheduler"]
+__all__ = [
+    "pytest_configure", "pytest_sessionfinish", "pytest_sessionstart", "pytest_testnodedown",
+    "pytest_xdist_make_scheduler",
+]  # fmt: skip
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 
 SMALL = Settings(
     master="local[2]",
-    spark=(("spark.sql.shuffle.partitions", "2"), ("spark.databricks.delta.snapshotPartitions", "2")),
+    spark=(
+        # queries of a few rows are quicker uncompiled
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.shuffle.partitions", "2"),
+        ("spark.databricks.delta.snapshotPartitions", "1"),
+        ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"),  # of a VACUUM: 10,000 by default
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,14 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parents[1]
-WITH_SPARK = ("tests/acceptance/", "tests/delta/", "tests/spark/")
+OWN_SPARK = ("tests/spark/", "tests/acceptance/conformance/")
+"""Folders whose tests start a JVM, whatever their fixtures are."""
 
 
 @cache
 def scope_of(file: str) -> str:
     """Tests of one scope run in one process: all that need Spark, or else those of one file."""
-    if file.startswith(WITH_SPARK) or "spark: SparkSession" in (ROOT / file).read_text("utf-8"):
+    if file.startswith(OWN_SPARK) or re.search(r"\bspark: (Any|SparkSession)\b", (ROOT / file).read_text("utf-8")):
         return "spark"
     return file
 

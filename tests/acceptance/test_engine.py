@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
+from tests.landing import MARKER, declare, folder, put, put_broken
+from tests.table_rows import table_rows
 
 ENVIRONMENT = {**os.environ, "LAKEMIRROR_MASTER": "local[2]", "COLUMNS": "200"}
 
@@ -30,7 +31,7 @@ def states(database: Path) -> dict[str, dict[str, Any]]:
     return {t["normalizedTableName"]: t for t in found["tables"]}
 
 
-def test_four_bad_tables_of_ten_stop_nobody_else_and_are_mended_by_one_file_each(spark: Any, tmp_path: Path) -> None:
+def test_four_bad_tables_of_ten_stop_nobody_else_and_are_mended_by_one_file_each(tmp_path: Path) -> None:
     for n in range(10):
         declare(tmp_path, f"t{n}", ["id"])
         put(tmp_path, f"t{n}", 1, {"id": [1, 2], "v": ["a", "b"]})
@@ -52,9 +53,9 @@ def test_four_bad_tables_of_ten_stop_nobody_else_and_are_mended_by_one_file_each
     assert second.stdout.count("1 file, 2 changes, 1 commit") == 6
     after = {(1, "a"): 1, (2, "B"): 1, (3, "c"): 1}
     for n in range(4, 10):
-        assert table_bag(spark, tmp_path, f"t{n}") == after
+        assert table_rows(tmp_path, f"t{n}") == after
     for n in range(4):
-        assert table_bag(spark, tmp_path, f"t{n}") == {(1, "a"): 1, (2, "b"): 1}
+        assert table_rows(tmp_path, f"t{n}") == {(1, "a"): 1, (2, "b"): 1}
 
     found = states(tmp_path)
     file = f"{2:020}.parquet"
@@ -81,11 +82,11 @@ def test_four_bad_tables_of_ten_stop_nobody_else_and_are_mended_by_one_file_each
     third = lakemirror("sync", tmp_path)
     assert (third.returncode, third.stderr) == (0, "")
     for n in range(4):
-        assert table_bag(spark, tmp_path, f"t{n}") == after
+        assert table_rows(tmp_path, f"t{n}") == after
     assert lakemirror("status", tmp_path).returncode == 0
 
 
-def test_tables_come_and_go(spark: Any, tmp_path: Path) -> None:
+def test_tables_come_and_go(tmp_path: Path) -> None:
     (tmp_path / "Files/LandingZone/_scratchPad").mkdir(parents=True)
     (tmp_path / "mirroring.json").write_text(
         json.dumps({"properties": {"target": {"typeProperties": {"defaultSchema": "dbo"}}}})
@@ -96,7 +97,7 @@ def test_tables_come_and_go(spark: Any, tmp_path: Path) -> None:
     declare(tmp_path, "waits", ["id"])
     assert lakemirror("sync", tmp_path).returncode == 0
     assert sorted(p.name for p in (tmp_path / "Tables/dbo").iterdir()) == ["again", "goes", "old", "stays"]
-    assert table_bag(spark, tmp_path, "sales.customers") == {(1,): 1}
+    assert table_rows(tmp_path, "sales.customers") == {(1,): 1}
     assert states(tmp_path)["waits"]["status"] == "Initialized"
 
     shutil.rmtree(folder(tmp_path, "goes"))
@@ -111,7 +112,7 @@ def test_tables_come_and_go(spark: Any, tmp_path: Path) -> None:
     assert "Tables/dbo/goes: dropped" in last.stdout
     assert sorted(p.name for p in (tmp_path / "Tables/dbo").iterdir()) == ["again", "stays"]
     assert any((tmp_path / "Files/_DroppedTables/dbo").glob("goes-*"))
-    assert table_bag(spark, tmp_path, "dbo.again") == {("x",): 1}
+    assert table_rows(tmp_path, "dbo.again") == {("x",): 1}
     found = states(tmp_path)
     assert found["stays"]["waitingFor"]["what"] == "number 2"
     assert found["new"]["waitingFor"]["what"] == "number 1"
@@ -121,14 +122,14 @@ def test_tables_come_and_go(spark: Any, tmp_path: Path) -> None:
     declare(tmp_path, "new", [])
     put(tmp_path, "new", 1, {"id": [1]})
     assert lakemirror("sync", tmp_path).returncode == 0
-    assert table_bag(spark, tmp_path, "dbo.stays") == {(1,): 1, (2,): 1, (3,): 1}
-    assert table_bag(spark, tmp_path, "dbo.new") == {(1,): 1, (2,): 1, (3,): 1}
+    assert table_rows(tmp_path, "dbo.stays") == {(1,): 1, (2,): 1, (3,): 1}
+    assert table_rows(tmp_path, "dbo.new") == {(1,): 1, (2,): 1, (3,): 1}
     resting = folder(tmp_path, "stays") / "_ProcessedFiles"
     assert sorted(p.name for p in resting.iterdir()) == [f"{1:020}.parquet", f"{2:020}.parquet"]
     assert (folder(tmp_path, "stays") / f"{3:020}.parquet").exists(), "the newest stays"
 
 
-def test_run_takes_what_arrives_and_stops_when_told(spark: Any, tmp_path: Path) -> None:
+def test_run_takes_what_arrives_and_stops_when_told(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1], "v": ["a"]})
     with subprocess.Popen(
@@ -150,7 +151,7 @@ def test_run_takes_what_arrives_and_stops_when_told(spark: Any, tmp_path: Path) 
             engine.kill()
     assert (engine.returncode, out) == (0, "")
     assert "t: 1 file, 1 change, now at 1" in err
-    assert table_bag(spark, tmp_path, "t") == {(1, "A"): 1, (2, "b"): 1}
+    assert table_rows(tmp_path, "t") == {(1, "A"): 1, (2, "b"): 1}
     assert json.loads((tmp_path / "Files/Monitoring/replicator.json").read_text())["status"] == "Stopped"
 
 

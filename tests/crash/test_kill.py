@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
+from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.model import ModelTable
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.maintenance.idle_work import commits_since_compaction
@@ -83,9 +84,9 @@ class Publisher:
         self.numbers[table] += 1
         put_broken(self.database, table, self.numbers[table])
 
-    def check(self, spark: Any) -> None:
+    def check(self) -> None:
         for table, model in self.models.items():
-            assert table_bag(spark, self.database, table, ["id", "v"]) == model.bag(), table
+            assert table_rows(self.database, table, ["id", "v"]) == model.bag(), table
 
 
 def command(database: Path, *words: str, failpoint: str = "") -> subprocess.Popen[str]:
@@ -113,19 +114,21 @@ def lose_everything_else(database: Path) -> None:
 
 @pytest.mark.parametrize("by", ["local", pytest.param("spark", marks=pytest.mark.full)])
 def test_dying_at_every_named_place_does_no_harm(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """By either engine; with Spark the places of an apply alone are tried."""
     monkeypatch.setenv("LAKEMIRROR_ENGINE", by)
+    if by == "spark":
+        request.getfixturevalue("spark")  # the session that this process uses
     publisher = Publisher(tmp_path, seed=1)
-    MirroredDatabase(tmp_path, spark=spark).sync()
-    publisher.check(spark)
+    MirroredDatabase(tmp_path).sync()
+    publisher.check()
     prepare: dict[str, Callable[[], None]] = {
         "identity.before-marker": lambda: publisher.begin("orders"),
         "quarantine.after-move": lambda: publisher.set_aside("orders"),
         "move.before-move": lambda: _default_schema(tmp_path, "dbo"),
-        "drop.before-move": lambda: _vanish(publisher, spark, "sales.customers"),
-        "drop.after-move": lambda: _vanish(publisher, spark, "sales.customers"),
+        "drop.before-move": lambda: _vanish(publisher, "sales.customers"),
+        "drop.after-move": lambda: _vanish(publisher, "sales.customers"),
         "merge.before-commit": lambda: [publisher.publish("orders", initial=True) for _ in range(40)],
     }
     for turn, name in enumerate(n for n in failpoints.NAMES if by == "local" or n.startswith("apply.")):
@@ -139,24 +142,22 @@ def test_dying_at_every_named_place_does_no_harm(
         out, err = died.communicate(timeout=120)
         assert died.returncode == -signal.SIGKILL, (name, died.returncode, out, err)
         (tmp_path / "mirroring.json").unlink(missing_ok=True)
-        result = MirroredDatabase(tmp_path, spark=spark).sync()
+        result = MirroredDatabase(tmp_path).sync()
         assert not result.failed, (name, result.failed)
-        publisher.check(spark)
+        publisher.check()
         if "sales.customers" not in publisher.models:
-            MirroredDatabase(tmp_path, spark=spark).sync()
+            MirroredDatabase(tmp_path).sync()
             assert not (tmp_path / "Tables/sales/customers").exists(), name
             publisher.begin("sales.customers")
     lose_everything_else(tmp_path)
     for table in publisher.models:
         publisher.publish(table)
-    result = MirroredDatabase(tmp_path, spark=spark).sync()
+    result = MirroredDatabase(tmp_path).sync()
     assert not result.failed, result.failed
-    publisher.check(spark)
+    publisher.check()
 
 
-def test_dying_while_an_idle_table_is_compacted_does_no_harm(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dying_while_an_idle_table_is_compacted_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run`, no apply at work: killed before the commit, and the next engine compacts the table."""
     publisher = Publisher(tmp_path, seed=3)
     for _ in range(110):
@@ -168,7 +169,7 @@ def test_dying_while_an_idle_table_is_compacted_does_no_harm(
     died = command(tmp_path, "run", failpoint="merge.before-commit")
     out, err = died.communicate(timeout=120)
     assert died.returncode == -signal.SIGKILL, (died.returncode, out, err)
-    publisher.check(spark)
+    publisher.check()
     assert commits_since_compaction(str(tmp_path / "Tables/orders")) >= 100, "nothing was committed"
     engine = command(tmp_path, "run")
     try:
@@ -179,7 +180,7 @@ def test_dying_while_an_idle_table_is_compacted_does_no_harm(
         engine.terminate()
         engine.communicate(timeout=60)
     assert commits_since_compaction(str(tmp_path / "Tables/orders")) == 0
-    publisher.check(spark)
+    publisher.check()
 
 
 def _default_schema(database: Path, schema: str) -> None:
@@ -187,21 +188,21 @@ def _default_schema(database: Path, schema: str) -> None:
     (database / "mirroring.json").write_text(json.dumps(definition))
 
 
-def _vanish(publisher: Publisher, spark: Any, table: str) -> None:
+def _vanish(publisher: Publisher, table: str) -> None:
     """The folder goes, and one pass has missed it: the next one drops the table."""
-    MirroredDatabase(publisher.database, spark=spark).sync()
+    MirroredDatabase(publisher.database).sync()
     shutil.rmtree(folder(publisher.database, table))
     del publisher.models[table]
-    MirroredDatabase(publisher.database, spark=spark).sync()
+    MirroredDatabase(publisher.database).sync()
 
 
-def _storm(spark: Any, database: Path, kills: int, seed: int) -> None:
+def _storm(database: Path, kills: int, seed: int, pause: tuple[float, float] = (4, 9)) -> None:
     publisher = Publisher(database, seed)
     chance = random.Random(seed)
     engines = [command(database, "run"), command(database, "run")]
     try:
         for kill in range(kills + 1):
-            until = time.monotonic() + chance.uniform(4, 9)
+            until = time.monotonic() + chance.uniform(*pause)
             while time.monotonic() < until:
                 publisher.publish(chance.choice(TABLES))
                 time.sleep(chance.uniform(0.05, 0.4))
@@ -222,19 +223,19 @@ def _storm(spark: Any, database: Path, kills: int, seed: int) -> None:
         for engine in engines:
             engine.kill()
             engine.wait()
-    result = MirroredDatabase(database, spark=spark).sync()
+    result = MirroredDatabase(database).sync()
     assert not result.failed, result.failed
-    publisher.check(spark)
+    publisher.check()
     lose_everything_else(database)
-    MirroredDatabase(database, spark=spark).sync()
-    publisher.check(spark)
+    MirroredDatabase(database).sync()
+    publisher.check()
 
 
-def test_two_engines_one_killed_again_and_again(spark: Any, tmp_path: Path) -> None:
-    _storm(spark, tmp_path, kills=3, seed=5)
+def test_two_engines_one_killed_again_and_again(tmp_path: Path) -> None:
+    _storm(tmp_path, kills=3, seed=5, pause=(2, 4))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
-def test_two_engines_killed_twenty_times(spark: Any, tmp_path: Path, seed: int) -> None:
-    _storm(spark, tmp_path, kills=5, seed=seed + 100)
+def test_two_engines_killed_twenty_times(tmp_path: Path, seed: int) -> None:
+    _storm(tmp_path, kills=5, seed=seed + 100)

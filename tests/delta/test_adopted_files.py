@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, folder, put, table_bag
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
@@ -76,7 +77,7 @@ def test_pages_that_do_not_decode_never_enter_the_table(spark: Any, tmp_path: Pa
     put(tmp_path, "t", 3, {"id": [3]})
     (error,) = MirroredDatabase(tmp_path, spark=spark).sync().failed.values()
     assert (error.code, error.file) == ("file-unreadable", f"Files/LandingZone/t/{2:020}.parquet")
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1}
+    assert table_rows(tmp_path, "t") == {(1,): 1}
     assert len(data_files(tmp_path, "t")) == 1
 
 
@@ -85,7 +86,7 @@ def test_columns_that_come_later_and_a_folder_made_again(spark: Any, tmp_path: P
     put(tmp_path, "t", 1, {"id": [1], "old": ["a"]})
     put(tmp_path, "t", 2, {"new": [2.5], "id": [2]})
     assert not MirroredDatabase(tmp_path, spark=spark, change_data_feed=True).sync().failed
-    assert table_bag(spark, tmp_path, "t") == {(1, "a", None): 1, (2, None, 2.5): 1}
+    assert table_rows(tmp_path, "t") == {(1, "a", None): 1, (2, None, 2.5): 1}
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
     rows = feed.load(str(tmp_path / "Tables/t")).select("id", "_change_type").collect()
     assert sorted((row[0], row[1]) for row in rows) == [(1, "insert"), (2, "insert")]
@@ -93,7 +94,7 @@ def test_columns_that_come_later_and_a_folder_made_again(spark: Any, tmp_path: P
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [7], "other": ["z"]})
     assert not MirroredDatabase(tmp_path, spark=spark, change_data_feed=True).sync().failed
-    assert table_bag(spark, tmp_path, "t") == {(7, "z"): 1}
+    assert table_rows(tmp_path, "t") == {(7, "z"): 1}
 
 
 def test_small_files_are_written_as_one(spark: Any, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.landing import MARKER, declare, put, table_bag
+from tests.landing import MARKER, declare, put
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
@@ -41,7 +42,7 @@ def test_new_tables_use_only_what_the_readers_can_read(spark: Any, tmp_path: Pat
     result = MirroredDatabase(tmp_path, spark=spark, batch_files=1).sync()
     assert {t: e.code for t, e in result.failed.items()} == {"odd": "column-name-invalid"}
     assert "declared reader" in result.failed["odd"].message
-    assert table_bag(spark, tmp_path, "t") == {(1, "a"): 1, (2, "B"): 1}
+    assert table_rows(tmp_path, "t") == {(1, "a"): 1, (2, "B"): 1}
     assert can_read(tmp_path, "t") == {"yes"}
 
 
@@ -54,13 +55,13 @@ def test_existing_tables_are_brought_down_and_the_mirror_goes_on(spark: Any, tmp
     result = MirroredDatabase(tmp_path, spark=spark, readers=[OLD]).sync()
     assert not result.failed
     assert can_read(tmp_path, "t") == {"yes"}
-    assert table_bag(spark, tmp_path, "t") == {(1, "a"): 1, (2, "B"): 1, (3, "c"): 1}
+    assert table_rows(tmp_path, "t") == {(1, "a"): 1, (2, "B"): 1, (3, "c"): 1}
     before = len(list((tmp_path / "Tables/t/_delta_log").glob("*.json")))
     MirroredDatabase(tmp_path, spark=spark, readers=[OLD]).sync()
     assert len(list((tmp_path / "Tables/t/_delta_log").glob("*.json"))) == before, "a second time commits nothing"
     put(tmp_path, "t", 3, {"id": [1, 9], "v": ["A", "z"], MARKER: markers(1, 0)})
     assert not MirroredDatabase(tmp_path, spark=spark, readers=[OLD]).sync().failed
-    assert table_bag(spark, tmp_path, "t") == {(1, "A"): 1, (2, "B"): 1, (3, "c"): 1, (9, "z"): 1}
+    assert table_rows(tmp_path, "t") == {(1, "A"): 1, (2, "B"): 1, (3, "c"): 1, (9, "z"): 1}
     assert can_read(tmp_path, "t") == {"yes"}
 
 
@@ -71,7 +72,7 @@ def test_what_cannot_be_dropped_is_reported_with_its_reason(spark: Any, tmp_path
     MirroredDatabase(tmp_path, spark=spark, readers=[OLD]).sync()
     warned = [w for w in MirroredDatabase(tmp_path).status().warnings if w.code == "readers-unmet"]
     assert [w.file for w in warned] == ["Tables/t"] and "a b" in warned[0].message
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1}
+    assert table_rows(tmp_path, "t") == {(1,): 1}
 
 
 def test_a_running_mirror_holds_one_table_back_and_goes_on(spark: Any, tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_running_mirror_holds_one_table_back_and_goes_on(spark: Any, tmp_path:
     assert not MirroredDatabase(tmp_path, spark=spark, readers=[OLD]).sync().failed
     for table in ("t", "other"):
         assert can_read(tmp_path, table) == {"yes"}
-        assert table_bag(spark, tmp_path, table) == {(n,): 1 for n in (1, 3, *range(3, 12))}
+        assert table_rows(tmp_path, table) == {(n,): 1 for n in (1, 3, *range(3, 12))}
 
 
 def test_a_client_that_nobody_knows(tmp_path: Path) -> None:

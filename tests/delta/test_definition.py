@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.landing import MARKER, declare, folder, put, table_bag
+from tests.landing import MARKER, declare, folder, put
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 
@@ -20,13 +21,13 @@ def define(database: Path, **properties: Any) -> None:
     (database / "mirroring.json").write_text(json.dumps(content))
 
 
-def test_a_table_moves_with_the_default_schema_and_goes_on(spark: Any, tmp_path: Path) -> None:
+def test_a_table_moves_with_the_default_schema_and_goes_on(tmp_path: Path) -> None:
     declare(tmp_path, "orders", ["id"])
     declare(tmp_path, "sales.orders", ["id"])
     for table, first in (("orders", 1), ("sales.orders", 100)):
         put(tmp_path, table, 1, {"id": [first]})
         put(tmp_path, table, 2, {"id": [first + 1]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
+    MirroredDatabase(tmp_path).sync()
     expected = {(1,): 1, (2,): 1}
     for number, schema in ((3, "dbo"), (4, "other"), (5, "")):
         define(tmp_path, **({"defaultSchema": schema} if schema else {}))
@@ -35,22 +36,22 @@ def test_a_table_moves_with_the_default_schema_and_goes_on(spark: Any, tmp_path:
         put(tmp_path, "orders", number, {"id": [number]})
         expected[(number,)] = 1
         for _ in range(3):  # long enough to drop what seems to have lost its folder
-            result = MirroredDatabase(tmp_path, spark=spark).sync()
+            result = MirroredDatabase(tmp_path).sync()
             assert (result.failed, result.dropped) == ({}, [])
         place = f"{schema}.orders" if schema else "orders"
-        assert table_bag(spark, tmp_path, place) == expected
-        assert table_bag(spark, tmp_path, "sales.orders") == {(100,): 1, (101,): 1}
+        assert table_rows(tmp_path, place) == expected
+        assert table_rows(tmp_path, "sales.orders") == {(100,): 1, (101,): 1}
     assert not (tmp_path / "Tables/dbo/orders").exists()
 
 
-def test_a_schema_folder_is_not_taken_for_the_default(spark: Any, tmp_path: Path) -> None:
+def test_a_schema_folder_is_not_taken_for_the_default(tmp_path: Path) -> None:
     put(tmp_path, "dbo.orders", 1, {"id": [1]})
     put(tmp_path, "orders", 1, {"id": [2]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
-    failed = MirroredDatabase(tmp_path, spark=spark, default_schema="dbo").sync().failed
+    MirroredDatabase(tmp_path).sync()
+    failed = MirroredDatabase(tmp_path, default_schema="dbo").sync().failed
     assert {e.code for e in failed.values()} == {"table-name-ambiguous"}
-    assert table_bag(spark, tmp_path, "orders") == {(2,): 1}
-    assert table_bag(spark, tmp_path, "dbo.orders") == {(1,): 1}
+    assert table_rows(tmp_path, "orders") == {(2,): 1}
+    assert table_rows(tmp_path, "dbo.orders") == {(1,): 1}
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -60,13 +61,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def test_a_running_engine_reads_the_definition_again(spark: Any, tmp_path: Path) -> None:
+def test_a_running_engine_reads_the_definition_again(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": pa.array([1], pa.int32())})
     (tmp_path / "Files/LandingZone/_partnerEvents.json").write_text(
         json.dumps({"partnerName": "Acme", "sourceInfo": {"sourceType": "Postgres", "sourceVersion": "17"}})
     )
-    database = MirroredDatabase(tmp_path, spark=spark, poll=0.05, poll_idle=0.05)
+    database = MirroredDatabase(tmp_path, poll=0.05, poll_idle=0.05)
     stop = threading.Event()
     engine = threading.Thread(target=database.run, args=(stop,))
     engine.start()
@@ -91,7 +92,7 @@ def test_a_running_engine_reads_the_definition_again(spark: Any, tmp_path: Path)
         stop.set()
         engine.join(60)
     assert not engine.is_alive()
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1, (2**40,): 1}
+    assert table_rows(tmp_path, "t") == {(1,): 1, (2**40,): 1}
     partner = MirroredDatabase(tmp_path).status().partner
     assert partner is not None and (partner.name, partner.source_type) == ("Acme", "Postgres")
     (folder(tmp_path, "t").parent / "_partnerEvents.json").write_text("[")

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.landing import declare, folder, table_bag
+from deltalake import DeltaTable
+from tests.landing import declare, folder
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 
@@ -33,20 +35,20 @@ def put_text(database: Path, table: str, name: str | int, text: str | bytes, age
     return place
 
 
-def sync(spark: Any, database: Path, **options: Any) -> Any:
-    return MirroredDatabase(database, spark=spark, **options).sync()
+def sync(database: Path, **options: Any) -> Any:
+    return MirroredDatabase(database, **options).sync()
 
 
-def test_csv_becomes_a_table_with_declared_types(spark: Any, tmp_path: Path) -> None:
+def test_csv_becomes_a_table_with_declared_types(tmp_path: Path) -> None:
     declare_csv(tmp_path, "t", ["id"])
     put_text(tmp_path, "t", 1, 'id,v,d\r\n1,"a, ""b""\r\nc",1.5\r\n2,,\r\n3,"",2')
     put_text(tmp_path, "t", 2, "__rowMarker__,id,v,d\r\n2,1,,\r\n4,2,x,9.99\r\n1,4,new,\r\n,5,no marker,\r\n")
     put_text(tmp_path, "t", f"{3:020}.csv.gz", gzip.compress(b"id,__rowMarker__\r\n3,2\r\n"))
-    assert sync(spark, tmp_path).failed == {}
-    rows = {tuple(map(str, row)): n for row, n in table_bag(spark, tmp_path, "t").items()}
+    assert sync(tmp_path).failed == {}
+    rows = {tuple(map(str, row)): n for row, n in table_rows(tmp_path, "t").items()}
     assert rows == {("2", "x", "9.99"): 1, ("4", "new", "None"): 1, ("5", "no marker", "None"): 1}
-    schema = spark.read.format("delta").load(str(tmp_path / "Tables/t")).schema
-    assert {f.name: f.dataType.simpleString() for f in schema} == {"id": "bigint", "v": "string", "d": "decimal(9,2)"}
+    schema = DeltaTable(tmp_path / "Tables/t").schema()
+    assert {f.name: f.type.type for f in schema.fields} == {"id": "long", "v": "string", "d": "decimal(9,2)"}
     assert not list((tmp_path / "Files/_Staged").rglob("*.parquet"))
 
 
@@ -58,16 +60,14 @@ def test_rows_keep_the_order_of_their_file_over_many_parts(spark: Any, tmp_path:
     lines = [f"{n % keys},{n},4" for n in range(count)]
     put_text(tmp_path, "t", 1, "id,v,__rowMarker__\r\n" + "\r\n".join(lines))
     assert MirroredDatabase(tmp_path, spark=spark, engine=engine).sync().failed == {}
-    assert table_bag(spark, tmp_path, "t", ["id", "v"]) == {
-        (k, str(max(range(k, count, keys)))): 1 for k in range(keys)
-    }
+    assert table_rows(tmp_path, "t", ["id", "v"]) == {(k, str(max(range(k, count, keys)))): 1 for k in range(keys)}
 
 
-def test_a_fresh_file_is_looked_at_twice_within_one_pass(spark: Any, tmp_path: Path) -> None:
+def test_a_fresh_file_is_looked_at_twice_within_one_pass(tmp_path: Path) -> None:
     declare_csv(tmp_path, "t")
     put_text(tmp_path, "t", 1, "id,v,d\r\n1,a,1\r\n", age=0)
     begun = time.monotonic()
-    assert sync(spark, tmp_path).tables["t"].files == 1
+    assert sync(tmp_path).tables["t"].files == 1
     assert time.monotonic() - begun > 1.0
 
 
@@ -98,24 +98,24 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
     assert Replicator(storage, name, database.settings).inspect(scan(storage).tables[name], now=now + 31).pending.files
 
 
-def test_a_bad_value_stops_its_table_and_a_good_file_mends_it(spark: Any, tmp_path: Path) -> None:
+def test_a_bad_value_stops_its_table_and_a_good_file_mends_it(tmp_path: Path) -> None:
     declare_csv(tmp_path, "t", ["id"])
     declare_csv(tmp_path, "good")
     put_text(tmp_path, "good", 1, "id,v,d\r\n1,a,1\r\n")
     put_text(tmp_path, "t", 1, "id,v,d\r\n1,a,1\r\n")
     put_text(tmp_path, "t", 2, "id,v,d\r\n2,b,2\r\n3,c,1.999\r\n")
     put_text(tmp_path, "t", 3, "id,v,d\r\n4,d,4\r\n")
-    (error,) = sync(spark, tmp_path).failed.values()
+    (error,) = sync(tmp_path).failed.values()
     assert (error.code, error.row, error.column) == ("value-invalid", 3, "d")
     assert f"{2:020}.csv, line 3, column d: '1.999' is not decimal(9,2)" in error.message
-    assert [row[0] for row in table_bag(spark, tmp_path, "t")] == [1]
-    assert [row[0] for row in table_bag(spark, tmp_path, "good")] == [1]
+    assert [row[0] for row in table_rows(tmp_path, "t")] == [1]
+    assert [row[0] for row in table_rows(tmp_path, "good")] == [1]
     put_text(tmp_path, "t", 2, "id,v,d\r\n2,b,2\r\n", age=60)
-    assert sync(spark, tmp_path).failed == {}
-    assert sorted(row[0] for row in table_bag(spark, tmp_path, "t")) == [1, 2, 4]
+    assert sync(tmp_path).failed == {}
+    assert sorted(row[0] for row in table_rows(tmp_path, "t")) == [1, 2, 4]
 
 
-def test_markers_and_keys_are_checked_as_in_parquet(spark: Any, tmp_path: Path) -> None:
+def test_markers_and_keys_are_checked_as_in_parquet(tmp_path: Path) -> None:
     for table, keys, text in (
         ("marker", ["id"], "id,__rowMarker__\r\n1,4\r\n1,3\r\n"),
         ("word", ["id"], "id,__rowMarker__\r\n1,insert\r\n"),
@@ -126,7 +126,7 @@ def test_markers_and_keys_are_checked_as_in_parquet(spark: Any, tmp_path: Path) 
         declare_csv(tmp_path, table, keys)
         put_text(tmp_path, table, 1, "id,v,d\r\n7,a,1\r\n")
         put_text(tmp_path, table, 2, text)
-    failed = {table: error.code for table, error in sync(spark, tmp_path).failed.items()}
+    failed = {table: error.code for table, error in sync(tmp_path).failed.items()}
     assert failed == {
         "marker": "row-marker-invalid",
         "word": "row-marker-invalid",
@@ -134,11 +134,11 @@ def test_markers_and_keys_are_checked_as_in_parquet(spark: Any, tmp_path: Path) 
         "absent": "key-column-absent",
         "extra": "column-undeclared",
     }
-    assert sync(spark, tmp_path, undeclared_columns="string").failed.keys() == failed.keys() - {"extra"}
-    assert table_bag(spark, tmp_path, "extra", ["id", "more"]) == {(7, None): 1, (1, "2"): 1}
+    assert sync(tmp_path, undeclared_columns="string").failed.keys() == failed.keys() - {"extra"}
+    assert table_rows(tmp_path, "extra", ["id", "more"]) == {(7, None): 1, (1, "2"): 1}
 
 
-def test_other_text_by_time_in_partitions_with_upserts_by_default(spark: Any, tmp_path: Path) -> None:
+def test_other_text_by_time_in_partitions_with_upserts_by_default(tmp_path: Path) -> None:
     declare(
         tmp_path, "t", ["id"], fileFormat="DelimitedText", fileExtension="tsv", isPartitionEnabled="true",
         fileDetectionStrategy="lastupdatetimefiledetection", isUpsertDefaultRowMarker="true",
@@ -147,8 +147,8 @@ def test_other_text_by_time_in_partitions_with_upserts_by_default(spark: Any, tm
     put_text(tmp_path, "t", "day=1/later.tsv", "id\tv\r\n1\tsecond\r\n".encode("utf-16"), age=100)
     put_text(tmp_path, "t", "day=1/first.tsv", "id\tv\r\n1\tfirst\r\n2\tN/A\r\n".encode("utf-16"), age=200)
     put_text(tmp_path, "t", "day=2/first.tsv", "id\tv\r\n3\t\r\n".encode("utf-16"), age=100)
-    assert sync(spark, tmp_path).failed == {}
-    assert table_bag(spark, tmp_path, "t", ["id", "v", "day"]) == {
+    assert sync(tmp_path).failed == {}
+    assert table_rows(tmp_path, "t", ["id", "v", "day"]) == {
         ("1", "second", "1"): 1,
         ("2", None, "1"): 1,
         ("3", "", "2"): 1,

@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
+from deltalake import DeltaTable
+from tests.landing import MARKER, declare, folder, put, put_broken
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.database import SyncResult
@@ -40,8 +42,8 @@ def markers(*values: int) -> pa.Array:
     return pa.array(values, pa.int32())
 
 
-def sync(spark: Any, database: Path, **options: Any) -> SyncResult:
-    return MirroredDatabase(database, spark=spark, **options).sync()
+def sync(database: Path, **options: Any) -> SyncResult:
+    return MirroredDatabase(database, **options).sync()
 
 
 def count(result: SyncResult) -> int:
@@ -49,84 +51,65 @@ def count(result: SyncResult) -> int:
     return sum(table.files for table in result.tables.values())
 
 
-def test_files_are_applied_by_their_time_and_late_ones_late(spark: Any, tmp_path: Path) -> None:
+def test_files_are_applied_by_their_time_and_late_ones_late(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     now = time.time() - 1000
     put_path(tmp_path, "t", "z.parquet", {"id": [1], "v": ["first"]}, at=now)
     put_path(tmp_path, "t", "deep/er/a b%20ü+.parquet", {"id": [1], "v": ["second"], MARKER: markers(4)}, at=now + 1)
     put_path(tmp_path, "t", "b:c.parquet", {"id": [2], "v": ["colon"], MARKER: markers(4)}, at=now + 1)
-    assert count(sync(spark, tmp_path)) == 3
-    assert table_bag(spark, tmp_path, "t") == {(1, "second"): 1, (2, "colon"): 1}
+    assert count(sync(tmp_path)) == 3
+    assert table_rows(tmp_path, "t") == {(1, "second"): 1, (2, "colon"): 1}
     put_path(tmp_path, "t", "late.parquet", {"id": [1], "v": ["late"], MARKER: markers(4)}, at=now - 500)
-    assert count(sync(spark, tmp_path)) == 1
-    assert table_bag(spark, tmp_path, "t") == {(1, "late"): 1, (2, "colon"): 1}
+    assert count(sync(tmp_path)) == 1
+    assert table_rows(tmp_path, "t") == {(1, "late"): 1, (2, "colon"): 1}
     left = [p.name for p in folder(tmp_path, "t").rglob("*.parquet") if "_ProcessedFiles" not in p.parts]
     assert left == ["late.parquet"]  # the newest applied one stays
     assert (folder(tmp_path, "t") / "_ProcessedFiles/deep/er/a b%20ü+.parquet").exists()
     assert not list((tmp_path / "Files/_Staged").rglob("*.parquet"))
 
 
-def test_a_path_is_never_applied_again_whatever_is_lost(spark: Any, tmp_path: Path) -> None:
+def test_a_path_is_never_applied_again_whatever_is_lost(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     for n in range(7):
         put_path(tmp_path, "t", f"f{n}.parquet", {"id": [n]}, at=time.time() - 1000 + n)
-        sync(spark, tmp_path, batch_files=1)
+        sync(tmp_path, batch_files=1)
     expected = {(n,): 1 for n in range(7)}
-    assert table_bag(spark, tmp_path, "t") == expected
+    assert table_rows(tmp_path, "t") == expected
     shutil.rmtree(folder(tmp_path, "t") / "_ProcessedFiles")
     shutil.rmtree(tmp_path / "Files/Monitoring")
     for n in range(6):
         put_path(tmp_path, "t", f"f{n}.parquet", {"id": [n]})  # published again, and newer
-    result = sync(spark, tmp_path)
+    result = sync(tmp_path)
     assert (count(result), result.failed) == (0, {})
-    assert table_bag(spark, tmp_path, "t") == expected
+    assert table_rows(tmp_path, "t") == expected
     table_log = read_table_log(str(tmp_path / "Tables/t"))
     assert table_log is not None
     detection = parse_detection(table_log.detection, "t")
     assert [(tmp_path / "Tables/t" / FOLDER / each).stat().st_size // 16 for each in detection.segments] == [4, 2, 1]
-    properties = spark.sql(f"SHOW TBLPROPERTIES delta.`{tmp_path / 'Tables/t'}`").collect()
-    assert dict(properties)[DETECTION_PROPERTY] == table_log.detection
+    properties = DeltaTable(tmp_path / "Tables/t").metadata().configuration
+    assert properties[DETECTION_PROPERTY] == table_log.detection
 
 
-def test_the_record_of_applied_paths_survives_vacuum_and_its_loss_stops_the_table(spark: Any, tmp_path: Path) -> None:
-    declare(tmp_path, "t", [], **LAST_UPDATE)
-    put_path(tmp_path, "t", "a.parquet", {"id": [1]})
-    sync(spark, tmp_path)
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    spark.sql(f"VACUUM delta.`{tmp_path / 'Tables/t'}` RETAIN 0 HOURS").collect()
-    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-    put_path(tmp_path, "t", "b.parquet", {"id": [2]})
-    assert count(sync(spark, tmp_path)) == 1
-    shutil.rmtree(tmp_path / "Tables/t" / FOLDER)
-    put_path(tmp_path, "t", "c.parquet", {"id": [3]})
-    from lakemirror.replication import applied_record
-
-    applied_record._read.cache_clear()
-    result = sync(spark, tmp_path)
-    assert {t: e.code for t, e in result.failed.items()} == {"t": "table-unreadable"}
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1, (2,): 1}
-
-
-def test_switching_from_sequence_counts_what_the_position_covers_and_never_back(spark: Any, tmp_path: Path) -> None:
+def test_switching_from_sequence_counts_what_the_position_covers_and_never_back(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     for n in (1, 2, 3):
         put(tmp_path, "t", n, {"id": [n]})
-    sync(spark, tmp_path)
+    sync(tmp_path)
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     put(tmp_path, "t", 2, {"id": [2]})  # covered: not applied again
     put(tmp_path, "t", 9, {"id": [9]})
     put_path(tmp_path, "t", "x.parquet", {"id": [10]})
-    assert count(sync(spark, tmp_path)) == 2
-    assert table_bag(spark, tmp_path, "t") == {(n,): 1 for n in (1, 2, 3, 9, 10)}
+    assert count(sync(tmp_path)) == 2
+    assert table_rows(tmp_path, "t") == {(n,): 1 for n in (1, 2, 3, 9, 10)}
     declare(tmp_path, "t", ["id"])
-    failed = sync(spark, tmp_path).failed
+    failed = sync(tmp_path).failed
     assert {t: e.code for t, e in failed.items()} == {"t": "detection-strategy-changed"}
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     put_path(tmp_path, "t", "y.parquet", {"id": [11]})
-    assert count(sync(spark, tmp_path)) == 1
+    assert count(sync(tmp_path)) == 1
 
 
-def test_each_partition_is_a_sequence_and_a_column(spark: Any, tmp_path: Path) -> None:
+def test_each_partition_is_a_sequence_and_a_column(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id", "region"], isPartitionEnabled=True)
     for region, numbers in {
         "region=eu": (1, 2, 4),
@@ -136,19 +119,19 @@ def test_each_partition_is_a_sequence_and_a_column(spark: Any, tmp_path: Path) -
         for n in numbers:
             put_path(tmp_path, "t", f"{region}/{n:020}.parquet", {"id": [1, n], MARKER: markers(4, 4)})
     put(tmp_path, "t", 1, {"id": [5]})  # lies in no partition
-    result = sync(spark, tmp_path)
+    result = sync(tmp_path)
     assert (count(result), result.failed) == (5, {})
     rows = {(1, "eu"): 1, (2, "eu"): 1, (1, "us/west"): 1, (2, "us/west"): 1, (1, None): 1}
-    assert table_bag(spark, tmp_path, "t") == rows
+    assert table_rows(tmp_path, "t") == rows
     status = MirroredDatabase(tmp_path).status().tables[0]
     assert status.waiting_for is not None and status.waiting_for.what == "number 3 in region=eu"
     assert "file-ignored" in {w.code for w in status.warnings}
     put_path(tmp_path, "t", f"region=eu/{3:020}.parquet", {"id": [1], MARKER: markers(2)})
     put_path(tmp_path, "t", f"region=eu/{1:020}.parquet", {"id": [77]})  # applied before
-    assert count(sync(spark, tmp_path, batch_files=1)) == 2
+    assert count(sync(tmp_path, batch_files=1)) == 2
     rows = {(2, "eu"): 1, (1, "eu"): 1, (4, "eu"): 1} | {k: v for k, v in rows.items() if k[1] != "eu"}
-    assert table_bag(spark, tmp_path, "t") == rows
-    assert count(sync(spark, tmp_path)) == 0
+    assert table_rows(tmp_path, "t") == rows
+    assert count(sync(tmp_path)) == 0
     left = sorted(str(p.relative_to(folder(tmp_path, "t"))) for p in folder(tmp_path, "t").glob("region*/*"))
     assert left == [
         "region=__HIVE_DEFAULT_PARTITION__/00000000000000000001.parquet",
@@ -156,19 +139,19 @@ def test_each_partition_is_a_sequence_and_a_column(spark: Any, tmp_path: Path) -
         "region=us%2Fwest/00000000000000000002.parquet",
     ]
     declare(tmp_path, "t", ["id", "region"])
-    assert {e.code for e in sync(spark, tmp_path).failed.values()} == {"detection-strategy-changed"}
+    assert {e.code for e in sync(tmp_path).failed.values()} == {"detection-strategy-changed"}
 
 
-def test_a_column_in_the_file_wins_over_its_folder(spark: Any, tmp_path: Path) -> None:
+def test_a_column_in_the_file_wins_over_its_folder(tmp_path: Path) -> None:
     declare(tmp_path, "t", [], isPartitionEnabled=True, **LAST_UPDATE)
     put_path(tmp_path, "t", "day=1/part=a/x.parquet", {"id": [1], "Day": ["own"]}, at=1000)
     put_path(tmp_path, "t", "day=2/part=b/x.parquet", {"id": [2]}, at=1001)
     put_path(tmp_path, "t", "x.parquet", {"id": [3]}, at=1002)
-    assert count(sync(spark, tmp_path)) == 2
-    assert table_bag(spark, tmp_path, "t", ["id", "Day", "part"]) == {(1, "own", "a"): 1, (2, "2", "b"): 1}
+    assert count(sync(tmp_path)) == 2
+    assert table_rows(tmp_path, "t", ["id", "Day", "part"]) == {(1, "own", "a"): 1, (2, "2", "b"): 1}
 
 
-def test_a_bad_file_is_set_aside_where_that_is_asked_for(spark: Any, tmp_path: Path) -> None:
+def test_a_bad_file_is_set_aside_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "Files/LandingZone").mkdir(parents=True)
     (tmp_path / "mirroring.json").write_text(json.dumps({"lakemirror": {"on_bad_file": "quarantine"}}))
     declare(tmp_path, "t", ["id"])
@@ -177,9 +160,9 @@ def test_a_bad_file_is_set_aside_where_that_is_asked_for(spark: Any, tmp_path: P
     put(tmp_path, "t", 3, {"id": [2], MARKER: markers(7)})
     put(tmp_path, "t", 4, {"id": ["text"]})
     put(tmp_path, "t", 5, {"id": [3], MARKER: markers(4)})
-    result = sync(spark, tmp_path)
+    result = sync(tmp_path)
     assert result.failed == {}
-    assert table_bag(spark, tmp_path, "t") == {(1,): 1, (3,): 1}
+    assert table_rows(tmp_path, "t") == {(1,): 1, (3,): 1}
     aside = folder(tmp_path, "t") / "_QuarantinedFiles"
     codes = {p.name[19]: json.loads(p.read_text())["code"] for p in aside.glob("*.error.json")}
     assert codes == {"1": "file-unreadable", "3": "row-marker-invalid", "4": "type-changed"}
@@ -188,25 +171,25 @@ def test_a_bad_file_is_set_aside_where_that_is_asked_for(spark: Any, tmp_path: P
     assert any("row marker '7'" in w.message for w in status.warnings)
     assert status.position == 5
     put_broken(tmp_path, "t", 6)
-    sync(spark, tmp_path)
+    sync(tmp_path)
     put(tmp_path, "t", 6, {"id": [6]})  # a good one in its place, before anything followed
     put(tmp_path, "t", 7, {"id": [7]})
-    assert count(sync(spark, tmp_path)) == 2
-    assert table_bag(spark, tmp_path, "t") == {(n,): 1 for n in (1, 3, 6, 7)}
+    assert count(sync(tmp_path)) == 2
+    assert table_rows(tmp_path, "t") == {(n,): 1 for n in (1, 3, 6, 7)}
 
 
-def test_a_recreated_folder_starts_its_record_anew(spark: Any, tmp_path: Path) -> None:
+def test_a_recreated_folder_starts_its_record_anew(tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     put_path(tmp_path, "t", "a.parquet", {"id": [1], "old": [1]})
-    sync(spark, tmp_path)
+    sync(tmp_path)
     shutil.rmtree(folder(tmp_path, "t"))
     declare(tmp_path, "t", ["id"], **LAST_UPDATE)
     put_path(tmp_path, "t", "a.parquet", {"id": [2], "new": [1]})
     put_path(tmp_path, "t", "b.parquet", {"id": [3], "new": [1]})
-    assert count(sync(spark, tmp_path, batch_files=1)) == 2
-    assert table_bag(spark, tmp_path, "t") == {(2, 1): 1, (3, 1): 1}
+    assert count(sync(tmp_path, batch_files=1)) == 2
+    assert table_rows(tmp_path, "t") == {(2, 1): 1, (3, 1): 1}
     shutil.rmtree(folder(tmp_path, "t"))
     put(tmp_path, "t", 1, {"id": [4]})  # and as a sequence
-    assert count(sync(spark, tmp_path)) == 1
-    assert table_bag(spark, tmp_path, "t") == {(4,): 1}
-    assert count(sync(spark, tmp_path)) == 0
+    assert count(sync(tmp_path)) == 1
+    assert table_rows(tmp_path, "t") == {(4,): 1}
+    assert count(sync(tmp_path)) == 0

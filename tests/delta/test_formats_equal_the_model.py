@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.landing import MARKER, declare, folder, table_bag
+from tests.landing import MARKER, declare, folder
 from tests.model import ModelTable
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 
@@ -119,7 +120,7 @@ class Writer:
         return data
 
 
-def play(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
+def play(tables: list[dict[str, Any]], batch_files: int) -> None:
     place = Path(tempfile.mkdtemp(prefix="lakemirror-formats-"))
     try:
         writers = [Writer(place, f"t{index}", each) for index, each in enumerate(tables)]
@@ -130,16 +131,16 @@ def play(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
                     switched = writer.switches and step > pause
                     writer.write(step, files[step], by_time=strategy == "time" or switched)
             if any(writer.table["pause"] == step for writer in writers):
-                assert not MirroredDatabase(place, spark=spark, batch_files=batch_files).sync().failed
+                assert not MirroredDatabase(place, batch_files=batch_files).sync().failed
                 for writer in writers:
                     if writer.switches and writer.table["pause"] == step:
                         writer.declare(by_time=True)
-        result = MirroredDatabase(place, spark=spark, batch_files=batch_files).sync()
+        result = MirroredDatabase(place, batch_files=batch_files).sync()
         assert not result.failed, result.failed
         for writer in writers:
             columns = writer.model.columns
-            assert table_bag(spark, place, writer.name, columns) == writer.model.bag(), writer.table
-        assert not MirroredDatabase(place, spark=spark).sync().tables
+            assert table_rows(place, writer.name, columns) == writer.model.bag(), writer.table
+        assert not MirroredDatabase(place).sync().tables
     finally:
         shutil.rmtree(place)
 
@@ -154,12 +155,12 @@ SLOW: dict[str, Any] = {
 
 @settings(max_examples=2, **SLOW)
 @given(st.lists(table(), min_size=3, max_size=3), st.sampled_from([1, 2, 1000]))
-def test_tables_equal_the_model_in_any_format(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    play(spark, tables, batch_files)
+def test_tables_equal_the_model_in_any_format(tables: list[dict[str, Any]], batch_files: int) -> None:
+    play(tables, batch_files)
 
 
 @pytest.mark.full
 @settings(max_examples=60, **SLOW)
 @given(st.lists(table(), min_size=4, max_size=4), st.sampled_from([1, 2, 1000]))
-def test_many_tables_equal_the_model_in_any_format(spark: Any, tables: list[dict[str, Any]], batch_files: int) -> None:
-    play(spark, tables, batch_files)
+def test_many_tables_equal_the_model_in_any_format(tables: list[dict[str, Any]], batch_files: int) -> None:
+    play(tables, batch_files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.landing import MARKER, declare, put, table_bag
+from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance import idle_work as maintenance
 from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
+from lakemirror.replication import applied_record
+from lakemirror.replication.applied_record import FOLDER
 
 
 def _step(work: Maintenance, target: str) -> str | None:
@@ -93,3 +96,20 @@ def test_vacuum_by_spark_and_ours_remove_the_same(spark: Any, tmp_path: Path) ->
     assert spark.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS DRY RUN").count() == 0
     assert len(list((table / "_delta_log").glob("*[0-9].json"))) == commits, "nothing is committed"
     assert table_bag(spark, tmp_path, "t") == {**{(n,): 1 for n in range(1, 20)}, (100,): 1}
+
+
+def test_the_record_of_applied_paths_survives_vacuum_and_its_loss_stops_the_table(spark: Any, tmp_path: Path) -> None:
+    declare(tmp_path, "t", [], fileDetectionStrategy="LastUpdateTimeFileDetection")
+    pq.write_table(pa.table({"id": [1]}), folder(tmp_path, "t") / "a.parquet")
+    MirroredDatabase(tmp_path).sync()
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"VACUUM delta.`{tmp_path / 'Tables/t'}` RETAIN 0 HOURS").collect()
+    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    pq.write_table(pa.table({"id": [2]}), folder(tmp_path, "t") / "b.parquet")
+    assert MirroredDatabase(tmp_path).sync().tables["t"].files == 1
+    shutil.rmtree(tmp_path / "Tables/t" / FOLDER)
+    pq.write_table(pa.table({"id": [3]}), folder(tmp_path, "t") / "c.parquet")
+    applied_record._read.cache_clear()
+    result = MirroredDatabase(tmp_path).sync()
+    assert {t: e.code for t, e in result.failed.items()} == {"t": "table-unreadable"}
+    assert table_bag(spark, tmp_path, "t") == {(1,): 1, (2,): 1}

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, folder, put, put_broken, table_bag
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 
@@ -67,17 +68,16 @@ def test_every_type(spark: Any, tmp_path: Path) -> None:
     assert not result.failed, result.failed
     wanted = {name: type_ for name, (_, type_, _) in TYPES.items() if type_}
     assert described(spark, tmp_path, "t") == wanted
-    frame = spark.read.format("delta").load(str(tmp_path / "Tables/t"))
-    for name, (_, type_, values) in TYPES.items():
+    # seconds and micros of timestamps apart: the driver's own zone must not matter
+    asked = [f"unix_micros(`{name}`)" if type_ == "timestamp" else f"`{name}`" for name, type_ in wanted.items()]
+    rows = spark.read.format("delta").load(str(tmp_path / "Tables/t")).selectExpr(*asked).collect()
+    epoch = dt.datetime(1970, 1, 1, tzinfo=UTC)
+    for place, (name, type_) in enumerate(wanted.items()):
+        found = [bytes(row[place]) if isinstance(row[place], bytearray) else row[place] for row in rows]
+        values = TYPES[name][2]
         if type_ == "timestamp":
-            # seconds and micros apart: the driver's own zone must not matter
-            rows = [r[0] for r in frame.selectExpr(f"unix_micros(`{name}`)").collect()]
-            epoch = dt.datetime(1970, 1, 1, tzinfo=UTC)
-            wanted_micros = [None if v is None else (v - epoch) // dt.timedelta(microseconds=1) for v in values]
-            assert sorted(rows, key=str) == sorted(wanted_micros, key=str), name
-        elif type_:
-            rows = [bytes(r[0]) if isinstance(r[0], bytearray) else r[0] for r in frame.select(f"`{name}`").collect()]
-            assert sorted(rows, key=str) == sorted(values, key=str), name
+            values = [None if v is None else (v - epoch) // dt.timedelta(microseconds=1) for v in values]
+        assert sorted(found, key=str) == sorted(values, key=str), name
     warned = {w.message.split(":")[0] for t in MirroredDatabase(tmp_path).status().tables for w in t.warnings}
     assert warned == {f"column {n}" for n in ("ns", "ns_naive", "t64ns", "list", "struct", "map")}
 
@@ -106,7 +106,7 @@ def test_files_of_spark_itself(spark: Any, tmp_path: Path) -> None:
 def test_codecs(spark: Any, tmp_path: Path, codec: str) -> None:
     put(tmp_path, "t", 1, {"id": [1, 2], "v": ["a" * 1000, None]}, compression=codec)
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
-    assert table_bag(spark, tmp_path, "t") == {(1, "a" * 1000): 1, (2, None): 1}
+    assert table_rows(tmp_path, "t") == {(1, "a" * 1000): 1, (2, None): 1}
 
 
 def test_columns_come_and_stay(spark: Any, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_columns_come_and_stay(spark: Any, tmp_path: Path) -> None:
     assert list(described(spark, tmp_path, "t").items()) == [
         ("Id", "bigint"), ("a", "string"), ("Late", "double"), ("B", "boolean")
     ]  # fmt: skip
-    assert table_bag(spark, tmp_path, "t") == {
+    assert table_rows(tmp_path, "t") == {
         (1, "x", None, None): 1,
         (2, "z", None, None): 1,
         (3, None, 1.5, True): 1,
@@ -132,7 +132,7 @@ def test_a_key_column_that_comes_later(spark: Any, tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 2, {"id": [1, None], "v": ["c", "d"], MARKER: pa.array([4, 1], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
-    assert table_bag(spark, tmp_path, "t", ["id", "v"]) == {(1, "c"): 1, (None, "d"): 1}
+    assert table_rows(tmp_path, "t", ["id", "v"]) == {(1, "c"): 1, (None, "d"): 1}
 
 
 def test_names_that_ask_for_trouble(spark: Any, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_file_without_rows_makes_the_table(spark: Any, tmp_path: Path) -> None
     put(tmp_path, "t", 1, {"id": pa.array([], pa.int64()), MARKER: pa.array([], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
     assert described(spark, tmp_path, "t") == {"id": "bigint"}
-    assert table_bag(spark, tmp_path, "t") == {}
+    assert table_rows(tmp_path, "t") == {}
 
 
 def test_failures_that_only_reading_shows(spark: Any, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_failures_that_only_reading_shows(spark: Any, tmp_path: Path) -> None:
     assert (failed["keyless"].row, failed["absent"].row) == (2, 2)
     for table in failed:
         assert failed[table].file == f"Files/LandingZone/{table}/{3:020}.parquet"
-        assert table_bag(spark, tmp_path, table) == {(1, "a"): 1, (2, "b"): 1}, "what lies before is applied"
+        assert table_rows(tmp_path, table) == {(1, "a"): 1, (2, "b"): 1}, "what lies before is applied"
 
 
 def test_a_table_of_somebody_else_is_left_alone(spark: Any, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_table_of_somebody_else_is_left_alone(spark: Any, tmp_path: Path) -> N
     failed = MirroredDatabase(tmp_path, spark=spark).sync().failed
     assert {t: e.code for t, e in failed.items()} == {"t": "target-foreign"}
     assert spark.read.format("delta").load(str(tmp_path / "Tables/t")).count() == 3
-    assert table_bag(spark, tmp_path, "u") == {(1,): 1}
+    assert table_rows(tmp_path, "u") == {(1,): 1}
 
 
 def test_two_folders_for_one_table_stop_both(spark: Any, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_two_folders_for_one_table_stop_both(spark: Any, tmp_path: Path) -> None
         "orders": "table-name-ambiguous",
         "dbo.orders": "table-name-ambiguous",
     }
-    assert table_bag(spark, tmp_path, "dbo.other") == {(1,): 1}
+    assert table_rows(tmp_path, "dbo.other") == {(1,): 1}
 
 
 def test_the_manifest_and_the_position_are_in_the_commit(spark: Any, tmp_path: Path) -> None:

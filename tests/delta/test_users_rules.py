@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.landing import MARKER, declare, put, table_bag
+from tests.landing import MARKER, declare, put
+from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
@@ -50,5 +51,5 @@ def test_check_and_append_only(spark: Any, tmp_path: Path) -> None:
     assert database.sync().failed["t"].code == "table-append-only"
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('delta.appendOnly')")
     assert not database.sync().failed
-    rows = sorted(tuple(int(value) for value in row) for row in table_bag(spark, tmp_path, "t", ["id", "v"]))
+    rows = sorted(tuple(int(value) for value in row) for row in table_rows(tmp_path, "t", ["id", "v"]))
     assert rows == [(1, 11), (2, 20), (3, 30), (4, 5), (5, 50), (6, 60), (7, 71)]

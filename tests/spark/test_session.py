@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What a script printed; its cache is its own but for the jars."""
     delta_jars = ",".join(map(str, jars.ensure(Settings().with_environment())))
-    source = str(Path(lakemirror_spark.__file__).parents[1])  # the code under test, wherever the script runs
+    source = str(Path(lakemirror_spark.__file__).parents[2])  # the code under test, wherever the script runs
     environment = {
         **os.environ,
         "PYTHONPATH": source,
@@ -40,7 +40,7 @@ import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
 from lakemirror.spark_session import session as spark
 from lakemirror.settings import Settings
-settings = Settings(master="local[2]").with_environment()
+settings = Settings(master="local[2]", spark=(("spark.sql.shuffle.partitions", "2"),)).with_environment()
 """
 
 
@@ -91,12 +91,12 @@ def test_a_jvm_that_died_is_followed_by_another(tmp_path: Path) -> None:
 from pyspark import SparkContext
 handler = lambda *_: print("own handler")
 signal.signal(signal.SIGINT, handler)
-spark.start(settings, delta=True, short=True)
+spark.start(settings, short=True)
 assert signal.getsignal(signal.SIGINT) is handler
 SparkContext._gateway.proc.kill()
 SparkContext._gateway.proc.wait()
 spark.stop()
-session = spark.start(settings, delta=True, short=True)
+session = spark.start(settings, short=True)
 print(session.range(3).count())
 print(SparkContext._gateway.proc.pid)
 """

@@ -147,6 +147,7 @@ def connect_server(python: Path, home: Path, folder: Path, packages: str = "") -
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
     }  # fmt: skip
     words = [word for key, value in options.items() for word in ("--conf", f"{key}={value}")]
     words += ["--packages", packages] if packages else []

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,16 @@ from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.java import Java
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 KEPT = 4
 """Archives of other installations that stay in the cache (another virtual environment may use them)."""
+
+WRITING = 900.0
+"""Seconds that the JVM may take to write the archive: three on an idle machine, minutes on one with other work."""
 
 
 def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path | None:
@@ -42,7 +47,7 @@ def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path |
 
 
 def make(settings: Settings, *, delta: bool = False) -> Path | None:
-    """The archive, made now where there is none; None where another process is at it or the JVM wrote none.
+    """The archive, made now where there is none; None where another process is at it or the JVM did not write it.
 
     `delta`: the one for sessions with Delta's jars, which have a class path of their own.
 
@@ -70,8 +75,8 @@ def make(settings: Settings, *, delta: bool = False) -> Path | None:
                 if delta:
                     train_delta(session, Path(place))
             finally:
-                spark.stop(session)  # the JVM writes the archive when it ends
-            if not written.is_file():
+                ended = spark.stop(session, patience=WRITING)  # the JVM writes the archive when it ends
+            if not ended or not written.is_file():
                 return None
             written.replace(target)
         _prune(target.parent, keep=target)
@@ -100,9 +105,14 @@ def make_in_background(settings: Settings) -> None:
 
 def train(session: SparkSession) -> None:
     """Does once what the Spark engine does: the classes this loads are the ones in the archive."""
-    session.range(0, 4, 1, 4).mapInArrow(iter, "id bigint").collect()
-    blobs = session.range(0, 4, 1, 4).mapInArrow(iter, "id bigint")
-    blobs.union(blobs).repartition(2, "id").mapInArrow(iter, "id bigint").collect()
+
+    def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows as they are. PySpark looks at the arguments of a function, which it cannot of a built-in one."""
+        return batches
+
+    session.range(0, 4, 1, 4).mapInArrow(unchanged, "id bigint").collect()
+    blobs = session.range(0, 4, 1, 4).mapInArrow(unchanged, "id bigint")
+    blobs.union(blobs).repartition(2, "id").mapInArrow(unchanged, "id bigint").collect()
 
 
 def train_delta(session: SparkSession, folder: Path) -> None:

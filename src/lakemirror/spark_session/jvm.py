@@ -44,21 +44,24 @@ def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> 
             ) from error
 
 
-def end(gateway: Any, *, timeout: float = 60.0) -> None:
-    """Ends the JVM behind a gateway and waits until it is gone; nothing when it is gone already."""
+def end(gateway: Any, *, patience: float = 60.0) -> bool:
+    """True once the JVM behind a gateway has ended by itself, or was gone already; False where it had to be killed
+    after `patience` seconds."""
     with contextlib.suppress(Exception):  # the connection may be broken, which is no matter now
         gateway.shutdown()
     process: subprocess.Popen[bytes] | None = gateway.proc
     if process is None:
-        return
+        return True
     with contextlib.suppress(OSError):
         if process.stdin:
             process.stdin.close()
     try:
-        process.wait(timeout)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return False
+    return True
 
 
 def spark_home() -> Path:

@@ -96,8 +96,11 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
     return session
 
 
-def stop(session: SparkSession | None = None) -> None:
-    """Ends a session that `start` made, with its JVM, and waits until that is gone; leaves any other alone."""
+def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool:
+    """Ends a session that `start` made, with its JVM, and waits until that is gone; leaves any other alone.
+
+    False where the JVM was killed, because it had not ended by itself after `patience` seconds.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -106,17 +109,18 @@ def stop(session: SparkSession | None = None) -> None:
         del _own["remote"]
         with contextlib.suppress(Exception):
             remote.stop()
-        return
+        return True
     gateway = SparkContext._gateway
     if gateway is None or gateway is not _own.get("gateway"):
-        return
+        return True
     _own.clear()
     session = session or SparkSession._instantiatedSession
     with contextlib.suppress(Exception):  # the JVM may be gone already, and pyspark's own end with it
         if session is not None:
             session.stop()
-    jvm.end(gateway)
+    ended = jvm.end(gateway, patience=patience)
     _forget()
+    return ended
 
 
 def options(

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.landing import MARKER, folder
 from tests.model import canonical
+from tests.table_rows import table_rows
 
 Step = Callable[[Path], None]
 STEPS: dict[int, list[Step]] = {1: [], 2: [], 3: []}
@@ -48,6 +49,8 @@ class World:
 
     database: Path
     spark: Any
+    engine: str = "auto"
+    reader: str = "duckdb"
     exit_codes: list[int] = field(default_factory=list)
     status: list[dict[str, dict[str, Any]]] = field(default_factory=list)
     replicator: list[dict[str, Any]] = field(default_factory=list)
@@ -58,7 +61,7 @@ class World:
         for number in STEPS:
             for each in STEPS[number]:
                 each(self.database)
-            done = lakemirror("sync", self.database)
+            done = lakemirror("sync", self.database, "--engine", self.engine)
             assert "Traceback" not in done.stderr, done.stderr
             self.exit_codes.append(done.returncode)
             found = json.loads(lakemirror("status", self.database, "--json").stdout)
@@ -80,6 +83,9 @@ class World:
         return self.spark.read.format("delta").option("versionAsOf", version).load(str(path))
 
     def rows(self, table: str, *columns: str, after: int = 3) -> Counter[tuple[Any, ...]]:
+        """Its rows as they were after a pass."""
+        if self.reader == "duckdb":
+            return table_rows(self.database, table, list(columns), version=self.versions[after - 1][table])
         frame = self.frame(table, after)
         names = columns or frame.columns
         selected = frame.select(*["`" + name.replace("`", "``") + "`" for name in names]).collect()

@@ -55,7 +55,7 @@ HOUSES = [
     )
 ]
 """Tables with as many features as go together, from which pairs are dropped; pairs found in none have their own."""
-CAREFUL = [("columnMapping", "deletionVectors"), ("clustering", "columnMapping"), ("v2Checkpoint", "deletionVectors")]
+CAREFUL = [("clustering", "columnMapping"), ("v2Checkpoint", "deletionVectors")]
 """Pairs that are tested every time."""
 CLOSE = [pair for pair in PAIRS if set(pair) <= {*READERS - {"typeWidening-preview"}, "clustering", "rowTracking"}]
 """Pairs that also have a table with nothing else in use."""

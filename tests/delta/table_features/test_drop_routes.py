@@ -43,7 +43,8 @@ def properties(table: Path) -> dict[str, str]:
 
 REWRITTEN = {"deletionVectors", "columnMapping", "typeWidening", "typeWidening-preview"}
 PROTECTED = {*REWRITTEN, "v2Checkpoint", "vacuumProtocolCheck"}
-FAST = {"deletionVectors", "v2Checkpoint", "clustering"}
+FAST = {"deletionVectors"}
+"""Tested every time: `test_drop_pairs.py` and `test_writers_beside_drops.py` have v2Checkpoint and clustering."""
 
 
 @pytest.mark.parametrize("feature", [f if f in FAST else pytest.param(f, marks=pytest.mark.full) for f in SETUPS])

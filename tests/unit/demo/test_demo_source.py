@@ -152,6 +152,7 @@ def test_figures_of_the_published_year(zone: Path) -> None:
     assert (wanted.cancelled, len(carriers), len(months)) == (8_255, 16, 12)
 
 
+@pytest.mark.full
 def test_the_published_year_is_the_data_set_row_by_row(zone: Path) -> None:
     source = read_flights(find_data(), 365).filter(pc.field("dep_time").is_valid())
     found = duckdb.connect()
@@ -177,7 +178,7 @@ def test_differences_name_what_is_wrong() -> None:
     assert any("month 1" in text for text in differences(wanted, wanted.rows, carriers, months))
 
 
-@pytest.mark.parametrize("days", [1, 2, 40])
+@pytest.mark.parametrize("days", [1, 2, pytest.param(40, marks=pytest.mark.full)])
 def test_fewer_days(tmp_path: Path, days: int) -> None:
     source = FlightsSource(days)
     for step in source.steps():

@@ -13,6 +13,7 @@ import pytest
 from change_units import bad_row, items, like, unit_of, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels.read import Changes
 from lakemirror.engines.kernels.write import write_rows
@@ -23,7 +24,7 @@ COLUMNS = tuple(TargetColumn(name, name, kind) for name, kind in (("few", "strin
 WORDS = ["", "a", "ä", "z" * 40, None]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 60), deadline=None)
 @given(st.data())
 def test_the_same_rows_and_statistics(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     folder = tmp_path_factory.mktemp("encoded")

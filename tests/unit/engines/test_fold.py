@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model import ModelTable, canonical
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels.fold import fold
 from lakemirror.engines.kernels.key_values import key_bucket
@@ -53,7 +54,7 @@ def changes(draw: Any) -> tuple[list[str], pa.Table]:
     return names, pa.table({**columns, **places, MARKER: markers})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(75, 300), deadline=None)
 @given(changes(), st.integers(1, 4))
 def test_the_net_effect_is_the_model_s(drawn: tuple[list[str], pa.Table], buckets: int) -> None:
     names, table = drawn
@@ -69,7 +70,7 @@ def test_the_net_effect_is_the_model_s(drawn: tuple[list[str], pa.Table], bucket
     assert deleted == Counter(replaced)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(30, 100), deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.none(), max_size=20), st.integers(0, 3))
 def test_the_bucket_depends_on_the_value_alone(values: list[bytes | None], begin: int) -> None:
     whole = pa.table({"k": pa.array(values, pa.binary())})

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels import key_cache as kept_keys
 from lakemirror.engines.kernels.key_cache import Cache, Runs, size_of
@@ -15,7 +16,7 @@ EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
 NUMBERS = st.integers(-20, 20) | st.sampled_from(EXTREMES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(100, 300), deadline=None)
 @given(st.lists(NUMBERS, max_size=30), st.sets(NUMBERS, max_size=12), st.booleans())
 @example(EXTREMES, set(EXTREMES), True)
 def test_runs_hold_what_the_column_held(column: list[int], sought: set[int], rising: bool) -> None:

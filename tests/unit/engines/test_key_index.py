@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
+from tests.rounds import rounds
 from tests.unit.engines.test_local_engine import KEYS
 
 from lakemirror import failpoints
@@ -54,7 +55,7 @@ def every_file_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "_READ_ALL", 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(15, 60), deadline=None)
 @given(st.data())
 def test_tables_equal_the_model_whatever_happens_to_index_files(data: Any) -> None:
     kinds = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=2))

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
+from tests.rounds import rounds
 
 from lakemirror.engines import fold_passes, local
 from lakemirror.engines.local import LocalEngine
@@ -35,7 +36,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 WAYS = ("at once", "passes", "spilled")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 60), deadline=None)
 @given(st.data())
 def test_the_net_effect_is_the_model_s(data: Any) -> None:
     kinds = data.draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2))

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.model import canonical
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels import key_cache as kept_keys
 from lakemirror.engines.kernels import look_up as key_lookup
@@ -90,7 +91,7 @@ def adds(*names: str) -> dict[str, Any]:
     return {name: {"path": name} for name in names}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(50, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_rows_are_found_where_a_look_at_every_row_finds_them(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
     monkeypatch.setattr(kept_keys, "_WORTH_IT", data.draw(st.sampled_from([1, 8])))

@@ -17,6 +17,7 @@ from change_units import MARKER, bad_row, items, like, rows_of, target, unit_of,
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests import parquet_footer as change
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.read import Changes, read_changes
@@ -285,7 +286,7 @@ def test_nothing_of_spark_is_imported() -> None:
 CHANGE = st.tuples(st.sampled_from([0, 0, 1, 2, 4, None, 3]), st.integers(0, 5), st.text(max_size=3) | st.none())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(40, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.lists(CHANGE, max_size=30),
     keys=st.booleans(),

@@ -24,6 +24,7 @@ import pytest
 from change_units import bad_row, items, like, rows_of, target, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today_micros
 from lakemirror.engines.kernels.convert import Conversion, arrow_type
@@ -352,7 +353,7 @@ def nested(draw: Any, depth: int = 2) -> tuple[pa.DataType, st.SearchStrategy[An
     return pa.struct(list(kinds.items())), st.none() | st.fixed_dictionaries(values)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(40, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_json_says_what_the_value_is(data: st.DataObject) -> None:
     kind, strategy = data.draw(nested())
@@ -377,7 +378,7 @@ def as_read(value: Any) -> Any:
     return {name: as_read(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=rounds(200, 500), deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_floats_are_named_exactly(double: float, single: float) -> None:
     assert float(float_text(double)) == double
@@ -385,7 +386,7 @@ def test_floats_are_named_exactly(double: float, single: float) -> None:
     assert float_text(double).count(".") == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(40, 100), deadline=None)
 @given(st.lists(st.none() | st.integers(0, 86_399_999_999), max_size=20), st.sampled_from(["us", "ns"]))
 def test_times_are_what_python_says(micros: list[int | None], unit: str) -> None:
     scale = 1000 if unit == "ns" else 1
@@ -397,7 +398,7 @@ def test_times_are_what_python_says(micros: list[int | None], unit: str) -> None
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(40, 100), deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=20), st.booleans())
 def test_nanoseconds_are_cut_downwards(nanos: list[int | None], zoned: bool) -> None:
     values = pa.array(nanos, pa.timestamp("ns", "UTC" if zoned else None))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import HealthCheck, settings
+from tests.rounds import rounds
 
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName
 from lakemirror.storage import Entry, LocalStorage
@@ -18,7 +19,7 @@ ORDERS = TableName("", "orders")
 SECOND = 1_000_000_000
 
 # for property tests on machines that are busy with other things
-patient = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+patient = settings(deadline=None, max_examples=rounds(75, 200), suppress_health_check=[HealthCheck.too_slow])
 
 
 def parquet(table: pa.Table | None = None, **options: Any) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import parquet_footer as change
+from tests.rounds import rounds
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone import footer as footer_checks
@@ -119,7 +120,7 @@ def test_what_is_no_footer_may_still_be_written() -> None:
         assert late.code == "file-unreadable"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(100, 300), deadline=None)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=4))
 def test_a_damaged_footer_ends_nothing(at: int, damage: bytes) -> None:
     """Whatever a footer holds: an error, or metadata whose every field can be asked for without ending the process."""
@@ -153,7 +154,7 @@ def test_page_headers(version: str, dictionary: bool) -> None:
             assert sum(page.rows or 0 for page in found) == 50_000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(75, 200), deadline=None)
 @given(st.integers(4, 500), st.binary(min_size=1, max_size=8))
 def test_damaged_page_headers_are_an_error_or_pages(at: int, damage: bytes) -> None:
     data = bytearray(written(compression="none"))

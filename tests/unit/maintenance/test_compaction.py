@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import declare, put
+from tests.rounds import rounds
 from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
@@ -77,7 +78,7 @@ def test_the_rows_stay_and_the_log_agrees(tmp_path: Path) -> None:
     assert then is not None and len(then.files) == AT_LEAST
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(10, 25), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 2, 4])), min_size=1, max_size=4),
              min_size=1, max_size=6),

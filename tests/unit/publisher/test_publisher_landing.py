@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_contents import MARKER, change_files, changes, fold, others, retire
+from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Buffer, Landing, LandingTable
@@ -354,7 +355,7 @@ CALLS = st.lists(
 
 
 @given(CALLS, st.sampled_from([None, 1, 3, 100]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 60), deadline=None)
 def test_any_calls_fold_to_what_was_asked_for(
     calls: list[tuple[str, list[dict[str, Any]], bool]], gather: int | None
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_contents import MARKER, change_files, changes, comparable, fold, retire
+from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, disk_rows, row_keys, snapshot
@@ -285,7 +286,7 @@ def key_of(row: dict[str, Any], keys: list[str]) -> tuple[Any, ...]:
 
 
 @given(contents(), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(20, 60), deadline=None)
 def test_any_contents(drawn: tuple[list[str], pa.Schema, list[list[dict[str, Any]]]], lose_state: bool) -> None:
     keys, schema, many = drawn
     with tempfile.TemporaryDirectory() as folder, ways_for_many_rows():
@@ -313,7 +314,7 @@ def _v(rows: dict[tuple[Any, ...], dict[str, Any]], key: tuple[Any, ...]) -> obj
 
 
 @given(contents())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(30, 100), deadline=None)
 def test_positions_agree_with_python(drawn: tuple[list[str], pa.Schema, list[list[dict[str, Any]]]]) -> None:
     keys, schema, many = drawn
     wanted, known = many[0] + many[1], many[-1]
@@ -327,7 +328,7 @@ def test_positions_agree_with_python(drawn: tuple[list[str], pa.Schema, list[lis
 
 
 @given(contents(), st.integers(2, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(30, 100), deadline=None)
 def test_rows_with_the_same_key_are_in_the_same_part(
     drawn: tuple[list[str], pa.Schema, list[list[dict[str, Any]]]], count: int
 ) -> None:
@@ -363,7 +364,7 @@ OTHERS = [None, float("nan"), 0.0, -0.0, 1.0]
     st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from(OTHERS)), max_size=12),
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from(OTHERS)), unique_by=lambda row: row[0], max_size=12),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(50, 200), deadline=None)
 def test_positions_by_a_dense_column(wanted: list[tuple[Any, Any]], known: list[tuple[Any, Any]]) -> None:
     """One column whose values are close together finds the row; the other decides whether it is the one."""
     schema = pa.schema([("other", pa.float64()), ("number", pa.int64())])

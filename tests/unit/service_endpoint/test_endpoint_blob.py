@@ -11,6 +11,7 @@ import pytest
 from endpoint_double import EndpointServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 from wire import BASE, ZONE, Wire
 
 from lakemirror.service.storage.blob import list_page
@@ -295,7 +296,7 @@ names_in_lists = st.lists(
 ).map("/".join)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(15, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sets(names_in_lists, max_size=12),
     st.sampled_from(["", "a", "a/", "a-", "b/a", "ü"]),

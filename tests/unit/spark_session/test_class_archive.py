@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +59,35 @@ def test_only_one_makes_it(programs: tuple[Settings, Java, tuple[Path, ...]], mo
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert class_archive.make(settings) is None
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_archive_of_a_jvm_that_was_killed_is_not_taken(
+    programs: tuple[Settings, Java, tuple[Path, ...]], monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """A part of it is there: it would be found from then on, and fit no Java."""
+    settings, java, _ = programs
+    monkeypatch.setattr(class_archive.java, "find", lambda: java)
+    monkeypatch.setattr(class_archive, "train", lambda _: None)
+
+    def start(given: Settings, *, delta: bool) -> str:
+        (flag,) = [value for name, value in given.spark if name == "spark.driver.extraJavaOptions"]
+        Path(flag.strip('"').partition("=")[2]).write_bytes(b"a part")
+        return "session"
+
+    monkeypatch.setattr("lakemirror.spark_session.session.start", start)
+    monkeypatch.setattr("lakemirror.spark_session.session.stop", lambda _, *, patience: ended and patience > 600)
+    path = class_archive._path(settings, java, ())
+    assert class_archive.make(settings) == (path if ended else None)
+    assert [each.name for each in path.parent.glob("*.jsa")] == ([path.name] if ended else [])
+
+
+@pytest.mark.parametrize(("program", "ended"), [("cat", True), ("sleep", False)])
+def test_a_jvm_that_does_not_end_is_killed_and_that_is_said(program: str, ended: bool) -> None:
+    with subprocess.Popen([program, *(["600"] if program == "sleep" else [])], stdin=subprocess.PIPE) as process:
+        gateway = SimpleNamespace(proc=process, shutdown=lambda: None)
+        assert jvm.end(gateway, patience=60.0 if ended else 0.05) is ended
+        assert process.returncode == (0 if ended else -signal.SIGKILL)
 
 
 def test_the_oldest_go(tmp_path: Path) -> None:
