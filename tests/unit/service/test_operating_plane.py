@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ def basic(issued: Issued) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def shop(running: Running, token: str) -> str:
-    """A database with a table that is fine, one that failed, and one whose name is markup."""
+    """A database with a table that is fine, two that failed, and one whose name is markup."""
     database = running.create(token, "shop", start=True)
     zone = running.root / "sales/shop/Files/LandingZone"
     for table, metadata in (("orders", '{"keyColumns": ["id"]}'), ("bad", "{"), ("<b>&x", '{"keyColumns": ["id"]}')):
@@ -38,11 +40,16 @@ def shop(running: Running, token: str) -> str:
             pq.write_table(pa.table({"id": [4]}), zone / table / f"{3:020}.parquet")  # waits for file 2
         pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
         (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
+    (zone / "torn").mkdir()
+    (zone / "torn/_metadata.json").write_text('{"keyColumns": ["id"]}')
+    (zone / "torn" / f"{1:020}.parquet").write_bytes(b"no Parquet")
+    for path in (zone / "bad" / f"{1:020}.parquet", zone / "torn" / f"{1:020}.parquet"):
+        os.utime(path, (time.time() - 100, time.time() - 100))
     path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
 
     def settled() -> bool:
         rows = running.send("POST", path, token=token).json["data"]
-        return sorted(row["status"] for row in rows) == ["Failed", "Replicating", "Replicating"]
+        return sorted(row["status"] for row in rows) == ["Failed", "Failed", "Replicating", "Replicating"]
 
     until(settled)
     return database
@@ -89,6 +96,7 @@ def test_metrics(running: Running, shop: str, writer: Issued, admin: Issued) -> 
     assert samples[f'lakemirror_table_state{{{where},schema="",table="bad",state="Failed"}}'] == 1
     assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="orders"}}'] == 1
     assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="orders"}}'] > 0
+    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="torn"}}'] >= 100
     assert samples['lakemirror_auth_failures_total{reason="Unauthorized"}'] >= 1
     assert samples["process_resident_memory_bytes"] > 1e6
     assert samples["lakemirror_http_in_flight"] >= 1
@@ -172,8 +180,12 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
     assert "refresh" in first.body.decode()
     twin = page(running, "/ui/overview.json", reader).json
     found = next(each for each in twin["databases"] if each["databaseId"] == shop)
-    assert found["tables"] == {"Failed": 1, "Replicating": 2}
-    assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 1)
+    assert found["tables"] == {"Failed": 2, "Replicating": 2}
+    assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 3)
+    for failed in ("bad", "torn"):  # their files are not applied either, however old they are
+        one = page(running, f"/ui/databases/{shop}/tables/{failed}.json", reader).json
+        assert (one["state"], one["pendingFiles"]) == ("Failed", 1)
+        assert one["lagSeconds"] >= 100
 
     seen, todo = set(), ["/"]
     while todo:
