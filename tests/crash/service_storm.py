@@ -117,6 +117,13 @@ class Storm:
         self.log.close()
         return code
 
+    def abandon(self) -> None:
+        """Ends the service at once, where the test has failed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+        self.log.close()
+
     def _start(self) -> None:
         words = [sys.executable, "-m", "lakemirror.cli", "serve", str(self.root), "--http", "--port", str(self._port)]
         self._process = subprocess.Popen(words, stderr=self.log)

@@ -17,8 +17,12 @@ def storm(
     root: Path, databases: int, publishers: int, kills: int, pause: tuple[float, float], lasting: float = 0.0
 ) -> Storm:
     made = Storm(root, databases, publishers)
-    made.run(kills, pause, lasting)
-    count = made.check(300.0)
+    try:
+        made.run(kills, pause, lasting)
+        count = made.check(300.0)
+    except BaseException:
+        made.abandon()
+        raise
     assert made.end() == 0
     assert count >= publishers * 2, "hardly anything was published"
     said = (root / "serve.log").read_text()

@@ -14,7 +14,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -46,6 +46,7 @@ class Place:
         """`staging`: a folder of this database alone, made when it is needed."""
         self.folder = folder
         self.staging = staging
+        self.is_served: Callable[[], bool] = _always  # False: another database may have the folder by now
         self.lock = threading.RLock()
         self.uploads: dict[str, Upload] = load_uploads(staging)
         self.committed: dict[str, tuple[list[str], str]] = {}  # path to its last block list, and the ETag it got
@@ -213,6 +214,10 @@ def now_ns() -> int:
 def _etag(*parts: int) -> str:
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8)
     return f"0x{digest.hexdigest().upper()}"
+
+
+def _always() -> bool:
+    return True
 
 
 def _erase(path: Path) -> None:

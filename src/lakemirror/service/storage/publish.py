@@ -102,6 +102,8 @@ def publish(
     with place.lock:
         if upload is not None and place.uploads.get(path) is not upload:
             raise StorageError(409, "PathConflict", "Another request created or deleted this path meanwhile.")
+        if not place.is_served():
+            raise StorageError(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
         check_now(place, path, conditions, exists_code)
         make_parents(place, path)
         with place.parent(path, make=True) as (folder, name):
