@@ -158,7 +158,8 @@ class Storm:
         self.acknowledged[key] = set()
         address = f"{self.url}/{WORKSPACE}/{database}"
         try:
-            act = self._by_library(address, table) if number % 2 else self._by_uploads(address, table)
+            by_uploads = None if number % 2 else self._by_uploads(address, table)
+            act = by_uploads or self._by_library(address, table)
             row = 0
             while not self._over.is_set():
                 row += 1
@@ -168,6 +169,8 @@ class Storm:
                 except LakemirrorError as error:
                     if not error.retry:
                         raise
+                    if act is by_uploads:
+                        row -= 1  # the same file again: the engine waits for a number that is missing
                     continue
                 self.acknowledged[key].add(row)
         except BaseException as error:
