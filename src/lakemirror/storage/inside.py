@@ -104,10 +104,14 @@ def open_folder(folder: int, name: str, path: str) -> int:
 
 
 def _enter(folder: int, name: str, path: str, make: bool) -> int:
-    if make:
+    try:
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not make:
+                raise
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
-    try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
         raise _named(error, folder, name, path) from error

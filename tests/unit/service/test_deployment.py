@@ -161,11 +161,12 @@ def test_the_container_file_in_a_plain_debian(tmp_path: Path) -> None:
 
     The service runs there as the container's user, with the container's environment and command.
     """
+    chroot = shutil.which("chroot") or "/usr/sbin/chroot"
     folder, user, variables = Path(PLAIN_DEBIAN), "root", {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     build = {name: value for name, value in os.environ.items() if name.endswith(("_PROXY", "_proxy", "_CA_BUNDLE"))}
     for name, rest in instructions():
         if name == "RUN":
-            words = ["chroot", str(folder), "sh", "-ec", rest]
+            words = [chroot, str(folder), "sh", "-ec", rest]
             subprocess.run(words, env={**variables, **build}, check=True, timeout=1800)
         elif name == "COPY":
             *paths, target = rest.split()
@@ -183,7 +184,7 @@ def test_the_container_file_in_a_plain_debian(tmp_path: Path) -> None:
     assert user != "root"
     words = commands()["container"]
     words[words.index("--host") + 1] = "127.0.0.1"
-    inside = ["chroot", f"--userspec={user}:{user}", str(folder)]
+    inside = [chroot, f"--userspec={user}:{user}", str(folder)]
     process = subprocess.Popen(
         [*inside, "lakemirror", *words, "--port", "0"], env=variables, stderr=subprocess.PIPE, text=True
     )
