@@ -271,10 +271,12 @@ class WakeableStop(threading.Event):
 
     def set(self) -> None:
         super().set()
-        self._woken.set()
+        self.wake()
 
     def wake(self) -> None:
         self._woken.set()
+        if self._watch is not None:
+            self._watch.ring()
 
     def wait(self, timeout: float | None = None) -> bool:
         self.waited = True
@@ -286,12 +288,11 @@ class WakeableStop(threading.Event):
             self._busy.rests(self)
         rests = time.monotonic() - self._last_change > REST_AFTER
         told = self._watch.is_told
-        now = time.monotonic()
         longest = TOLD_REST if told and not self.is_restless() else LONGEST_REST
-        until, alive = now + (longest if rests else timeout if told else 0.0), now + LONGEST_REST
-        while not self._rested(timeout, told) and not self._watch.has_changed() and time.monotonic() < until:
-            if time.monotonic() >= alive:
-                alive = time.monotonic() + LONGEST_REST
+        until = time.monotonic() + (longest if rests else timeout if told else 0.0)
+        slept = LONGEST_REST if rests and told else timeout
+        while not self._rested(slept, told) and not self._watch.has_changed() and time.monotonic() < until:
+            if rests and told:
                 self.sign_of_life()
         if self._woken.is_set() or (rests and self._watch.has_changed()):
             self._last_change = time.monotonic()
