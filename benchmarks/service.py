@@ -186,7 +186,7 @@ def idle(folder: Path, databases: int, tables: int, seconds: float) -> dict[str,
             time.sleep(5)
         applied = time.monotonic() - begun
         say("all tables are there; it becomes idle")
-        time.sleep(60)
+        time.sleep(120)  # key indexes are looked for, and looks become rare
         before = _cpu(target.process)
         time.sleep(seconds)
         share = (_cpu(target.process) - before) / seconds

@@ -49,6 +49,7 @@ _DELETED = 10.0  # seconds after which a status folder that is gone is made agai
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
 _AT_WORK = 1.0  # seconds: a status that changes while a table is at work is written so often in a store
 _IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
+_IDLE_WORK = 60.0  # seconds after idle work in which there is probably more
 _QUIET = 10.0  # seconds without work after which looks become rare
 
 StartSpark = Callable[[Settings, int], "SparkSession"]
@@ -102,6 +103,7 @@ class Runner:
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
         self._idle_again = 0.0
+        self._idle_work_at = 0.0  # when idle work was found last
         self._trouble = 0
         self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
@@ -129,6 +131,17 @@ class Runner:
                     stop.wait(pause)
         finally:
             self._end()
+
+    @property
+    def is_restless(self) -> bool:
+        """True where looks must not become rare: a table waits for time to pass, something fails, or there was idle
+        work a short while ago."""
+        fails = bool(self._trouble) or self.definition_error is not None
+        return bool(self._scheduler.restless) or fails or time.monotonic() - self._idle_work_at < _IDLE_WORK
+
+    def sign_of_life(self) -> None:
+        """Writes the status, for a `stop` that waits longer than HEARTBEAT. Only within its `wait`."""
+        self._write("Running")
 
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads are still at work: for a process that ends without them.
@@ -185,18 +198,21 @@ class Runner:
         begun = time.monotonic()
         if begun < self._idle_again:
             return
+        found = [self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)]
         if self.settings.maintenance:
-            self._maintain()
-        self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)
+            found.append(self._maintain())
         if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
-            self._verification.verify_step(list(self._scheduler.zone.tables), self.settings.default_schema)
+            tables = list(self._scheduler.zone.tables)
+            found.append(str(self._verification.verify_step(tables, self.settings.default_schema) or ""))
         self._writer.verification_warnings = self._verification.warnings
         now = time.monotonic()
+        if any(found):
+            self._idle_work_at = now
         self._idle_again = now + _IDLE_SHARE * (now - begun)
 
-    def _maintain(self) -> None:
+    def _maintain(self) -> str | None:
         names = {target: name for name, target in self._scheduler.targets().items()}
-        self._maintenance.step(names, lambda target: self._scheduler.held_back(names[target]))
+        return self._maintenance.step(names, lambda target: self._scheduler.held_back(names[target]))
 
     def _pause(self, begun: float, worked: int) -> float:
         """Seconds until the next tick: few while files arrive, more when it is quiet or something does not answer."""

@@ -13,10 +13,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from service_storm import Storm, minutes
 
 
-def storm(root: Path, databases: int, publishers: int, kills: int, pause: tuple[float, float]) -> Storm:
+def storm(
+    root: Path, databases: int, publishers: int, kills: int, pause: tuple[float, float], lasting: float = 0.0
+) -> Storm:
     made = Storm(root, databases, publishers)
-    made.run(kills, pause)
-    count = made.check()
+    try:
+        made.run(kills, pause, lasting)
+        count = made.check(300.0)
+    except BaseException:
+        made.abandon()
+        raise
     assert made.end() == 0
     assert count >= publishers * 2, "hardly anything was published"
     said = (root / "serve.log").read_text()
@@ -39,7 +45,11 @@ def test_a_service_that_is_killed_twenty_times(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_soak(tmp_path: Path) -> None:
-    """50 publishers, 20 databases, random kills; LAKEMIRROR_SOAK_MINUTES."""
-    kills = max(1, int(minutes() * 4))
-    made = storm(tmp_path / "root", 20, 50, kills, (5.0, 25.0))
+    """50 publishers, 20 databases, random kills, and as long again without one; LAKEMIRROR_SOAK_MINUTES in all."""
+    half = 30 * minutes()
+    made = storm(tmp_path / "root", 20, 50, max(1, int(half / 15)), (5.0, 25.0), half)
     assert max(made.memory) < 600 << 20, made.memory
+    third = len(made.lasting) // 3
+    print(f"memory of the last one, MiB, every 5 s: {[size >> 20 for size in made.lasting]}")
+    if third > 6:  # the first third warms up: each table's files and applies that are remembered
+        assert max(made.lasting[-third:]) < 1.15 * max(made.lasting[third : 2 * third]), made.lasting

@@ -6,7 +6,7 @@ listing ─▶ lines: one sequence · one per partition · all by time ─▶ co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -36,12 +36,14 @@ from lakemirror.storage import Entry
 class Pending:
     """The files to apply next, in order, and why they end where they end.
 
-    `files` may be applied now. `behind`: how many are behind a gap or behind an incomplete or a bad file. `waiting`:
+    `files` may be applied now. `behind`: how many others are not applied, such as a bad or incomplete file and those
+    after it; `behind_since`: when the oldest of them was written, in nanoseconds, None where there is none. `waiting`:
     the gap or the incomplete file. `error`: the bad file that follows `files`, if any: files before it are applied.
     """
 
     files: list[ChangeFile] = field(default_factory=list)
     behind: int = 0
+    behind_since: int | None = None
     waiting: Waiting | None = None
     error: TableError | None = None
     warnings: list[Warned] = field(default_factory=list)
@@ -49,6 +51,14 @@ class Pending:
     @property
     def count(self) -> int:
         return len(self.files) + self.behind
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest file that is not applied was written, seconds since the epoch; None where there is none."""
+        times = [file.entry.modified for file in self.files]
+        if self.behind_since is not None:
+            times.append(self.behind_since)
+        return min(times) / 1e9 if times else None
 
 
 def pending(
@@ -84,9 +94,9 @@ def pending(
         steady_at = partial(_settled, settle)
     found = Pending(warnings=_already_applied(folder, metadata, applied, retired, etags or {}))
     found.warnings += ignored(folder, metadata)
-    left = 0
+    left: list[Entry] = []
     for line in _lines(folder, metadata, applied, found):
-        left += line.length
+        left += line.entries
         for step in line.steps:
             if found.error is None and len(step.entries) > 1:
                 found.error = ambiguous(step.sequence, step.entries)
@@ -108,10 +118,18 @@ def pending(
             partition = partition_of(read.entry, folder)
             constants = partition_values(partition) if metadata.partitioned else ()
             found.files.append(ChangeFile(read.entry, number, read.footer, partition, step.sequence, constants))
-    found.behind = left - len(found.files)
+    taken = {file.entry.path for file in found.files}
+    _count(found, [entry for entry in left if entry.path not in taken])
     if not left and applied.count == 0:
         since = folder.metadata.modified / 1e9 if folder.metadata else now
         found.waiting = Waiting("the first file", since)
+    return found
+
+
+def not_looked_into(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> Pending:
+    """The same files, counted only: none of them may be applied, because something else is wrong with the table."""
+    found = Pending()
+    _count(found, [entry for line in _lines(folder, metadata, applied, found) for entry in line.entries])
     return found
 
 
@@ -137,7 +155,7 @@ class _Step:
 class _Line:
     """Files that come one after another. `is_whole`: the only sequence of its table folder."""
 
-    length: int
+    entries: list[Entry]
     steps: Iterator[_Step]
     is_whole: bool = False
 
@@ -148,7 +166,7 @@ def _lines(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, 
     if metadata.file_detection_strategy != SEQUENTIAL:
         left = [entry for number, entry in files if not applied.holds(*_place(number, entry, folder))]
         left.sort(key=lambda entry: (entry.modified, entry.path))
-        yield _Line(len(left), (_Step([entry], 0) for entry in left))
+        yield _Line(left, (_Step([entry], 0) for entry in left))
         return
     for partition, numbered in sorted(by_partition(files, folder).items()):
         after = applied.position(partition)
@@ -157,7 +175,12 @@ def _lines(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, 
             rivals = numbered_rivals(folder, metadata, partition)
             skipped = set_aside_numbers(folder, partition)
             steps = _contiguous(found, partition, after, waits, rivals, skipped)
-            yield _Line(len(waits), steps, is_whole=not metadata.partitioned)
+            yield _Line([entries[0] for entries in waits.values()], steps, is_whole=not metadata.partitioned)
+
+
+def _count(found: Pending, behind: Sequence[Entry]) -> None:
+    found.behind = len(behind)
+    found.behind_since = min((entry.modified for entry in behind), default=None)
 
 
 def _contiguous(
@@ -229,4 +252,4 @@ def _already_applied(
     return capped(warnings)
 
 
-__all__ = ["Pending", "pending", "set_aside_numbers"]
+__all__ = ["Pending", "not_looked_into", "pending", "set_aside_numbers"]

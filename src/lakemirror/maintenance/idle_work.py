@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 
 from lakemirror.delta.log import latest_commits, list_log, read_snapshot
 from lakemirror.engines.kernels.compact import Cancelled, compact
@@ -39,6 +40,7 @@ QUIET = 5.0
 _ALL_VECTORS_EVERY = 86_400.0  # replaced files are kept for days: a table must not be rewritten all the time
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
+_FRESH = 2.0  # seconds
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
 
 Newest = tuple[int, int]
@@ -81,6 +83,7 @@ class Maintenance:
         self._freed: dict[str, float] = {}
         self._failed: dict[str, Newest | None] = {}
         self._done: dict[str, Newest] = {}
+        self._not_due: dict[str, int] = {}  # the time of a table's log that was read, and gave nothing to do
         self._begun: tuple[str, Newest | None] | None = None  # the table at hand, as it was when a heavy piece began
         self._stopping = threading.Event()
 
@@ -124,16 +127,29 @@ class Maintenance:
         return None
 
     def _is_to_be_compacted(self, target: str) -> bool:
-        """True if a table had enough commits since its last compaction, and for a while only our own."""
-        newest = _newest(self._uri(target))
-        if newest is None or newest in (self._done.get(target), self._failed.get(target)):
+        """True if a table had enough commits since its last compaction, and for a while only our own.
+
+        A log that gave nothing to do is read again once its folder has changed.
+        """
+        table = self._uri(target)
+        changed = _log_changed(table)
+        if changed and self._not_due.get(target) == changed:
             return False
-        if newest != self._merged.get(target, _NOTHING)[0]:
-            if time.time() - newest[1] / 1e9 < QUIET:
-                return False
-            if target in self._done and 0 < newest[0] - self._done[target][0] < COMPACT_AFTER:
-                return False
-        return commits_since_compaction(self._uri(target)) >= COMPACT_AFTER
+        newest = _newest(table)
+        if newest is None or (newest != self._merged.get(target, _NOTHING)[0] and _age(newest) < QUIET):
+            return False
+        if self._has_enough_commits(target, table, newest):
+            return True
+        self._not_due[target] = changed
+        return False
+
+    def _has_enough_commits(self, target: str, table: str, newest: Newest) -> bool:
+        if newest in (self._done.get(target), self._failed.get(target)):
+            return False
+        is_ours = newest == self._merged.get(target, _NOTHING)[0]
+        if not is_ours and target in self._done and 0 < newest[0] - self._done[target][0] < COMPACT_AFTER:
+            return False
+        return commits_since_compaction(table) >= COMPACT_AFTER
 
     def _is_cancelled(self) -> bool:
         """True once the engine stops, or the table at hand has a commit that was not there before."""
@@ -213,6 +229,20 @@ def commits_since_compaction(table: str) -> int:
             break
         count += 1
     return count
+
+
+def _log_changed(table: str) -> int:
+    """When the folder of a table's log was changed last, in nanoseconds; 0 where that is not known, or so short ago
+    that the next change may leave the same time."""
+    try:
+        changed = Path(table, "_delta_log").stat().st_mtime_ns
+    except OSError:  # in an object store, for one
+        return 0
+    return changed if time.time() - changed / 1e9 > _FRESH else 0
+
+
+def _age(newest: Newest) -> float:
+    return time.time() - newest[1] / 1e9
 
 
 def _newest(table: str) -> Newest | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lakemirror.delta.log import read_snapshot
@@ -22,7 +22,8 @@ from lakemirror.replication.table_log import KEYS_PROPERTY
 log = logging.getLogger("lakemirror")
 
 _AGAIN = 3600.0  # seconds after which a table is scanned again: other writers may have added files
-_SHARE = 100.0  # pause after a scan, as a multiple of how long it took
+_SPELL = 0.1  # seconds after which no other table is scanned in one go
+_SHARE = 100.0  # pause after the scans of one go, as a multiple of how long they took
 
 
 class KeyScan:
@@ -40,19 +41,17 @@ class KeyScan:
         self._not_before = 0.0
 
     def step(self, tables: Callable[[], Mapping[str, object]], index: KeyIndex | None) -> str | None:
-        """Starts the scan of one table that is due, if its time has come; returns that table. Does not wait.
+        """Starts scans of tables that are due, if their time has come; returns the first table. Does not wait.
 
         `tables` gives, by target, something that changes with each commit of this engine.
         """
         now = time.monotonic()
         if index is None or now < self._not_before or (self._work is not None and not self._work.done()):
             return None
-        for target, commit in tables().items():
-            before = self._scanned.get(target)
-            if before is None or now - before[1] >= (self._at_least if before[0] != commit else _AGAIN):
-                self._scanned[target] = commit, now
-                self._work = self._pool.submit(self._scan, target, index)
-                return target
+        due = [(target, commit) for target, commit in tables().items() if self._is_due(target, commit, now)]
+        if due:
+            self._work = self._pool.submit(self._scan_some, due, index)
+            return due[0][0]
         self._not_before = now + 1.0
         return None
 
@@ -60,9 +59,22 @@ class KeyScan:
         """Begins no further scan."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def _is_due(self, target: str, commit: object, now: float) -> bool:
+        before = self._scanned.get(target)
+        return before is None or now - before[1] >= (self._at_least if before[0] != commit else _AGAIN)
+
+    def _scan_some(self, due: Sequence[tuple[str, object]], index: KeyIndex) -> None:
+        begun = now = time.monotonic()
+        for target, commit in due:
+            self._scanned[target] = commit, now
+            self._scan(target, index)
+            now = time.monotonic()
+            if now - begun >= _SPELL:
+                break
+        self._not_before = now + _SHARE * (now - begun)
+
     def _scan(self, target: str, index: KeyIndex) -> None:
         """Never raises: a table without an index is only slower."""
-        begun = time.monotonic()
         try:
             snapshot = read_snapshot(self._uri(target))
             if snapshot is not None:
@@ -71,6 +83,3 @@ class KeyScan:
                 index.want_missing(snapshot.files.values(), table)
         except Exception as error:
             log.debug("%s: no key index: %s", target, error)
-        finally:
-            now = time.monotonic()
-            self._not_before = now + _SHARE * (now - begun)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,7 +37,7 @@ from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify, parse_marker, read_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
 from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
-from lakemirror.landing_zone.pending import pending
+from lakemirror.landing_zone.pending import Pending, not_looked_into, pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction as small_files
@@ -108,6 +109,9 @@ class Replicator:
             self._log.forget()
             found.start = None
             found.error = coded(failure, table=str(self.name))
+            if not found.pending.count:
+                with suppress(Exception):  # the error is what matters, not how many files wait behind it
+                    found.pending = self._not_looked_into(found)
         found.warnings += not_files(folder.others)
         return found
 
@@ -165,6 +169,13 @@ class Replicator:
             found.start = self._start(found, at, known)
         else:
             found.error = found.pending.error
+
+    def _not_looked_into(self, found: TablePlan) -> Pending:
+        """The files of a folder whose look ended by an error, counted by the metadata that was read last."""
+        at = found.table_log.position if found.table_log else None
+        detection = parse_detection(found.table_log.detection if found.table_log else "", self.target)
+        metadata = self._metadata[1] if self._metadata is not None else found.metadata
+        return not_looked_into(found.folder, metadata, self._applied(detection, at, found.table_log))
 
     def apply(self, engine: Callable[[str], Engine], found: TablePlan) -> tuple[Applied | None, LakemirrorError | None]:
         """One commit from what a look found: what was applied, and the error of the file behind it, if any.

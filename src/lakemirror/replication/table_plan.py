@@ -47,11 +47,8 @@ class TablePlan:
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest change file that is not applied was last modified; None where none is."""
-        times = [file.entry.modified / 1e9 for file in self.pending.files]
-        if self.pending.count and not times:
-            return self.waiting.since if self.waiting is not None else None
-        return min(times, default=None)
+        """When the oldest change file that is not applied was written, in seconds since the epoch; None: all are."""
+        return self.pending.oldest
 
     @property
     def leftovers(self) -> bool:

@@ -36,7 +36,8 @@ log = logging.getLogger("lakemirror")
 LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an error
 _STEADY = 60.0  # seconds after which an engine that ends is started again at once
 REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
-LONGEST_REST = 20.0  # seconds between two looks then
+LONGEST_REST = 20.0  # seconds between two looks then, and between two signs of life
+TOLD_REST = 240.0  # seconds between two looks where the system says what changes: they only prove that it does
 _IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
 BUSY_PAUSE = 1.0  # seconds that an engine at work pauses at most between two looks, for the others' sake
 _HISTORY = 60  # applies of one table that are remembered
@@ -239,6 +240,7 @@ class _Engine:
             turns=self._host.turns,
         )  # fmt: skip
         self.stop.on_wait = self._no_error
+        self.stop.sign_of_life, self.stop.is_restless = runner.sign_of_life, lambda: runner.is_restless
         runner.run(self.stop)
 
     def _no_error(self) -> None:
@@ -252,7 +254,8 @@ class _Engine:
 class WakeableStop(threading.Event):
     """Set to stop. `wait` also ends when somebody calls `wake`; then it gives back False.
 
-    With a watch, a `wait` of an idle Runner goes on for LONGEST_REST seconds as long as the watch sees no change.
+    With a watch, a `wait` of an idle Runner goes on for LONGEST_REST seconds as long as the watch sees no change; for
+    TOLD_REST seconds, with signs of life, where the system says what changes and the Runner waits for nothing else.
     """
 
     def __init__(self, watch: LandingWatch | None = None, busy: Busy | None = None) -> None:
@@ -260,16 +263,20 @@ class WakeableStop(threading.Event):
         self._busy = busy
         self.waited = False  # a Runner waits after each look at its landing zone
         self.on_wait: Callable[[], None] = _nothing
+        self.sign_of_life: Callable[[], None] = _nothing
+        self.is_restless: Callable[[], bool] = lambda: True
         self._watch = watch
         self._woken = threading.Event()
         self._last_change = time.monotonic()
 
     def set(self) -> None:
         super().set()
-        self._woken.set()
+        self.wake()
 
     def wake(self) -> None:
         self._woken.set()
+        if self._watch is not None:
+            self._watch.ring()
 
     def wait(self, timeout: float | None = None) -> bool:
         self.waited = True
@@ -281,9 +288,12 @@ class WakeableStop(threading.Event):
             self._busy.rests(self)
         rests = time.monotonic() - self._last_change > REST_AFTER
         told = self._watch.is_told
-        until = time.monotonic() + (LONGEST_REST if rests else timeout if told else 0.0)
-        while not self._rested(timeout, told) and not self._watch.has_changed() and time.monotonic() < until:
-            continue
+        longest = TOLD_REST if told and not self.is_restless() else LONGEST_REST
+        until = time.monotonic() + (longest if rests else timeout if told else 0.0)
+        slept = LONGEST_REST if rests and told else timeout
+        while not self._rested(slept, told) and not self._watch.has_changed() and time.monotonic() < until:
+            if rests and told:
+                self.sign_of_life()
         if self._woken.is_set() or (rests and self._watch.has_changed()):
             self._last_change = time.monotonic()
         self._watch.note()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class LandingWatch:
         self._touched = False
         opened = open_watch(database)
         self._told = None if isinstance(opened, NotWatched) else opened
+        self._ringing = threading.Lock()
+        self._bell = -1 if self._told is None else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     @property
     def is_told(self) -> bool:
@@ -40,6 +43,15 @@ class LandingWatch:
         if self._told is not None:
             self._told.close()
             self._told = None
+            with self._ringing:
+                os.close(self._bell)
+                self._bell = -1
+
+    def ring(self) -> None:
+        """Ends a `wait` of another thread, or the next one."""
+        with self._ringing:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
 
     def note(self) -> None:
         """Remembers how the folders are now. Call it before a look, so that the look sees what came before."""
@@ -63,11 +75,13 @@ class LandingWatch:
         return not self._seen or any(_modified(path) != modified for path, modified in self._seen.items())
 
     def wait(self, seconds: float) -> None:
-        """Waits until the system tells of a change, at most so long. Only where `is_told`."""
+        """Waits until the system tells of a change or somebody rings, at most so long. Only where `is_told`."""
         if self._told is not None:
             ready = select.poll()
             ready.register(self._told.queue, select.POLLIN)
-            ready.poll(seconds * 1000)
+            ready.register(self._bell, select.POLLIN)
+            if any(file == self._bell for file, _ in ready.poll(seconds * 1000)):
+                os.eventfd_read(self._bell)
 
     def _ask(self) -> None:
         """Takes in what the system has told since the last time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from lakemirror.service.interface import Caller
 @dataclass
 class RequestNotes:
     """`operation`: one of a bounded set of names. `refused`: the error code of a refusal. `uploaded`: bytes of
-    body that were taken in."""
+    body that were taken in. `parts`: path and status of each part of a batch."""
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     operation: str = ""
@@ -21,6 +22,7 @@ class RequestNotes:
     workspace: str = ""
     database: str = ""
     uploaded: int = 0
+    parts: Sequence[tuple[str, int]] = ()
 
 
 _NOTES: ContextVar[RequestNotes] = ContextVar("lakemirror_request")

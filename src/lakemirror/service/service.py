@@ -22,7 +22,7 @@ from lakemirror.failures import coded
 from lakemirror.service.addresses import dialect_of, query_of, split_target
 from lakemirror.service.authority.audit_log import AuditLog
 from lakemirror.service.authority.authenticator import PrincipalAuthenticator
-from lakemirror.service.authority.endpoints import Authority, is_authority
+from lakemirror.service.authority.endpoints import TOKEN, Authority, is_authority
 from lakemirror.service.authority.failure_limit import FailureLimit
 from lakemirror.service.authority.principals import Principals
 from lakemirror.service.authority.tokens import Tokens
@@ -39,7 +39,7 @@ from lakemirror.service.operating.metrics import RequestMetrics
 from lakemirror.service.private_files import locked, own_folder
 from lakemirror.service.raw_query import raw_path_of
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
-from lakemirror.service.storage.answers import StorageError, error_answer
+from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers
 from lakemirror.service.storage.call import Outcome
 from lakemirror.service.storage.handler import make_storage_handler
 
@@ -99,7 +99,8 @@ class Service:
         self.registry = FolderRegistry(self.root, lambda name: self.principals.by_name(name) is not None)
         self.host = EngineHost()
         self.registry.on_published(self.host.wake)
-        self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url)
+        self.failures = FailureLimit()
+        self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url, self.failures)
         limits = options.limits
         paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
         self._metrics = RequestMetrics()
@@ -107,7 +108,6 @@ class Service:
         rest = Rest(
             self.registry, self.host, self.authenticator, self.base_url, paging, limits.body_timeout, self.has_room
         )
-        self.failures = FailureLimit()
         authority = Authority(
             self.principals, self.tokens, self.authenticator, self.base_url, limits.body_timeout, self.failures
         )
@@ -239,15 +239,19 @@ class Service:
         self._metrics.note(plane, noted.operation or "Other", status, seconds)
         if status in (401, 403):
             self._metrics.refused(noted.refused or str(status))
-        if status in (401, 403) or (changes and status < 400):
-            self._record(request, noted, status)
+        no_token = noted.operation == TOKEN and status >= 400
+        if status in (401, 403) or no_token or (changes and status < 400):
+            self._record(request, noted, raw_path_of(request.raw_path), status)
+        for path, of_part in noted.parts:
+            if of_part == 403 or of_part < 400:
+                self._record(request, noted, path, of_part)
 
-    def _record(self, request: web.BaseRequest, noted: RequestNotes, status: int) -> None:
+    def _record(self, request: web.BaseRequest, noted: RequestNotes, path: str, status: int) -> None:
         try:
             self._audit.write(
                 principal=noted.caller.name if noted.caller else "",
                 operation=noted.operation,
-                path=raw_path_of(request.raw_path),
+                path=path,
                 status=status,
                 request_id=noted.id,
                 remote=request.remote or "",
@@ -279,6 +283,7 @@ def _take_over(_: web.BaseRequest, outcome: Outcome) -> None:
     noted = notes()
     noted.operation, noted.refused = outcome.operation, outcome.code
     noted.workspace, noted.database, noted.uploaded = outcome.workspace, outcome.database, outcome.uploaded_bytes
+    noted.parts = outcome.parts
 
 
 def _refusal(
@@ -293,6 +298,7 @@ def _refusal(
         query = {}
     dialect = dialect_of(request.host, request.method, query, request.headers)
     answer = error_answer(StorageError(status, code, message, headers), dialect, request.method)
+    finish_headers(request, answer)
     answer.force_close()  # the body was not read
     return answer
 

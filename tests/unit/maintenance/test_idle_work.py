@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -53,6 +55,27 @@ def test_a_table_at_rest_loses_its_vectors_without_spark(table: Path) -> None:
     assert not any(add.get("deletionVector") for add in snapshot.files.values())
     assert commits_since_compaction(str(table)) == 0
     assert not step(work, table) and not step(Maintenance(str, 7), table), "nothing is due any more"
+
+
+def test_a_log_that_gives_nothing_to_do_is_read_again_once_it_has_changed(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 5)
+    read: list[str] = []
+    count = maintenance.commits_since_compaction
+    monkeypatch.setattr(maintenance, "commits_since_compaction", lambda path: read.append(path) or count(path))
+    work = Maintenance(str, 7)
+    assert not step(work, table) and not step(work, table)
+    assert len(read) == 2, "the time of a log that has just changed tells nothing"
+    past = time.time() - 100
+    os.utime(table / "_delta_log", (past, past))
+    for _ in range(5):
+        assert not step(work, table)
+    assert len(read) == 3
+    put(tmp_path, "t", 5, changes([50], [2]))
+    sync(tmp_path)
+    assert step(work, table) and len(read) > 3
+    work.stop()
 
 
 def test_merges_in_between_do_not_count_as_compaction(table: Path) -> None:

@@ -13,6 +13,7 @@ from tests.unit.runner.test_run_loop import running, wait_for
 from lakemirror import MirroredDatabase
 from lakemirror.engines import key_index
 from lakemirror.engines.key_index import KeyIndex
+from lakemirror.maintenance import key_scan
 from lakemirror.maintenance.key_scan import KeyScan
 
 __all__ = ["no_spark"]
@@ -46,6 +47,22 @@ def test_a_scan_builds_what_is_missing_and_is_due_after_the_next_commit(table: P
     assert scanned(scan, table, 2.0, index)
     index.wait()
     assert file.stat() == made, "what is there is not built again"
+    scan.stop()
+
+
+@pytest.mark.parametrize(("spell", "expected"), [(1000.0, 1), (0.0, 20)])
+def test_many_tables_are_scanned_in_one_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spell: float, expected: int
+) -> None:
+    monkeypatch.setattr(key_scan, "_SPELL", spell)
+    scan, index = KeyScan(str), KeyIndex(tmp_path / "keys", 1 << 30)
+    tables = {str(tmp_path / f"t{number}"): 1.0 for number in range(20)}
+    goes = 0
+    while scan.step(lambda: tables, index) is not None:
+        assert scan._work is not None
+        scan._work.result(timeout=60)
+        scan._not_before, goes = 0.0, goes + 1
+    assert scan._scanned.keys() == tables.keys() and goes == expected
     scan.stop()
 
 

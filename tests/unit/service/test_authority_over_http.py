@@ -221,7 +221,9 @@ def test_the_access_commands(tmp_path: Path) -> None:
     call("remove", "shop")
     assert json.loads(call("list")) == []
     principals = Principals(tmp_path)
+    (tmp_path / "Mixed").mkdir()
     for name, roles in [
+        ("mixed", ["sales=read"]),
         ("ab", ["sales=read"]), ("Shop", ["sales=read"]), ("metrics", ["sales=read"]), ("sales", ["*=read"]),
         ("shop", ["sales=write"]), ("shop", []), ("shop", ["../x=read"]), ("shop", ["adfs=read"]),
         ("shop", ["shop=read"]),

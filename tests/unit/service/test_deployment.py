@@ -120,6 +120,86 @@ def test_the_container_files_steps_in_a_plain_folder(tmp_path: Path) -> None:
         starts_and_ends(program, commands()["container"], tmp_path / "root")
 
 
+def instructions() -> list[tuple[str, str]]:
+    """The container file's instructions in order, each with what follows it in one line."""
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Containerfile").read_text())
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(name, re.sub(r"\s+", " ", rest)) for name, rest in lines]
+
+
+def test_the_container_file_keeps_the_usual_rules() -> None:
+    """What linters of container files ask for."""
+    found = instructions()
+    names = [name for name, _ in found]
+    values = dict(found)
+    assert names[0] == "FROM" and names.count("FROM") == 1
+    assert re.fullmatch(r"docker\.io/library/debian:[a-z]+-\d{8}-slim", values["FROM"]), "the base is not pinned"
+    made = [rest for name, rest in found if name == "RUN" and "useradd --system" in rest]
+    assert made and values["USER"] not in ("root", "0") and values["USER"] in made[0].split()
+    assert "RUN" not in names[names.index("USER") :], "nothing is installed or changed after root is given up"
+    assert {"HEALTHCHECK", "ENTRYPOINT", "CMD", "EXPOSE", "VOLUME"} <= set(names)
+    assert not {"ADD", "ARG", "MAINTAINER", "SHELL"} & set(names)
+    for name in ("ENTRYPOINT", "CMD"):
+        assert json.loads(values[name]), "a signal reaches the service: no shell is between"
+    assert values["STOPSIGNAL"] == "SIGTERM"
+    for name, rest in found:
+        if name == "RUN" and "apt-get install" in rest:
+            assert "--no-install-recommends" in rest and "rm -rf /var/lib/apt/lists/*" in rest
+        if name == "RUN" and "pip install" in rest:
+            assert "--no-cache-dir" in rest
+        assert not re.search(r"password|secret|token", rest, re.IGNORECASE)
+    assert not re.search(r"\b(sudo|curl|wget|latest)\b", str(found))
+
+
+PLAIN_DEBIAN = os.environ.get("LAKEMIRROR_PLAIN_DEBIAN", "")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not PLAIN_DEBIAN, reason="LAKEMIRROR_PLAIN_DEBIAN names no folder that debootstrap has made")
+def test_the_container_file_in_a_plain_debian(tmp_path: Path) -> None:
+    """Every step of the container file by chroot, in a folder that `debootstrap --variant=minbase` has made. As root.
+
+    The service runs there as the container's user, with the container's environment and command.
+    """
+    chroot = shutil.which("chroot") or "/usr/sbin/chroot"
+    folder, user, variables = Path(PLAIN_DEBIAN), "root", {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    build = {name: value for name, value in os.environ.items() if name.endswith(("_PROXY", "_proxy", "_CA_BUNDLE"))}
+    for name, rest in instructions():
+        if name == "RUN":
+            words = [chroot, str(folder), "sh", "-ec", rest]
+            subprocess.run(words, env={**variables, **build}, check=True, timeout=1800)
+        elif name == "COPY":
+            *paths, target = rest.split()
+            for path in paths:
+                place = folder / target.strip("/")
+                if (ROOT / path).is_dir():
+                    shutil.copytree(ROOT / path, place, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    place.mkdir(exist_ok=True)
+                    shutil.copy(ROOT / path, place)
+        elif name == "USER":
+            user = rest
+        elif name == "ENV":
+            variables.update(pair.split("=", 1) for pair in rest.split())
+    assert user != "root"
+    words = commands()["container"]
+    words[words.index("--host") + 1] = "127.0.0.1"
+    inside = [chroot, f"--userspec={user}:{user}", str(folder)]
+    process = subprocess.Popen(
+        [*inside, "lakemirror", *words, "--port", "0"], env=variables, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        port = next(found[1] for line in process.stderr if (found := re.search(r"serving .*:(\d+)$", line.rstrip())))
+        check = health_check(Path("/srv/lake")).replace("localhost:8443", f"localhost:{port}")
+        assert subprocess.run([*inside, "python3", "-c", check], env=variables, timeout=60, check=False).returncode == 0
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 PROMTOOL = os.environ.get("LAKEMIRROR_PROMTOOL") or shutil.which("promtool") or ""
 
 

@@ -111,8 +111,12 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     class Dying:
         """Needs Spark, and loses it the first time."""
 
+        is_restless = False
+
         def __init__(self, storage: Any, resolve: Any, start_spark: Any, **_: Any) -> None:
             self._start = start_spark
+
+        def sign_of_life(self) -> None: ...
 
         def run(self, stop: threading.Event) -> None:
             found = self._start(Settings(), 0)
@@ -220,3 +224,49 @@ def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
         act()
         resting.join(10)
         assert not resting.is_alive()
+
+
+def test_a_long_rest_gives_signs_of_life_and_is_kept_from_a_runner_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = entry(tmp_path / "shop")
+    for name, seconds in (("REST_AFTER", 0.0), ("LONGEST_REST", 0.1), ("TOLD_REST", 60.0), ("_IDLE_PAUSE", 0.01)):
+        monkeypatch.setattr(host_module, name, seconds)
+    watch = LandingWatch(database.folder)
+    if not watch.is_told:
+        pytest.skip("the system does not say what changes here")
+    stop = WakeableStop(watch)
+    signs: list[float] = []
+    stop.sign_of_life = lambda: signs.append(time.monotonic())
+    for restless in (True, False):
+        stop.is_restless = lambda restless=restless: restless  # type: ignore[misc]
+        time.sleep(0.15)
+        stop.wait(0.02)  # remembers the folders
+        stop._last_change = 0.0
+        until(lambda: watch.note() or not watch.has_changed())
+        resting = threading.Thread(target=stop.wait, args=(0.02,))
+        resting.start()
+        if restless:
+            resting.join(10)
+            assert not resting.is_alive()
+        else:
+            until(lambda: len(signs) > 3)
+            assert resting.is_alive()
+            publish(database, 1)
+            resting.join(10)
+            assert not resting.is_alive()
+
+
+def test_idle_databases_ask_for_long_rests(tmp_path: Path) -> None:
+    """A Runner whose tables are all applied waits for nothing; one with a gap does."""
+    host = EngineHost()
+    calm, waiting = entry(tmp_path / "calm"), entry(tmp_path / "waiting")
+    publish(calm, 1)
+    publish(waiting, 2)
+    host.follow([calm, waiting])
+    until(lambda: rows(calm) == 1 and host.not_looked_at([calm, waiting]) == [])
+    stops = {database.id: host._engines[database.id].stop for database in (calm, waiting)}
+    assert until(lambda: stops["waiting"].is_restless())
+    publish(waiting, 1)
+    until(lambda: rows(waiting) == 2)
+    assert host.shutdown(20)

@@ -126,6 +126,10 @@ def test_too_many_requests(running: Running, token: str, monkeypatch: pytest.Mon
     for path, status in (("/v1/workspaces", 429), ("/sales/x", 503), ("/metrics", 503)):
         answer = running.send("GET", path, token=token)
         assert (answer.status, answer.headers["Retry-After"]) == (status, "1")
+        assert answer.headers["x-ms-request-id"]
+    answer = running.send("HEAD", "/sales/x", token=token, headers={"x-ms-client-request-id": "mine"})
+    assert answer.headers["x-ms-error-code"] == "ServerBusy"
+    assert answer.headers["x-ms-client-request-id"] == "mine" and answer.headers["x-ms-version"]
     assert running.send("GET", "/livez").status == 200
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ def basic(issued: Issued) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def shop(running: Running, token: str) -> str:
-    """A database with a table that is fine, one that failed, and one whose name is markup."""
+    """A database with a table that is fine, two that failed, and one whose name is markup."""
     database = running.create(token, "shop", start=True)
     zone = running.root / "sales/shop/Files/LandingZone"
     for table, metadata in (("orders", '{"keyColumns": ["id"]}'), ("bad", "{"), ("<b>&x", '{"keyColumns": ["id"]}')):
@@ -38,11 +40,16 @@ def shop(running: Running, token: str) -> str:
             pq.write_table(pa.table({"id": [4]}), zone / table / f"{3:020}.parquet")  # waits for file 2
         pq.write_table(pa.table({"id": [1, 2]}), zone / table / "new.tmp")
         (zone / table / "new.tmp").rename(zone / table / f"{1:020}.parquet")
+    (zone / "torn").mkdir()
+    (zone / "torn/_metadata.json").write_text('{"keyColumns": ["id"]}')
+    (zone / "torn" / f"{1:020}.parquet").write_bytes(b"no Parquet")
+    for path in (zone / "bad" / f"{1:020}.parquet", zone / "torn" / f"{1:020}.parquet"):
+        os.utime(path, (time.time() - 100, time.time() - 100))
     path = f"/v1/workspaces/sales/mirroredDatabases/{database}/getTablesMirroringStatus"
 
     def settled() -> bool:
         rows = running.send("POST", path, token=token).json["data"]
-        return sorted(row["status"] for row in rows) == ["Failed", "Replicating", "Replicating"]
+        return sorted(row["status"] for row in rows) == ["Failed", "Failed", "Replicating", "Replicating"]
 
     until(settled)
     return database
@@ -89,6 +96,7 @@ def test_metrics(running: Running, shop: str, writer: Issued, admin: Issued) -> 
     assert samples[f'lakemirror_table_state{{{where},schema="",table="bad",state="Failed"}}'] == 1
     assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="orders"}}'] == 1
     assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="orders"}}'] > 0
+    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="torn"}}'] >= 100
     assert samples['lakemirror_auth_failures_total{reason="Unauthorized"}'] >= 1
     assert samples["process_resident_memory_bytes"] > 1e6
     assert samples["lakemirror_http_in_flight"] >= 1
@@ -172,8 +180,12 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
     assert "refresh" in first.body.decode()
     twin = page(running, "/ui/overview.json", reader).json
     found = next(each for each in twin["databases"] if each["databaseId"] == shop)
-    assert found["tables"] == {"Failed": 1, "Replicating": 2}
-    assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 1)
+    assert found["tables"] == {"Failed": 2, "Replicating": 2}
+    assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 3)
+    for failed in ("bad", "torn"):  # their files are not applied either, however old they are
+        one = page(running, f"/ui/databases/{shop}/tables/{failed}.json", reader).json
+        assert (one["state"], one["pendingFiles"]) == ("Failed", 1)
+        assert one["lagSeconds"] >= 100
 
     seen, todo = set(), ["/"]
     while todo:
@@ -234,6 +246,61 @@ def test_the_audit_log(running: Running, root: Path, token: str, reader: Issued)
     for secret in (token, "forged", "wrong-secret", "in-the-query", reader.client_secret):
         assert secret not in text
     assert (root / ".lakemirror/audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def audited(root: Path, request_id: str) -> list[tuple[str, str, int]]:
+    """Principal, path and status of the records of one request."""
+    records = [json.loads(line) for line in (root / ".lakemirror/audit.log").read_text().splitlines()]
+    return [(r["principal"], r["path"], r["status"]) for r in records if r["requestId"] == request_id]
+
+
+def test_each_change_and_refusal_of_the_storage_plane_is_audited(
+    running: Running, root: Path, shop: str, token: str
+) -> None:
+    zone = f"/sales/{shop}/Files/LandingZone"
+    done = running.send("PUT", f"{zone}/note?resource=file", token=token)
+    assert audited(root, done.headers["x-ms-request-id"]) == [("writer", f"{zone}/note", 201)]
+    assert audited(root, running.send("HEAD", f"{zone}/note", token=token).headers["x-ms-request-id"]) == []
+    refused = running.send("DELETE", f"/sales/{shop}/Tables/orders", token=token)
+    assert audited(root, refused.headers["x-ms-request-id"]) == [("writer", f"/sales/{shop}/Tables/orders", 403)]
+    paths = [f"{zone}/note", f"{zone}/none", f"/sales/{shop}/Tables/x"]
+    parts = "".join(f"--b\r\nContent-Type: application/http\r\n\r\nDELETE {path}?x HTTP/1.1\r\n\r\n" for path in paths)
+    batch = running.send(
+        "POST", "/sales?restype=container&comp=batch", f"{parts}--b--\r\n".encode(), token=token,
+        headers={"Content-Type": "multipart/mixed; boundary=b"},
+    )  # fmt: skip
+    assert audited(root, batch.headers["x-ms-request-id"]) == [
+        ("writer", "/sales", 202), ("writer", paths[0], 202), ("writer", paths[2], 403),
+    ]  # fmt: skip
+
+
+def test_each_token_that_is_refused_is_audited(running: Running, root: Path, writer: Issued) -> None:
+    for change, status in (
+        ({"grant_type": "password"}, 400),
+        ({"client_secret": "x"}, 401),
+        ({"tenant": "other"}, 400),
+    ):
+        answer = running.ask_token(writer, **change)
+        assert answer.status == status
+        found = audited(root, answer.headers["x-ms-request-id"])
+        assert found == [("", f"/{change.get('tenant', 'adfs')}/oauth2/v2.0/token", status)]
+    assert audited(root, running.ask_token(writer).headers["x-ms-request-id"]) == []
+
+
+def test_guessing_the_secret_of_the_page_is_slowed_down(running: Running, reader: Issued) -> None:
+    good = basic(reader)
+    assert running.send("GET", "/", headers=good).status == 200  # is remembered
+    wrong = {"Authorization": "Basic " + base64.b64encode(b"reader:wrong").decode()}
+
+    def slowed() -> bool:
+        for _ in range(11):
+            running.service.failures.note("127.0.0.1")
+        answer = running.send("GET", "/", headers=wrong)
+        assert running.send("GET", "/", headers=good).status == 200
+        return answer.status == 429 and answer.headers["Retry-After"] == "1"
+
+    until(slowed)
+    until(lambda: running.send("GET", "/", headers=wrong).status == 401)
 
 
 def test_the_audit_log_is_rotated(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from running_service import Answer, Running, new, until
 
 from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.control.registry import FolderRegistry
 
 SALES = "/v1/workspaces/sales"
 DATABASES = f"{SALES}/mirroredDatabases"
@@ -103,12 +106,16 @@ def test_the_life_of_a_database(running: Running, token: str) -> None:
     renamed = running.send("PATCH", one, {"displayName": "Other"}, token=token)
     assert (renamed.status, renamed.json["displayName"], renamed.json["id"]) == (200, "Other", database)
     assert folder.is_dir()
+    for name, found in (("Other", 200), ("OTHER.mirroredDatabase", 200), (database, 200), ("Life%20of", 404)):
+        assert running.send("HEAD", f"/sales/{name}/Files/LandingZone", token=token).status == found, name
     publish(folder, [4], 3)
     until(lambda: rows(running, database, token) == 4)
 
     deleted = running.send("DELETE", one, token=token)
     assert (deleted.status, deleted.body) == (200, b"")
     refused(running.send("GET", one, token=token), 404, "ItemNotFound")
+    for name in ("Other", database):
+        assert running.send("HEAD", f"/sales/{name}/Files", token=token).headers["x-ms-error-code"] == "PathNotFound"
     assert not folder.exists()
     grave = running.root / ".lakemirror/deleted/sales" / database
     assert (grave / "Tables/orders/_delta_log").is_dir()
@@ -117,6 +124,56 @@ def test_the_life_of_a_database(running: Running, token: str) -> None:
     assert running.send("DELETE", f"{DATABASES}/{again}?hardDelete=true", token=token).status == 200
     assert not (running.root / ".lakemirror/deleted/sales" / again).exists()
     assert not (running.root / "sales/Other").exists()
+
+
+def test_what_is_uploaded_while_nothing_runs_waits(running: Running, token: str) -> None:
+    """Over the endpoint, and with a body and labels that mean nothing here."""
+    more = {"folderId": str(uuid.uuid4()), "labels": ["x"]}
+    database = running.send("POST", DATABASES, new("waits", **more), token=token).json["id"]
+    zone, one = f"/sales/{database}/Files/LandingZone/orders", f"{DATABASES}/{database}"
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2]}), sink)
+    for name, data in (("_metadata.json", b'{"keyColumns": ["id"]}'), (f"{1:020}.parquet", sink.getvalue())):
+        put = running.send("PUT", f"{zone}/{name}", data, token=token, headers={"x-ms-blob-type": "BlockBlob"})
+        assert put.status == 201
+    assert tables(running, database, token)["orders"]["status"] == "Stopped"
+    assert running.send("POST", f"{one}/startMirroring", {"mode": "x"}, token=token).status == 200
+    until(lambda: rows(running, database, token) == 2)
+
+
+def test_an_upload_does_not_end_in_another_database(running: Running, token: str) -> None:
+    """A body that is on its way while its database is deleted, and another one gets the name and the folder."""
+    first = running.create(token, "twice")
+    path = "/sales/twice/Files/LandingZone/orders/1.parquet"
+    connection = running.connection()
+    connection.putrequest("PUT", path)
+    for name, value in (("Authorization", f"Bearer {token}"), ("x-ms-blob-type", "BlockBlob"), ("Content-Length", "6")):
+        connection.putheader(name, value)
+    connection.endheaders(b"abc")
+    until(lambda: list((running.root / ".lakemirror/staged").glob(f"{first}")) or running.service.in_flight)
+    assert running.send("DELETE", f"{DATABASES}/{first}", token=token).status == 200
+    assert running.create(token, "twice") != first
+    connection.send(b"def")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read() != b"") == (404, True)
+    connection.close()
+    assert list((running.root / "sales/twice/Files/LandingZone").iterdir()) == []
+
+
+def test_deleted_databases_are_kept_for_seven_days(tmp_path: Path) -> None:
+    Principals(tmp_path).add("keeper", ["sales=contribute"])
+    registry = FolderRegistry(tmp_path)
+    workspace = registry.workspace("sales")
+    assert workspace is not None
+    made = registry.create(workspace, "shop", "", b"{}")
+    registry.delete(made, hard=False)
+    for doomed in registry.doomed():
+        registry.bury(doomed)
+    grave = tmp_path / ".lakemirror/deleted/sales" / made.id
+    registry.sweep(time.time() + 6.9 * 86_400)
+    assert (grave / "Files/LandingZone").is_dir()
+    registry.sweep(time.time() + 7.1 * 86_400)
+    assert not grave.exists()
 
 
 def test_definitions(running: Running, token: str) -> None:

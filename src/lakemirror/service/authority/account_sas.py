@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from lakemirror.service.authority.shared_key import signature
 
@@ -50,6 +51,7 @@ def _string_to_sign(query: Mapping[str, str], account: str) -> str:
     return "\n".join([account, *(query.get(name, "") for name in names), ""])
 
 
+@lru_cache(1000)
 def _moment(text: str) -> float | None:
     for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"):
         try:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakemirror.service.authority import account_sas
+from lakemirror.service.authority.failure_limit import FailureLimit
 from lakemirror.service.authority.principals import Principal, Principals, fits
 from lakemirror.service.authority.shared_key import is_signed
 from lakemirror.service.authority.tokens import TokenRefused, Tokens
@@ -29,8 +30,11 @@ _MOST_REMEMBERED = 1000
 class PrincipalAuthenticator:
     """Authenticates against the principals of one root folder."""
 
-    def __init__(self, principals: Principals, tokens: Tokens, base_url: Callable[[web.BaseRequest], str]) -> None:
+    def __init__(
+        self, principals: Principals, tokens: Tokens, base_url: Callable[[web.BaseRequest], str], failures: FailureLimit
+    ) -> None:
         """`base_url`: scheme and host under which the client reaches the service."""
+        self._failures = failures
         self._principals = principals
         self._tokens = tokens
         self._base_url = base_url
@@ -57,12 +61,13 @@ class PrincipalAuthenticator:
         return caller
 
     async def by_secret(self, request: web.BaseRequest) -> Caller:
-        """Who asks by Basic NAME:secret, or by a token. AccessDenied with status 401."""
+        """Who asks by Basic NAME:secret, or by a token. AccessDenied with status 401, or 429 after many failures."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             caller = self._by_token(request, value.strip(), False)
         else:
-            found = await self.principal(*basic_credentials(value)) if scheme.lower() == "basic" else None
+            pair = basic_credentials(value) if scheme.lower() == "basic" else None
+            found = None if pair is None else await self.principal(*pair, request.remote or "")
             if found is None:
                 header = {"WWW-Authenticate": 'Basic realm="lakemirror", charset="UTF-8"'}
                 raise AccessDenied(401, "Unauthorized", "Sign in with the name and the secret of a principal.", header)
@@ -70,15 +75,21 @@ class PrincipalAuthenticator:
         notes().caller = caller
         return caller
 
-    async def principal(self, client_id: str, secret: str) -> Principal | None:
-        """The principal with this client id, or name, and secret. Takes as long for one that does not exist."""
+    async def principal(self, client_id: str, secret: str, remote: str) -> Principal | None:
+        """The principal with this client id, or name, and secret. Takes as long for one that does not exist.
+
+        `remote`: the client's address. AccessDenied with status 429 where too many secrets from there were wrong.
+        """
         found = self._principals.by_client_id(client_id)
         stored = None if found is None else found.secret
         salt = "" if stored is None else str(stored["salt"])
         key = hmac.digest(self._pepper, f"{client_id}\0{salt}\0{secret}".encode("utf-8", "surrogatepass"), "sha256")
         if self._remembered.get(key, 0.0) > time.monotonic():
             return found
+        if self._failures.is_reached(remote):
+            raise AccessDenied(429, "TooManyRequests", "Too many failures from this address.", {"Retry-After": "1"})
         if not await asyncio.to_thread(fits, secret, stored):
+            self._failures.note(remote)
             return None
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered.clear()

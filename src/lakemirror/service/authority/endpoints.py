@@ -21,6 +21,7 @@ from lakemirror.service.request_notes import notes
 from lakemirror.service.workspace_names import is_guid
 
 MOST_BYTES = 64 * 1024  # of a token request
+TOKEN = "Token"  # the operation that issues one
 ALIASES = frozenset({"adfs", "common", "organizations"})
 _DISCOVERY = (".well-known/openid-configuration", "v2.0/.well-known/openid-configuration")
 
@@ -47,7 +48,7 @@ class Authority:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         tenant, _, rest = raw_path_of(request.raw_path).strip("/").partition("/")
         if rest in ("oauth2/token", "oauth2/v2.0/token"):
-            notes().operation = "Token"
+            notes().operation = TOKEN
             return await self._token(request, tenant, version_2="v2.0" in rest)
         notes().operation = "Discovery"
         if request.method not in ("GET", "HEAD"):
@@ -119,9 +120,8 @@ class Authority:
             wanted = "scope" if version_2 else "resource"
             return _refused(400, "invalid_request", f"The request has no {wanted}.", number=90014)
         client_id, secret = _credentials(request, form)
-        found = await self.authenticator.principal(client_id, secret)
+        found = await self.authenticator.principal(client_id, secret, remote)
         if found is None:
-            self.failures.note(remote)
             notes().refused = "invalid_client"
             return _refused(401, "invalid_client", "The client or its secret is wrong.", number=7000215)
         notes().caller = found.caller()
@@ -164,4 +164,4 @@ def _error(error: str, message: str, number: int = 900144) -> dict[str, Any]:
     }
 
 
-__all__ = ["Authority", "is_authority"]
+__all__ = ["TOKEN", "Authority", "is_authority"]

@@ -110,7 +110,8 @@ class Principals:
         granted = parse_roles(roles)
         if not _NAME.fullmatch(name) or is_reserved(name):
             raise LakemirrorError("principal-invalid", f"{name!r} is no name for a principal: [a-z0-9]{{3,24}}")
-        if (self._root / name).exists() or name in {workspace.lower() for workspace in granted}:
+        folders = {each.name.lower() for each in self._root.iterdir()}
+        if name in folders or name in {workspace.lower() for workspace in granted}:
             raise LakemirrorError("principal-invalid", f"{name} is the name of a workspace")
         taken = [workspace for workspace in granted if workspace != "*" and self.by_name(workspace.lower())]
         if taken:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Mapping
 from email.utils import formatdate
 from xml.sax.saxutils import escape
@@ -12,6 +11,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from lakemirror.service.addresses import DFS
+from lakemirror.service.request_notes import notes
 
 VERSION = "2024-11-04"
 
@@ -68,7 +68,7 @@ def invalid_parameter(name: str) -> StorageError:
 def finish_headers(request: web.BaseRequest, answer: web.StreamResponse) -> None:
     """Adds the headers that every answer carries."""
     headers = answer.headers
-    headers.setdefault("x-ms-request-id", str(uuid.uuid4()))
+    headers.setdefault("x-ms-request-id", notes().id)
     for name, default in (("x-ms-version", VERSION), ("x-ms-client-request-id", "")):
         value = request.headers.get(name, default)
         if value and _ECHOED.fullmatch(value):

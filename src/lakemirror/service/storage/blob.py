@@ -239,6 +239,8 @@ async def answer_batch(call: Call) -> web.Response:
     body = await read_small(call, batch.MOST_BYTES)
     parts = batch.parts_of(call.headers.get("Content-Type", ""), body)
     answers = await asyncio.gather(*(_batch_part(call, part) for part in parts))
+    targets = (split_target(part.target)[0] for part in parts)
+    call.outcome.parts += zip(targets, (each.status for each in answers), strict=True)
     content_type, answer = batch.batch_body(answers)
     return web.Response(status=202, body=answer, headers={"Content-Type": content_type})
 

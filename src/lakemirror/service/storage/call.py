@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -31,16 +32,12 @@ class Places:
 
     def of(self, database: DatabaseEntry) -> Place:
         """The place of a database. Reads its staging folder the first time: call it in a worker thread."""
-        place = self._at(database.id)
-        place.folder = database.folder
-        return place
+        return self._serve(self._at(database.id), database)
 
     def known(self, database: DatabaseEntry) -> Place | None:
         """The same without a look at the disk; None the first time."""
         place = self._places.get(database.id)
-        if place is not None:
-            place.folder = database.folder
-        return place
+        return None if place is None else self._serve(place, database)
 
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
@@ -49,6 +46,18 @@ class Places:
                 place = self._at(folder.name)
                 remove_old_blocks(place, now - KEPT_SECONDS)
                 place.remove_old_uploads(now - KEPT_SECONDS)
+
+    def _serve(self, place: Place, database: DatabaseEntry) -> Place:
+        place.folder = database.folder
+        place.is_served = partial(self._is_served, database)
+        return place
+
+    def _is_served(self, database: DatabaseEntry) -> bool:
+        """False where the database was deleted, or moved, since a request found it."""
+        if database.workspace is None:
+            return True
+        found = self._registry.database(database.workspace, database.id)
+        return found is not None and (found.id, found.folder) == (database.id, database.folder)
 
     def _at(self, database_id: str) -> Place:
         with self._lock:
@@ -60,7 +69,10 @@ class Places:
 
 @dataclass
 class Outcome:
-    """What is known of a request when it is answered, for logs and metrics. "" and 0 where there is none."""
+    """What is known of a request when it is answered, for logs and metrics. "" and 0 where there is none.
+
+    `parts`: path and status of each part of a batch.
+    """
 
     principal: str = ""
     operation: str = ""
@@ -69,6 +81,7 @@ class Outcome:
     uploaded_bytes: int = 0
     status: int = 0
     code: str = ""
+    parts: list[tuple[str, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

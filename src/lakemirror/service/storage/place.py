@@ -14,7 +14,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -46,10 +46,12 @@ class Place:
         """`staging`: a folder of this database alone, made when it is needed."""
         self.folder = folder
         self.staging = staging
+        self.is_served: Callable[[], bool] = _always  # False: another database may have the folder by now
         self.lock = threading.RLock()
         self.uploads: dict[str, Upload] = load_uploads(staging)
         self.committed: dict[str, tuple[list[str], str]] = {}  # path to its last block list, and the ETag it got
         self._durable_folders: set[tuple[int, int]] = set()
+        self._durable_paths: dict[str, tuple[int, int]] = {}  # folders that are durable with all above them
 
     def find(self, path: str) -> Found | None:
         """What clients see at a path, None for nothing and for links."""
@@ -140,7 +142,8 @@ class Place:
 
     def temporary(self, kind: str) -> Path:
         """A new name in the staging folder, which exists."""
-        self.staging.mkdir(parents=True, exist_ok=True)
+        if not self.staging.is_dir():
+            self.staging.mkdir(parents=True, exist_ok=True)
         return self.staging / f"{kind}-{secrets.token_hex(16)}"
 
     def trash(self, path: Path) -> None:
@@ -152,8 +155,10 @@ class Place:
 
     def sync_folder_of(self, path: str) -> None:
         """Syncs the folder that holds `path`, and above it those whose names are not yet known to be durable."""
-        folder = path.rpartition("/")[0]
-        self._sync(folder)
+        whole = folder = path.rpartition("/")[0]
+        synced = self._sync(folder)
+        if synced is not None and self._durable_paths.get(folder) == synced:
+            return
         while folder:
             parent = folder.rpartition("/")[0]
             status = self._status(folder)
@@ -166,18 +171,28 @@ class Place:
                     self._durable_folders.clear()
                 self._durable_folders.add(identity)
             folder = parent
+        if synced is not None:
+            if len(self._durable_paths) >= _MOST_KNOWN_FOLDERS:
+                self._durable_paths.clear()
+            self._durable_paths[whole] = synced
 
     def forget_durable_folders(self) -> None:
         """Called when a folder goes or moves: its number may be given to another one."""
         self._durable_folders.clear()
+        self._durable_paths.clear()
 
-    def _sync(self, folder: str) -> None:
-        with suppress(FileNotFoundError):
+    def _sync(self, folder: str) -> tuple[int, int] | None:
+        """Syncs a folder; what identifies it, None where it is gone."""
+        try:
             handle = self.open_to_list(folder)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        except FileNotFoundError:
+            return None
+        try:
+            os.fsync(handle)
+            status = os.fstat(handle)
+            return status.st_dev, status.st_ino
+        finally:
+            os.close(handle)
 
     def _status(self, path: str) -> os.stat_result | None:
         try:
@@ -213,6 +228,10 @@ def now_ns() -> int:
 def _etag(*parts: int) -> str:
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8)
     return f"0x{digest.hexdigest().upper()}"
+
+
+def _always() -> bool:
+    return True
 
 
 def _erase(path: Path) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
 from lakemirror.service.storage.answers import StorageError
 from lakemirror.service.storage.checksums import check_file
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Found, Place, new_etag, now_ns
+from lakemirror.service.storage.place import Found, Place, found_of, new_etag, now_ns
 from lakemirror.service.storage.staging import DATA, Part, Upload, begin_upload, chain
 
 _COPY = 64 << 20
@@ -102,17 +103,19 @@ def publish(
     with place.lock:
         if upload is not None and place.uploads.get(path) is not upload:
             raise StorageError(409, "PathConflict", "Another request created or deleted this path meanwhile.")
+        if not place.is_served():
+            raise StorageError(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
         check_now(place, path, conditions, exists_code)
         make_parents(place, path)
         with place.parent(path, make=True) as (folder, name):
             now = now_ns()
             os.utime(source, ns=(now, now))
             _rename(place, source, folder, name)
+            found = _status(folder, name)
         if upload is None:
             place.discard(path)
         else:
             del place.uploads[path]
-        found = place.on_disk(path)
     reach("publish.renamed")
     place.sync_folder_of(path)
     reach("publish.durable")
@@ -137,9 +140,11 @@ def make_parents(place: Place, path: str) -> None:
             raise StorageError(409, "PathConflict", "A file is in the place of a folder of this path.")
     if parts:
         folder = "/".join(parts)
-        if place.on_disk(folder) is None:
+        found = place.on_disk(folder)
+        if found is None:
             place.forget_durable_folders()
-        place.make_folder(folder)
+        if found is None or not found.is_folder:
+            place.make_folder(folder)
 
 
 def sync_file(path: Path, md5: bytes | None = None) -> None:
@@ -222,6 +227,13 @@ def _flushed_already(place: Place, path: str, position: int, conditions: Conditi
 
 def _wrong_position(end: int) -> StorageError:
     return StorageError(400, "InvalidFlushPosition", f"The bytes without a gap end at {end}.")
+
+
+def _status(folder: int, name: str) -> Found | None:
+    """What a name in an open folder holds; None where another process has taken it away."""
+    with suppress(FileNotFoundError):
+        return found_of(os.stat(name, dir_fd=folder, follow_symlinks=False))
+    return None
 
 
 def _rename(place: Place, source: Path, folder: int, name: str) -> None:
