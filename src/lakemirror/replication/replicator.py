@@ -173,7 +173,7 @@ class Replicator:
         attempt = Attempt()
         try:
             while files:
-                planned = self._plan(found.start, files, attempt)
+                planned = self._plan(found, found.start, files, attempt)
                 if isinstance(planned, TableError):
                     self._check_still_there(files[:1])
                     return None, planned
@@ -205,12 +205,20 @@ class Replicator:
         finally:
             self._staging.clear(staged)
 
-    def _plan(self, start: ApplyStart, files: list[ChangeFile], attempt: Attempt) -> ApplyPlan | TableError:
+    def _plan(
+        self, found: TablePlan, start: ApplyStart, files: list[ChangeFile], attempt: Attempt
+    ) -> ApplyPlan | TableError:
+        """The plan of the next commit. `concurrent-commit` where others changed data since the look: it must be seen
+        and reported, and our commit would hide theirs from the next look."""
         snapshot = read_snapshot(self._table)
         if snapshot is not None and not start.replaces:
             table_log = read_table_log(self._table, snapshot.version)
             if table_log is not None:
                 table_commit.check_not_restored(table_log, self.target)
+                seen = found.table_log.foreign.changes if found.table_log is not None else ()
+                if not set(seen).issuperset(table_log.foreign.changes):
+                    newest = table_log.foreign.changes[-1]
+                    raise LakemirrorError("concurrent-commit", f"{self.target}: another writer made {newest}")
         return plan(
             start,
             files,

@@ -33,6 +33,7 @@ from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.observer import Observer
+from lakemirror.replication.position import from_note
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.settled_looks import SettledLooks
 from lakemirror.replication.table_plan import TablePlan
@@ -327,13 +328,18 @@ class Scheduler:
             work=look.start is not None,
             oldest=look.oldest,
         )
-        known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
-        for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
-            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
+        known = self.states.get(name, TableState()).warnings
         self.states[name] = state
+        self._say_new_warnings(name, known)
         self._mark(name)
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
+
+    def _say_new_warnings(self, name: TableName, before: Iterable[Warned]) -> None:
+        """Logs the table's warnings but those that were there before."""
+        known = {(warned.code, warned.file) for warned in before}
+        for warned in summed_up(each for each in self.states[name].warnings if (each.code, each.file) not in known):
+            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
 
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
@@ -376,6 +382,7 @@ class Scheduler:
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
+            before = self.states[name].warnings
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -385,7 +392,9 @@ class Scheduler:
                 commit_time=applied.manifest.committed,
                 engine=applied.engine,
                 engine_reason=applied.engine_reason,
+                warnings=[from_note(note) for note in applied.manifest.notes],
             )
+            self._say_new_warnings(name, before)
             self._mark(name)
             self._applied_at[name] = time.monotonic()
             self._tell(lambda observer: observer.applied(name, applied))

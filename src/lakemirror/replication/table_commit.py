@@ -32,7 +32,7 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_plan import ApplyStart, Limits
 from lakemirror.replication.batch import CONSTANT, Batch, next_batch
-from lakemirror.replication.position import Manifest, Position, as_note
+from lakemirror.replication.position import Manifest, Position, with_notes
 from lakemirror.replication.table_log import KEYS_PROPERTY, TableLog
 
 IDENTITY_PROPERTY = "lakemirror.identity"
@@ -201,6 +201,6 @@ def manifest(start: ApplyStart, batch: Batch, detection: Detection) -> Manifest:
         rows=start.rows_before + batch.rows,
         bytes=start.bytes_before + batch.bytes,
         committed=max(f.file.entry.modified for f in batch.files) / 1e9,
-        notes=tuple(dict.fromkeys([*start.notes_before, *(as_note(w) for w in batch.warnings)]))[:_MOST_NOTES],
+        notes=with_notes(start.notes_before, batch.warnings, _MOST_NOTES),
         detection=detection.to_json(),
     )

@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, folder, put
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.replication.foreign_commits import judge
 from lakemirror.replication.position import Position
+from lakemirror.replication.replicator import Replicator
+from lakemirror.settings import Settings
+from lakemirror.storage import LocalStorage
 
 Commit = tuple[int, list[dict[str, Any]]]
 
@@ -89,6 +93,22 @@ def test_nothing_is_applied_on_top_of_a_restore(tmp_path: Path) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     assert codes(tmp_path)[0] == "", "a new folder takes the table's place"
     assert json.loads((table / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0])
+
+
+def test_rows_that_others_write_behind_the_look_are_reported(tmp_path: Path) -> None:
+    """An apply on top of them would hide them from every later look."""
+    put(tmp_path, "t", 1, {"id": [1]})
+    assert not sync(tmp_path).failed
+    put(tmp_path, "t", 2, {"id": [2]})
+    storage = LocalStorage(tmp_path)
+    replicator = Replicator(storage, TableName("", "t"), Settings())
+    look = replicator.inspect(scan(storage).tables[TableName("", "t")])
+    deltalake.write_deltalake(tmp_path / "Tables/t", pa.table({"id": [9]}), mode="append")
+    with pytest.raises(LakemirrorError) as raised:
+        replicator.apply(lambda name: pytest.fail(name), look)
+    assert raised.value.code == "concurrent-commit"
+    assert codes(tmp_path) == ("", ["changed-by-others"])
+    assert not sync(tmp_path).failed
 
 
 def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
