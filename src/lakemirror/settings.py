@@ -63,7 +63,8 @@ class Settings:
     column_mapping: bool = _setting(True, "Hold column names that plain Delta refuses by column mapping.")
     readers: tuple[str, ...] = _setting(
         (),
-        "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
+        "Clients that must be able to read every table, such as delta-rs@0.19,duckdb, or one table, such as "
+        "sales.orders=duckdb; features they lack are dropped.",
     )
     durability: str = _setting(
         "power",
@@ -208,9 +209,7 @@ def _convert(name: str, value: Any) -> Any:
             if isinstance(value, str):
                 value = [item for item in value.split(",") if item]
             if name == "readers":
-                if not all(isinstance(item, str) for item in value) or isinstance(value, Mapping):
-                    raise ValueError(value)
-                return tuple(value)
+                return _readers(value)
             if isinstance(value, Mapping):
                 return tuple((str(k), str(v)) for k, v in value.items())
             pairs = [item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value]
@@ -240,6 +239,16 @@ _WANTED = {
     bool: "true or false",
     str: "a text",
 }
+
+
+def _readers(value: Any) -> tuple[str, ...]:
+    """Clients as they are given, `TABLE=CLIENT` for those of one table; of an object, those under `*` are of all."""
+    if isinstance(value, Mapping):
+        listed = {name: [each] if isinstance(each, str) else each for name, each in value.items()}
+        value = [each if name == "*" else f"{name}={each}" for name, clients in listed.items() for each in clients]
+    if not all(isinstance(item, str) for item in value):
+        raise TypeError(value)
+    return tuple(value)
 
 
 def _is_folder_name(name: str) -> bool:

@@ -74,7 +74,7 @@ def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"lakemirror": {"settle": float("nan")}}, "setting-invalid"),
         ({"lakemirror": {"memory": float("inf")}}, "setting-invalid"),
         ({"lakemirror": {"batch_files": True}}, "setting-invalid"),
-        ({"lakemirror": {"readers": {"duckdb": "1.0"}}}, "setting-invalid"),
+        ({"lakemirror": {"readers": {"t": 1}}}, "setting-invalid"),
         ({"lakemirror": {"readers": [1]}}, "setting-invalid"),
         ({"properties": {"target": {"typeProperties": {"defaultSchema": 5}}}}, "setting-invalid"),
         ({"properties": {"target": {"typeProperties": {"defaultSchema": "a/b"}}}}, "setting-invalid"),

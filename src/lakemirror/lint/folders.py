@@ -122,7 +122,7 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         table,
         metadata.key_columns if metadata else None,
         read.upsert_by_default,
-        column_rules(settings),
+        column_rules(allowed(settings, str(folder.name))),
         settings.undeclared_columns,
     )
     seen, rows, files = SeenColumns(), 0, 0

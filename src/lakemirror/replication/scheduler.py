@@ -65,12 +65,14 @@ class Scheduler:
         gather: float = 0.0,
         before: Iterable[TableStatus] = (),
         turns: FairTurns | None = None,
+        settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
         `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
         `before`: what an earlier process wrote down about the tables.
         `turns`: shared with the other databases of the process; None where this one is alone.
+        `settings_of`: the settings of one table, from those of the database.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
@@ -86,6 +88,7 @@ class Scheduler:
         self._gather = gather
         self._before = {table.name: table for table in before}
         self._turns = turns
+        self._settings_of = settings_of
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
         self._pending_bytes = 0  # of the tick at hand, as far as tables have been looked at
@@ -137,9 +140,8 @@ class Scheduler:
             if folder is None:
                 continue
             if name not in self._replicators:
-                self._replicators[name] = Replicator(
-                    self._storage, name, self._settings, spark_given=self._spark is not None
-                )
+                settings = self._settings_of(self._settings, str(name))
+                self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self._spark is not None)
             jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
         begun, self._pending_bytes = self._submitted, 0
         self._lookers.each(jobs)
