@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +96,32 @@ def test_nothing_is_applied_on_top_of_a_restore(tmp_path: Path) -> None:
     assert json.loads((table / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0])
 
 
-def test_rows_that_others_write_behind_the_look_are_reported(tmp_path: Path) -> None:
-    """An apply on top of them would hide them from every later look."""
-    put(tmp_path, "t", 1, {"id": [1]})
-    assert not sync(tmp_path).failed
-    put(tmp_path, "t", 2, {"id": [2]})
-    storage = LocalStorage(tmp_path)
-    replicator = Replicator(storage, TableName("", "t"), Settings())
-    look = replicator.inspect(scan(storage).tables[TableName("", "t")])
-    deltalake.write_deltalake(tmp_path / "Tables/t", pa.table({"id": [9]}), mode="append")
+@pytest.mark.parametrize(
+    ("change", "raised_code", "seen"),
+    [
+        (lambda table: deltalake.write_deltalake(table, pa.table({"id": [9]}), mode="append"), "concurrent-commit",
+         ("", ["changed-by-others"])),
+        (lambda table: deltalake.DeltaTable(table).restore(0), "table-restored", ("table-restored", [])),
+    ],
+)  # fmt: skip
+def test_what_others_do_behind_the_look_is_not_covered_by_an_apply(
+    tmp_path: Path, change: Callable[[Path], object], raised_code: str, seen: tuple[str, list[str]]
+) -> None:
+    """An apply on top of it would hide it from every later look."""
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [number]})
+        assert not sync(tmp_path).failed
+    put(tmp_path, "t", 3, {"id": [3]})
+    storage, name = LocalStorage(tmp_path), TableName("", "t")
+    replicator = Replicator(storage, name, Settings())
+    look = replicator.inspect(scan(storage).tables[name])
+    change(tmp_path / "Tables/t")
+    version = deltalake.DeltaTable(tmp_path / "Tables/t").version()
     with pytest.raises(LakemirrorError) as raised:
         replicator.apply(lambda name: pytest.fail(name), look)
-    assert raised.value.code == "concurrent-commit"
-    assert codes(tmp_path) == ("", ["changed-by-others"])
-    assert not sync(tmp_path).failed
+    assert raised.value.code == raised_code
+    assert deltalake.DeltaTable(tmp_path / "Tables/t").version() == version
+    assert codes(tmp_path) == seen
 
 
 def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
