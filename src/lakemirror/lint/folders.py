@@ -124,6 +124,7 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         read.upsert_by_default,
         column_rules(allowed(settings, str(folder.name))),
         settings.undeclared_columns,
+        settings.memory,
     )
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:

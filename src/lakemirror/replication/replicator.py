@@ -84,7 +84,7 @@ class Replicator:
         self._first_seen: dict[str, tuple[str, float]] = {}
         self._sequences: tuple[Position, dict[str, int]] | None = None
         self._reasons: dict[str, str] = {}
-        self._staging = Staging(storage)
+        self._staging = Staging(storage, settings.memory)
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
