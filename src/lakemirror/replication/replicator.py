@@ -124,6 +124,13 @@ class Replicator:
         found.metadata = self._read_metadata(folder)
         found.warnings += found.metadata.warnings
         at = found.table_log.position if found.table_log else None
+        if found.table_log is not None and found.table_log.identity:
+            raise TableError(
+                "table-restored",
+                f"{self.target}: another writer has left the position out, so that nobody knows which files are in it",
+                hint=f"Move {self.target} away, delete the table folder, and publish it again.",
+                file=self.target,
+            )
         if found.table_log is not None and at is None:
             raise TableError(
                 "target-foreign", f"{self.target} holds a Delta table that lakemirror did not make", file=self.target
@@ -211,9 +218,10 @@ class Replicator:
         """The plan of the next commit. `concurrent-commit` where others changed data since the look: it must be seen
         and reported, and our commit would hide theirs from the next look."""
         snapshot = read_snapshot(self._table)
-        if snapshot is not None and not start.replaces:
-            table_log = read_table_log(self._table, snapshot.version)
-            if table_log is not None:
+        table_log = read_table_log(self._table, snapshot.version) if snapshot is not None else None
+        if snapshot is not None and table_log is not None:
+            snapshot = table_commit.with_position(snapshot, table_log.position)
+            if not start.replaces:
                 table_commit.check_not_restored(table_log, self.target)
                 seen = found.table_log.foreign.changes if found.table_log is not None else ()
                 if not set(seen).issuperset(table_log.foreign.changes):

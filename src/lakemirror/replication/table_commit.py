@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.log import Action, Snapshot, Transaction
 from lakemirror.delta.protocol import (
     FEED,
     MAPPING,
@@ -33,9 +33,8 @@ from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPat
 from lakemirror.replication.apply_plan import ApplyStart, Limits
 from lakemirror.replication.batch import CONSTANT, Batch, next_batch
 from lakemirror.replication.position import Manifest, Position, with_notes
-from lakemirror.replication.table_log import KEYS_PROPERTY, TableLog
+from lakemirror.replication.table_log import IDENTITY_PROPERTY, KEYS_PROPERTY, TableLog
 
-IDENTITY_PROPERTY = "lakemirror.identity"
 FEED_PROPERTY = "lakemirror.changeDataFeed"
 _HIGHEST_ID = "delta.columnMapping.maxColumnId"
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -50,6 +49,18 @@ def check_expected(start: ApplyStart, found: Position | None, table: str, *, exi
         raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {start.expected}")
     if found is None and exists:
         raise TableError("target-foreign", f"{table} holds a Delta table that lakemirror did not make")
+
+
+def with_position(snapshot: Snapshot, position: Position | None) -> Snapshot:
+    """The snapshot with the position that the newest apply in the log has set.
+
+    Where a table has `delta.setTransactionRetentionDuration`, a checkpoint of another writer may lack the action.
+    """
+    if position is None or position.app_id in snapshot.transactions:
+        return snapshot
+    return replace(
+        snapshot, transactions={**snapshot.transactions, position.app_id: Transaction(position.number, None)}
+    )
 
 
 def next_of(
