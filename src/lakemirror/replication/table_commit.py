@@ -122,7 +122,7 @@ def metadata(before: Mapping[str, Any], start: ApplyStart, batch: Batch, detecti
     if not was_mapped and any(needs_mapping(column.name) for column in batch.columns):
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
-        held = [column.name for column in from_delta(so_far)] if so_far and not was_mapped else []
+        held = [column.name for column in from_delta(so_far)] if so_far else []
         schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
         configuration[_HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = start.identity
