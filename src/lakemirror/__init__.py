@@ -4,7 +4,8 @@
 
     MirroredDatabase("shop").sync()
 
-The names below are the public interface; everything else may change.
+The names below are the public interface, with those of `lakemirror.publisher` and `lakemirror.table_features`;
+everything else may change.
 """
 
 from __future__ import annotations

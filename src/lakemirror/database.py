@@ -109,8 +109,9 @@ class MirroredDatabase:
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, collected, self._given, before=tables_before(self.storage)
-        )
+            self.storage, self.settings, start_spark, collected, self._given, before=tables_before(self.storage),
+            settings_of=allowed,
+        )  # fmt: skip
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage)
         writer.setting_warnings = setting_warnings(self.storage)
@@ -180,7 +181,8 @@ class MirroredDatabase:
         last = {table.name: table for table in stored.tables}
         tables = []
         for name, folder in zone.tables.items():
-            look = Replicator(self.storage, name, self.settings).inspect(folder, mark=False)
+            settings = allowed(self.settings, str(name))
+            look = Replicator(self.storage, name, settings).inspect(folder, mark=False)
             tables.append(status_now(name, look, last.get(str(name))))
         partner, warned = read_partner(self.storage, zone)
         warnings = (*zone_warnings(zone), *([warned] if warned else ()), *setting_warnings(self.storage))

@@ -32,13 +32,18 @@ _AGAIN = 60.0  # seconds until a table is looked at again
 log = logging.getLogger("lakemirror")
 
 
-def allowed(settings: Settings) -> Settings:
-    """The settings, without what a declared reader could not read. LakemirrorError `client-unknown`."""
+def allowed(settings: Settings, table: str = "") -> Settings:
+    """The settings, without what a declared reader could not read. LakemirrorError `client-unknown`.
+
+    `table`: for that table, such as `sales.orders`; empty: what holds for every table.
+    """
     if not settings.readers:
         return settings
-    from lakemirror.table_features.compatibility import features_all_read
+    from lakemirror.table_features.compatibility import features_all_read, find_clients
 
-    features = features_all_read(settings.readers)
+    for text in settings.readers:
+        find_clients(_client(text))
+    features = features_all_read(_client(text) for text in settings.readers if _concerns(text, table))
     return replace(
         settings,
         deletion_vectors=settings.deletion_vectors and "deletionVectors" in features,
@@ -47,17 +52,26 @@ def allowed(settings: Settings) -> Settings:
     )
 
 
+def _concerns(reader: str, table: str) -> bool:
+    """True for a client of the whole database, `duckdb`, and for one of this table, `sales.orders=duckdb`."""
+    return reader.rpartition("=")[0] in ("", table)
+
+
+def _client(reader: str) -> str:
+    return reader.rpartition("=")[2]
+
+
 class DeclaredReaders:
     """Brings existing tables down to what the declared readers can read, while the other tables go on."""
 
     def __init__(self, readers: Iterable[str], uri: Callable[[str], str]) -> None:
         """`uri` gives a table's place from its path in the database. LakemirrorError `client-unknown`."""
         self.warnings: dict[str, Warned] = {}
-        self._clients: list[Client] = []
+        self._clients: dict[str, list[Client]] = {}
         for text in readers:
             from lakemirror.table_features.compatibility import find_clients
 
-            self._clients += find_clients(text)
+            self._clients[text] = find_clients(_client(text))
         self._uri = uri
         self._looked: dict[str, float] = {}
 
@@ -76,17 +90,18 @@ class DeclaredReaders:
                 if not is_free:
                     continue
                 self._looked[target] = time.monotonic()
-                changed += self._bring_down(target, session)
+                changed += self._bring_down(str(name), target, session)
         return changed
 
-    def _bring_down(self, target: str, session: Callable[[], SparkSession]) -> bool:
+    def _bring_down(self, name: str, target: str, session: Callable[[], SparkSession]) -> bool:
         from lakemirror.table_features.drop import drop
         from lakemirror.table_features.many import wish_for
 
         table = self._uri(target)
+        clients = [client for reader, found in self._clients.items() if _concerns(reader, name) for client in found]
         try:
             snapshot = read_snapshot(table)
-            wish = wish_for(snapshot, self._clients, "read") if snapshot is not None else None
+            wish = wish_for(snapshot, clients, "read") if snapshot is not None else None
             if wish is None or not wish.features:
                 self.warnings.pop(target, None)
                 return False

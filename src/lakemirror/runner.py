@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
 from lakemirror import status as monitoring
-from lakemirror.declared_readers import DeclaredReaders
+from lakemirror.declared_readers import DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import missing_database
@@ -263,8 +263,9 @@ class Runner:
         start = partial(self._start_spark, self.settings)
         before = tables_before(self._storage)
         return Scheduler(
-            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._turns
-        )
+            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._turns,
+            settings_of=allowed,
+        )  # fmt: skip
 
     def _say_unknown_settings(self) -> None:
         found = setting_warnings(self._storage)

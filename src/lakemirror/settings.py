@@ -63,7 +63,8 @@ class Settings:
     column_mapping: bool = _setting(True, "Use column mapping for column names that Delta refuses without it.")
     readers: tuple[str, ...] = _setting(
         (),
-        "Clients that must be able to read every table, such as delta-rs@0.19,duckdb; features they lack are dropped.",
+        "Clients that must be able to read every table, such as delta-rs@0.19,duckdb, or one table, such as "
+        "sales.orders=duckdb; features they lack are dropped.",
     )
     durability: str = _setting(
         "power",
@@ -144,14 +145,14 @@ def definition_values(definition: Mapping[str, Any]) -> dict[str, Any]:
         ("retention_in_days", "retentionInDays"),
         ("change_data_feed", "enableDeltaChangeDataFeed"),
     ):
-        if key in properties:
+        if properties.get(key) is not None:
             found[name] = _convert(name, properties[key])
-    if not 1 <= found.get("retention_in_days", 1) <= 30:
-        raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must be between 1 and 30")
     for key, value in _inner(definition, "lakemirror").items():
         name = {"retention": "processed_retention"}.get(key, key)
-        if name in _KINDS:
+        if name in _KINDS and value is not None:
             found[name] = _convert(name, value)
+    if not 1 <= found.get("retention_in_days", 1) <= 30:
+        raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must be between 1 and 30")
     return found
 
 
@@ -196,10 +197,6 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
 _CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in dataclasses.fields(Settings)}
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
-_WANTED: dict[type[Any], str] = {
-    bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of KEY=VALUE",
-}  # fmt: skip
-
 
 def _convert(name: str, value: Any) -> Any:
     kind = _KINDS.get(name)
@@ -211,21 +208,49 @@ def _convert(name: str, value: Any) -> Any:
         if kind is tuple:
             if isinstance(value, str):
                 value = [item for item in value.split(",") if item]
+            if name == "readers":
+                return _readers(value)
             if isinstance(value, Mapping):
                 return tuple((str(k), str(v)) for k, v in value.items())
-            if name == "readers":
-                return tuple(str(item) for item in value)
             pairs = [item if isinstance(item, tuple) else tuple(item.split("=", 1)) for item in value]
             if any(len(pair) != 2 for pair in pairs):
                 raise ValueError(value)
             return tuple(pairs)
-        if kind is float and isinstance(value, bool):
+        if kind in (int, float) and (isinstance(value, bool) or not float(value) >= 0):  # NaN, too
+            raise ValueError(value)
+        if kind is str and not isinstance(value, str | os.PathLike):
             raise ValueError(value)
         converted = kind(value) if kind else value
-    except (KeyError, ValueError, TypeError) as error:
-        wanted = _WANTED.get(kind, "valid") if kind else "valid"
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        wanted = "a list of clients" if name == "readers" else _WANTED.get(kind or str)
         raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
     if choices and converted not in choices:
         raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not one of {', '.join(choices)}")
+    if name == "default_schema" and not _is_folder_name(converted):
+        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not the name of one folder below Tables/")
     return converted
+
+
+_WANTED: dict[type[Any], str] = {
+    tuple: "a list of KEY=VALUE",
+    int: "a whole number of 0 or more",
+    float: "a number of 0 or more",
+    bool: "true or false",
+    str: "a text",
+}
+
+
+def _readers(value: Any) -> tuple[str, ...]:
+    """Clients as they are given, `TABLE=CLIENT` for those of one table; of an object, those under `*` are of all."""
+    if isinstance(value, Mapping):
+        listed = {name: [each] if isinstance(each, str) else each for name, each in value.items()}
+        value = [each if name == "*" else f"{name}={each}" for name, clients in listed.items() for each in clients]
+    if not all(isinstance(item, str) for item in value):
+        raise TypeError(value)
+    return tuple(value)
+
+
+def _is_folder_name(name: str) -> bool:
+    """True for one folder's name, and for no name at all. Delta readers pass over names that begin with _ or a dot."""
+    return not name.startswith(("_", ".")) and name.isprintable() and not set(name) & {"/", "\\"}

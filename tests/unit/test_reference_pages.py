@@ -69,12 +69,28 @@ def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"lakemirror": {"settle": "soon"}}, "setting-invalid"),
         ({"lakemirror": {"spark": ["spark.jars"]}}, "setting-invalid"),
         ({"lakemirror": {"deletion_vectors": "perhaps"}}, "setting-invalid"),
+        ({"lakemirror": {"retention_in_days": 0.1}}, "definition-invalid"),
+        ({"lakemirror": {"retention": -1}}, "setting-invalid"),
+        ({"lakemirror": {"settle": float("nan")}}, "setting-invalid"),
+        ({"lakemirror": {"memory": float("inf")}}, "setting-invalid"),
+        ({"lakemirror": {"batch_files": True}}, "setting-invalid"),
+        ({"lakemirror": {"readers": {"t": 1}}}, "setting-invalid"),
+        ({"lakemirror": {"readers": [1]}}, "setting-invalid"),
+        ({"properties": {"target": {"typeProperties": {"defaultSchema": 5}}}}, "setting-invalid"),
+        ({"properties": {"target": {"typeProperties": {"defaultSchema": "a/b"}}}}, "setting-invalid"),
+        ({"properties": {"target": {"typeProperties": {"defaultSchema": ".."}}}}, "setting-invalid"),
     ],
 )
 def test_settings_that_are_refused(definition: dict[str, Any], code: str) -> None:
     with pytest.raises(LakemirrorError) as caught:
         resolve(definition)
     assert caught.value.code == code
+
+
+def test_null_in_the_definition_is_the_default() -> None:
+    names = ("defaultSchema", "retentionInDays", "enableDeltaChangeDataFeed")
+    definition = {"properties": {"target": {"typeProperties": dict.fromkeys(names)}}, "lakemirror": {"settle": None}}
+    assert resolve(definition) == resolve({})
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xfe"])

@@ -164,8 +164,8 @@ def complete(
             return TableError("file-unreadable", message, file=entry.path)
         except (pa.ArrowException, ValueError, MemoryError) as error:
             why = _first_line(error)
-    if seconds_since(entry.modified, now) < settle:
-        return Waiting(f"{entry.name} to be complete", entry.modified / 1e9)
+    if -_SKEW < seconds_since(entry.modified, now) < settle:
+        return Waiting(f"{entry.name} to be complete", min(entry.modified / 1e9, now))
     return TableError("file-unreadable", f"{entry.name} is no complete {what} file: {why}", file=entry.path)
 
 
@@ -229,6 +229,7 @@ def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
     return read
 
 
+_SKEW = 86_400.0  # seconds: a time further ahead is no clock's, and says nothing of when the file was written
 _DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
 _DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 _NUMBER = re.compile(r"[0-9]{20}")

@@ -29,8 +29,10 @@ _AT_ONCE = 4
 class Staging:
     """The staged files of one table in one process. What a killed process leaves is removed by `sweep`."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, memory: int) -> None:
+        """`memory`: the budget in bytes that the files staged at once share."""
         self._storage = storage
+        self._memory = memory
         self._place = f"{STAGED}/{uuid.uuid4().hex}"
 
     def stage_all(
@@ -68,7 +70,10 @@ class Staging:
         target = self._target(file)
         try:
             with self._storage.open(file.entry.path) as source, self._storage.create(target) as sink:
-                warned = convert(source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared)
+                warned = convert(
+                    source, sink, file=file.entry.path, metadata=metadata, undeclared=undeclared,
+                    memory=self._memory,
+                )  # fmt: skip
         except BaseException:
             self._storage.delete(target)
             raise

@@ -60,7 +60,7 @@ class SeenColumns:
 class Expected:
     """What the table's metadata says about rows; `keys` is None where it is not known, because it does not parse.
 
-    `rules` and `undeclared` are the settings of the database, as the engine uses them.
+    `rules`, `undeclared` and `memory` are the settings of the database, as the engine uses them.
     """
 
     table: str
@@ -68,6 +68,7 @@ class Expected:
     upsert_by_default: bool
     rules: Rules
     undeclared: str
+    memory: int
 
 
 def check_content(storage: Storage, change: ChangeFile, expected: Expected, seen: SeenColumns) -> Iterator[Finding]:
@@ -97,7 +98,7 @@ def check_delimited(
 
     What cannot be read ends the look at the file: TableError, as the engine would raise it.
     """
-    blocks = read_columns(source, file=path, metadata=metadata, undeclared=expected.undeclared)
+    blocks = read_columns(source, file=path, metadata=metadata, undeclared=expected.undeclared, memory=expected.memory)
     schema = next(blocks).schema
     columns = [FileColumn(each.name, each.type, table_type(each.type)) for each in schema]
     yield from _check_columns(columns, path, expected, seen)

@@ -122,8 +122,9 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         table,
         metadata.key_columns if metadata else None,
         read.upsert_by_default,
-        column_rules(settings),
+        column_rules(allowed(settings, str(folder.name))),
         settings.undeclared_columns,
+        settings.memory,
     )
     seen, rows, files = SeenColumns(), 0, 0
     if read.delimited is not None:

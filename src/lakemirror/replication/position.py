@@ -12,7 +12,7 @@ further application id each, with the folder at its end, holds the last number o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from lakemirror.landing_zone.metadata import Warned
 
 _PREFIX = "lakemirror"
 _CONVERTED = "value-converted"
+_LINE = "\n"
 _NOTED = ("column-mapping", "separator-doubtful", "text-looks-typed")
 
 
@@ -96,15 +97,25 @@ class Manifest:
         return json.dumps({_PREFIX: content}, separators=(",", ":"))
 
 
-def as_note(warned: Warned) -> str:
-    """A warning as a manifest keeps it."""
-    return warned.message if warned.code == _CONVERTED else f"{warned.code}: {warned.message}"
+def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int) -> tuple[str, ...]:
+    """The notes of a manifest: those before, and the new warnings, each once with the first file that it was about.
+
+    A note is a warning as a manifest keeps it: `code: message`, a line break, the file. `value-converted` goes without
+    its code; notes of older versions have no file.
+    """
+    kept = {note.partition(_LINE)[0]: note for note in before}
+    for warned in warnings:
+        text = warned.message if warned.code == _CONVERTED else f"{warned.code}: {warned.message}"
+        text = text.replace(_LINE, " ")
+        kept.setdefault(text, f"{text}{_LINE}{warned.file}")
+    return tuple(kept.values())[:most]
 
 
 def from_note(note: str) -> Warned:
     """The warning that a manifest keeps."""
-    code, _, message = note.partition(": ")
-    return Warned(code, message) if code in _NOTED else Warned(_CONVERTED, note)
+    text, _, file = note.partition(_LINE)
+    code, _, message = text.partition(": ")
+    return Warned(code, message, file) if code in _NOTED else Warned(_CONVERTED, text, file)
 
 
 def parse_manifest(text: Any) -> Manifest | None:

@@ -87,7 +87,7 @@ class Replicator:
         self._first_seen: dict[str, tuple[str, float]] = {}
         self._sequences: tuple[Position, dict[str, int]] | None = None
         self._reasons: dict[str, str] = {}
-        self._staging = Staging(storage)
+        self._staging = Staging(storage, settings.memory)
         self._metadata: tuple[str, TableMetadata] | None = None
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
@@ -132,6 +132,13 @@ class Replicator:
         found.metadata = self._read_metadata(folder)
         found.warnings += found.metadata.warnings
         at = found.table_log.position if found.table_log else None
+        if found.table_log is not None and found.table_log.identity:
+            raise TableError(
+                "table-restored",
+                f"{self.target}: another writer has left the position out, so that nobody knows which files are in it",
+                hint=f"Move {self.target} away, delete the table folder, and publish it again.",
+                file=self.target,
+            )
         if found.table_log is not None and at is None:
             raise TableError(
                 "target-foreign", f"{self.target} holds a Delta table that lakemirror did not make", file=self.target
@@ -189,7 +196,7 @@ class Replicator:
         attempt = Attempt()
         try:
             while files:
-                planned = self._plan(found.start, files, attempt)
+                planned = self._plan(found, found.start, files, attempt)
                 if isinstance(planned, TableError):
                     self._log.forget()
                     self._check_still_there(files[:1])
@@ -231,15 +238,24 @@ class Replicator:
             return None
         return read_table_log(self._table, known=known)
 
-    def _plan(self, start: ApplyStart, files: list[ChangeFile], attempt: Attempt) -> ApplyPlan | TableError:
+    def _plan(
+        self, found: TablePlan, start: ApplyStart, files: list[ChangeFile], attempt: Attempt
+    ) -> ApplyPlan | TableError:
+        """The plan of the next commit. `concurrent-commit` where others changed data since the look: it must be seen
+        and reported, and our commit would hide theirs from the next look."""
         if sum(file.entry.size for file in files) > _WORTH_A_LOOK:
             self._log.forget()
-        known = self._log.read()
-        snapshot = read_snapshot(self._table, known=known)
-        if snapshot is not None and not start.replaces:
+        snapshot, table_log = read_snapshot(self._table, known=self._log.read()), None
+        if snapshot is not None:
             table_log = read_table_log(self._table, snapshot.version, known=snapshot.log)
-            if table_log is not None:
+        if snapshot is not None and table_log is not None:
+            snapshot = table_commit.with_position(snapshot, table_log.position)
+            if not start.replaces:
                 table_commit.check_not_restored(table_log, self.target)
+                seen = found.table_log.foreign.changes if found.table_log is not None else ()
+                if not set(seen).issuperset(table_log.foreign.changes):
+                    newest = table_log.foreign.changes[-1]
+                    raise LakemirrorError("concurrent-commit", f"{self.target}: another writer made {newest}")
         return plan(
             start,
             files,

@@ -33,6 +33,7 @@ from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.lookers import Lookers
 from lakemirror.replication.observer import Observer
+from lakemirror.replication.position import from_note
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.settled_looks import SettledLooks
 from lakemirror.replication.table_plan import TablePlan
@@ -64,12 +65,14 @@ class Scheduler:
         gather: float = 0.0,
         before: Iterable[TableStatus] = (),
         turns: FairTurns | None = None,
+        settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
         `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
         `before`: what an earlier process wrote down about the tables.
         `turns`: shared with the other databases of the process; None where this one is alone.
+        `settings_of`: the settings of one table, from those of the database.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
@@ -85,6 +88,7 @@ class Scheduler:
         self._gather = gather
         self._before = {table.name: table for table in before}
         self._turns = turns
+        self._settings_of = settings_of
         self._applied_at: dict[TableName, float] = {}
         self._starting = threading.Lock()
         self._pending_bytes = 0  # of the tick at hand, as far as tables have been looked at
@@ -136,9 +140,8 @@ class Scheduler:
             if folder is None:
                 continue
             if name not in self._replicators:
-                self._replicators[name] = Replicator(
-                    self._storage, name, self._settings, spark_given=self._spark is not None
-                )
+                settings = self._settings_of(self._settings, str(name))
+                self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self._spark is not None)
             jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
         begun, self._pending_bytes = self._submitted, 0
         self._lookers.each(jobs)
@@ -327,13 +330,18 @@ class Scheduler:
             work=look.start is not None,
             oldest=look.oldest,
         )
-        known = {(warned.code, warned.file) for warned in self.states.get(name, TableState()).warnings}
-        for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
-            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
+        known = self.states.get(name, TableState()).warnings
         self.states[name] = state
+        self._say_new_warnings(name, known)
         self._mark(name)
         if state.error is not None and (before is None or str(before) != str(state.error)):
             self._report(name, state.error)
+
+    def _say_new_warnings(self, name: TableName, before: Iterable[Warned]) -> None:
+        """Logs the table's warnings but those that were there before."""
+        known = {(warned.code, warned.file) for warned in before}
+        for warned in summed_up(each for each in self.states[name].warnings if (each.code, each.file) not in known):
+            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
 
     def _submit(self, name: TableName, look: TablePlan) -> None:
         with self._lock:
@@ -376,6 +384,7 @@ class Scheduler:
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
+            before = self.states[name].warnings
             self.states[name] = table_state.applied(
                 self.states[name],
                 position=applied.position.number,
@@ -385,7 +394,9 @@ class Scheduler:
                 commit_time=applied.manifest.committed,
                 engine=applied.engine,
                 engine_reason=applied.engine_reason,
+                warnings=[from_note(note) for note in applied.manifest.notes],
             )
+            self._say_new_warnings(name, before)
             self._mark(name)
             self._applied_at[name] = time.monotonic()
             self._tell(lambda observer: observer.applied(name, applied))

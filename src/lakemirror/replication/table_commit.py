@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.log import Action, Snapshot, Transaction
 from lakemirror.delta.protocol import (
     FEED,
     MAPPING,
@@ -32,10 +32,9 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE
 from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, Detection
 from lakemirror.replication.apply_plan import ApplyStart, Limits
 from lakemirror.replication.batch import CONSTANT, Batch, next_batch
-from lakemirror.replication.position import Manifest, Position, as_note
-from lakemirror.replication.table_log import KEYS_PROPERTY, TableLog
+from lakemirror.replication.position import Manifest, Position, with_notes
+from lakemirror.replication.table_log import IDENTITY_PROPERTY, KEYS_PROPERTY, TableLog
 
-IDENTITY_PROPERTY = "lakemirror.identity"
 FEED_PROPERTY = "lakemirror.changeDataFeed"
 _HIGHEST_ID = "delta.columnMapping.maxColumnId"
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -50,6 +49,18 @@ def check_expected(start: ApplyStart, found: Position | None, table: str, *, exi
         raise LakemirrorError("concurrent-commit", f"the table is at {found}, expected at {start.expected}")
     if found is None and exists:
         raise TableError("target-foreign", f"{table} holds a Delta table that lakemirror did not make")
+
+
+def with_position(snapshot: Snapshot, position: Position | None) -> Snapshot:
+    """The snapshot with the position that the newest apply in the log has set.
+
+    Where a table has `delta.setTransactionRetentionDuration`, a checkpoint of another writer may lack the action.
+    """
+    if position is None or position.app_id in snapshot.transactions:
+        return snapshot
+    return replace(
+        snapshot, transactions={**snapshot.transactions, position.app_id: Transaction(position.number, None)}
+    )
 
 
 def next_of(
@@ -111,7 +122,7 @@ def metadata(before: Mapping[str, Any], start: ApplyStart, batch: Batch, detecti
     if not was_mapped and any(needs_mapping(column.name) for column in batch.columns):
         configuration[MAPPING] = "name"
     if configuration.get(MAPPING, "none") != "none":
-        held = [column.name for column in from_delta(so_far)] if so_far and not was_mapped else []
+        held = [column.name for column in from_delta(so_far)] if so_far else []
         schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
         configuration[_HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = start.identity
@@ -201,6 +212,6 @@ def manifest(start: ApplyStart, batch: Batch, detection: Detection) -> Manifest:
         rows=start.rows_before + batch.rows,
         bytes=start.bytes_before + batch.bytes,
         committed=max(f.file.entry.modified for f in batch.files) / 1e9,
-        notes=tuple(dict.fromkeys([*start.notes_before, *(as_note(w) for w in batch.warnings)]))[:_MOST_NOTES],
+        notes=with_notes(start.notes_before, batch.warnings, _MOST_NOTES),
         detection=detection.to_json(),
     )

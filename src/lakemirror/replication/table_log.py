@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakemirror.delta.log import Action, Log, latest_commits, read_snapshot
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.foreign_commits import Verdict, judge
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences
 from lakemirror.storage.place import is_in_store
 
 KEYS_PROPERTY = "lakemirror.keyColumns"
+IDENTITY_PROPERTY = "lakemirror.identity"
+_FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other writers leave older `txn` actions out
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class TableLog:
     """What the log says. `position` None: the table is not ours. `manifest` None: its commit is gone from the log.
 
     `key_columns` as last declared; empty where none were. `detection`: the record of how files are found. `foreign`:
-    what other writers did since our last apply. `version`: the table's, -1 unknown.
+    what other writers did since our last apply. `version`: the table's, -1 unknown. `identity`: the folder that it was
+    mirrored from by its property, where the position is lost.
     """
 
     position: Position | None
@@ -32,6 +35,7 @@ class TableLog:
     detection: str = ""
     foreign: Verdict = field(default_factory=Verdict)
     version: int = -1
+    identity: str = ""
 
 
 def read_table_log(table: str, version: int | None = None, known: Log | None = None) -> TableLog | None:
@@ -66,14 +70,23 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
     keys = json.loads(properties.get(KEYS_PROPERTY, "[]"))
     foreign = judge(newer, None, None) if position is not None else Verdict()
     detection = properties.get(DETECTION_PROPERTY, "")
-    return TableLog(position, None, tuple(keys), detection, foreign, max(newest, snapshot.version))
+    identity = "" if position is not None else properties.get(IDENTITY_PROPERTY, "")
+    return TableLog(position, None, tuple(keys), detection, foreign, max(newest, snapshot.version), identity)
 
 
 def read_sequences(table: str, position: Position) -> dict[str, int]:
-    """The last number of each partition folder of the table."""
+    """The last number of each partition folder of the table.
+
+    TableError `table-feature-unsupported` where other writers may have left some of them out: files would be applied
+    twice.
+    """
     snapshot = read_snapshot(table)
     if snapshot is None:
         return {}
+    if _FORGETS in snapshot.metadata.configuration:
+        raise TableError(
+            "table-feature-unsupported", f"{table}: the property {_FORGETS} forgets positions of partitions"
+        )
     return sequences({app: t.version for app, t in snapshot.transactions.items()}, position)
 
 

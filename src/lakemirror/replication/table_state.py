@@ -107,13 +107,16 @@ def looked(
 
 def applied(
     state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float,
-    now: float | None = None, engine: str = "", engine_reason: str = "",
+    now: float | None = None, engine: str = "", engine_reason: str = "", warnings: Sequence[Warned] = (),
 ) -> TableState:  # fmt: skip
-    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made."""
+    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made. `warnings`: what
+    of their values the table does not keep as it was; they come to those of the last look.
+    """
     return replace(
         state, status=REPLICATING, position=position, pending=max(0, state.pending - files), rows=rows, bytes=bytes,
         last_commit=commit_time, last_sync=time.time() if now is None else now, error=None, failures=0, failed_on="",
         next_try=0.0, engine=engine, engine_reason=engine_reason,
+        warnings=tuple(capped(dict.fromkeys((*state.warnings, *warnings)))),
         oldest=state.oldest if state.pending > files else None,
     )  # fmt: skip
 

@@ -316,9 +316,18 @@ def test_what_is_wrong_with_a_file(text: str, code: str, line: int | None) -> No
 
 def test_a_row_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_IN_RECORD", 3 * text_source.BLOCK)
-    assert refused(b'a,b\r\n1,"' + b"x" * 9 * text_source.BLOCK).code == "file-unreadable"
+    assert refused(b'a,b\r\n1,"' + b"x" * 9 * text_source.BLOCK).code == "file-too-large"
     bomb = gzip.compress(b"a\r\n" + b"x" * 40 * text_source.BLOCK)
-    assert refused(bomb, file="f.csv.gz").code == "file-unreadable"
+    assert refused(bomb, file="f.csv.gz").code == "file-too-large"
+
+
+def test_more_memory_takes_a_longer_row() -> None:
+    text = ("a,b\r\n1," + "x" * (9 << 20) + "\r\n").encode()
+    error = refused(text, memory=64 << 20)
+    assert (
+        error.code == "file-too-large" and f"more than {2 << 20} bytes" in error.message and "`memory`" in error.message
+    )
+    assert len(rows(text, memory=512 << 20)) == 1
 
 
 def test_a_row_longer_than_the_blocks_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,6 +238,14 @@ def test_an_empty_file_waits_while_it_is_young(age: float) -> None:
     assert (found.error, found.behind) == (None, 2)
 
 
+def test_a_time_ahead_of_the_clock_holds_nobody_up_for_long() -> None:
+    """A clock may be ahead by minutes; a time of next year would make the table wait for a year."""
+    skewed = look(folder(1, entry(2, size=0, modified=NOW + 600.0)))
+    assert skewed.error is None and skewed.waiting == Waiting(f"{file_name(2)} to be complete", NOW)
+    absurd = look(folder(1, entry(2, size=0, modified=NOW + 365 * 86_400.0)))
+    assert absurd.waiting is None and absurd.error is not None and absurd.error.code == "file-unreadable"
+
+
 def test_an_empty_file_that_stays_empty_is_unreadable() -> None:
     found = look(folder(1, entry(2, size=0, modified=NOW - SETTLE), 3))
     assert numbers(found) == [1]

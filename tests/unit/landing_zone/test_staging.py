@@ -26,7 +26,7 @@ def change_file(database: Path, number: int, text: str) -> ChangeFile:
 def test_the_first_that_cannot_be_read_ends_it(tmp_path: Path) -> None:
     texts = ["a\n1\n", "a\n2\n", "a,a\n3,3\n", "a\n4\n", "a\n5\n"]
     files = [change_file(tmp_path, number, text) for number, text in enumerate(texts, 1)]
-    staging = Staging(LocalStorage(tmp_path))
+    staging = Staging(LocalStorage(tmp_path), 1 << 29)
     staged, error = staging.stage_all(files[:2], METADATA, undeclared="error")
     assert error is None and [file.footer.num_rows for file in staged if file.footer] == [1, 1]
     staged, error = staging.stage_all(files, METADATA, undeclared="error")

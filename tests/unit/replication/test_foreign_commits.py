@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, folder, put
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
+from lakemirror.delta.log import read_snapshot
+from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.replication.foreign_commits import judge
 from lakemirror.replication.position import Position
+from lakemirror.replication.replicator import Replicator
+from lakemirror.settings import Settings
+from lakemirror.storage import LocalStorage
 
 Commit = tuple[int, list[dict[str, Any]]]
 
@@ -89,6 +97,82 @@ def test_nothing_is_applied_on_top_of_a_restore(tmp_path: Path) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     assert codes(tmp_path)[0] == "", "a new folder takes the table's place"
     assert json.loads((table / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "raised_code", "seen"),
+    [
+        (lambda table: deltalake.write_deltalake(table, pa.table({"id": [9]}), mode="append"), "concurrent-commit",
+         ("", ["changed-by-others"])),
+        (lambda table: deltalake.DeltaTable(table).restore(0), "table-restored", ("table-restored", [])),
+    ],
+)  # fmt: skip
+def test_what_others_do_behind_the_look_is_not_covered_by_an_apply(
+    tmp_path: Path, change: Callable[[Path], object], raised_code: str, seen: tuple[str, list[str]]
+) -> None:
+    """An apply on top of it would hide it from every later look."""
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [number]})
+        assert not sync(tmp_path).failed
+    put(tmp_path, "t", 3, {"id": [3]})
+    storage, name = LocalStorage(tmp_path), TableName("", "t")
+    replicator = Replicator(storage, name, Settings())
+    look = replicator.inspect(scan(storage).tables[name])
+    change(tmp_path / "Tables/t")
+    version = deltalake.DeltaTable(tmp_path / "Tables/t").version()
+    with pytest.raises(LakemirrorError) as raised:
+        replicator.apply(lambda name: pytest.fail(name), look)
+    assert raised.value.code == raised_code
+    assert deltalake.DeltaTable(tmp_path / "Tables/t").version() == version
+    assert codes(tmp_path) == seen
+
+
+def forget_transactions(table: Path) -> None:
+    """Another writer's checkpoint without `txn` actions, as Delta allows it for a table with this property."""
+    deltalake.DeltaTable(table).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    )
+    deltalake.DeltaTable(table).create_checkpoint()
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and not snapshot.transactions
+
+
+def test_a_position_that_a_checkpoint_lacks_is_found_in_the_log(tmp_path: Path) -> None:
+    declare(tmp_path, "t", ["id"])
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"id": [number]})
+        assert not sync(tmp_path).failed
+    forget_transactions(tmp_path / "Tables/t")
+    put(tmp_path, "t", 3, {"id": [3], MARKER: pa.array([4], pa.int32())})
+    assert not sync(tmp_path).failed
+    (table,) = MirroredDatabase(tmp_path).status().tables
+    assert (table.position, table.processed_rows) == (3, 3)
+
+
+def test_a_position_that_is_lost_stops_the_table(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"id": [1]})
+    assert not sync(tmp_path).failed
+    forget_transactions(tmp_path / "Tables/t")
+    for each in (tmp_path / "Tables/t/_delta_log").glob("*.json"):
+        each.unlink()
+    put(tmp_path, "t", 2, {"id": [2]})
+    error = sync(tmp_path).failed["t"]
+    assert error.code == "table-restored" and "position" in error.message and "Move Tables/t away" in error.hint
+    (tmp_path / "Tables/t").rename(tmp_path / "away")
+    shutil.rmtree(folder(tmp_path, "t"))
+    put(tmp_path, "t", 1, {"id": [7]})
+    assert not sync(tmp_path).failed and codes(tmp_path) == ("", [])
+
+
+def test_lost_positions_of_partitions_apply_nothing_twice(tmp_path: Path) -> None:
+    declare(tmp_path, "t", isPartitionEnabled=True)
+    place = folder(tmp_path, "t") / "region=eu"
+    place.mkdir()
+    pq.write_table(pa.table({"id": [1]}), place / f"{1:020}.parquet")
+    assert not sync(tmp_path).failed
+    forget_transactions(tmp_path / "Tables/t")
+    error = sync(tmp_path).failed["t"]
+    assert error.code == "table-feature-unsupported" and "setTransactionRetentionDuration" in error.message
 
 
 def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:

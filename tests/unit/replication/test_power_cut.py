@@ -20,6 +20,8 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.publisher import Landing
+from lakemirror.replication import replicator
+from lakemirror.replication.replicator import Replicator
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish
 
@@ -230,3 +232,24 @@ def test_the_disks_of_this_test_forget(database: Path, tmp_path: Path) -> None:
                 lost += 1
             shutil.rmtree(disk)
     assert lost
+
+
+def test_a_commit_of_another_process_is_on_the_disk_before_its_files_are_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That process may have been killed before it had synced, or does not sync at all."""
+    declare(tmp_path, "t", ["id"])
+    publish(tmp_path, 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Replicator, "retire", lambda *_: 0)
+        sync(tmp_path, durability="process", maintenance=False)
+    files = [folder(tmp_path, "t") / f"{number:020}.parquet" for number in (1, 2)]
+    true, seen = replicator.make_durable, []
+
+    def make_durable(table: str) -> None:
+        seen.append([path.exists() for path in files])
+        true(table)
+
+    monkeypatch.setattr(replicator, "make_durable", make_durable)
+    sync(tmp_path, maintenance=False)
+    assert seen == [[True, True]] and [path.exists() for path in files] == [False, True]

@@ -13,6 +13,8 @@ from tests.landing import MARKER, declare, folder, put
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels import add_files
+from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
@@ -41,6 +43,14 @@ def alter(table: Path, configuration: dict[str, str], not_null: str = "", protoc
 
 def data_files(table: Path) -> int:
     return len(list(table.glob("*.parquet")))
+
+
+def living(table: Path) -> list[tuple[Any, ...]]:
+    snapshot = read_snapshot(table)
+    assert snapshot is not None
+    target = target_of(str(table), snapshot.metadata.value, ())
+    parts = [part for add in snapshot.files.values() for part in living_rows(add, target)]
+    return sorted(tuple(row.values()) for part in parts for row in part.to_pylist())
 
 
 @pytest.mark.parametrize("way", ["insert", "as it is", "upsert"])
@@ -101,6 +111,28 @@ def test_properties_that_forbid_an_apply_are_named(tmp_path: Path, name: str, to
     for _ in range(2):
         error = sync(tmp_path).failed["t"]
         assert error.code == "table-feature-unsupported" and name in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("delta.columnMapping.mode", "name"),  # as it must not be: columns without physical names
+        ("delta.enableDeletionVectors", "false"),
+        ("delta.dataSkippingNumIndexedCols", "0"),
+        ("delta.checkpointInterval", "often"),
+        ("delta.logRetentionDuration", "for ever"),
+        ("delta.deletedFileRetentionDuration", "interval 0 hours"),
+    ],
+)
+def test_other_properties_change_no_row(tmp_path: Path, name: str, told: str) -> None:
+    """Contract section 10: new properties by other clients are fine."""
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1, 2], "v": ["a", "b"]})
+    assert not sync(tmp_path).failed
+    alter(tmp_path / "Tables/t", {name: told})
+    put(tmp_path, "t", 2, {"id": [1], "v": ["A"], MARKER: pa.array([1], pa.int32())})
+    assert not sync(tmp_path).failed
+    assert living(tmp_path / "Tables/t") == [(1, "A"), (2, "b")]
 
 
 def test_a_table_that_may_only_grow_stops_only_what_takes_rows_away(tmp_path: Path) -> None:

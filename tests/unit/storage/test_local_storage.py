@@ -147,6 +147,21 @@ def test_a_file_that_is_replaced_by_a_link_while_it_is_opened(storage: LocalStor
     assert seen <= {b"content", b"path-refused"}
 
 
+def test_a_file_that_becomes_a_fifo_while_it_is_opened(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, not waited for, also where the FIFO comes between the look at the name and the open."""
+    place, true_open = storage.root / "a/file", os.open
+
+    def open_late(path: object, flags: int, *given: int, dir_fd: int | None = None) -> int:
+        if path == "file":
+            place.unlink()
+            os.mkfifo(place)
+            assert flags & os.O_NONBLOCK, "an open that waits for a writer never ends"
+        return true_open(path, flags, *given, dir_fd=dir_fd)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_late)
+    assert "FIFO" in refused(lambda: storage.read("a/file"))
+
+
 def test_what_is_too_large_is_not_read(storage: LocalStorage) -> None:
     with (storage.root / "a/huge").open("wb") as file:
         file.truncate(5 * 1024**3)

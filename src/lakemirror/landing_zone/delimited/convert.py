@@ -29,23 +29,25 @@ _GROUP_BYTES = 64 * 1024 * 1024
 
 
 def convert(
-    source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error"
-) -> tuple[Warned, ...]:
+    source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error",
+    memory: int | None = None,
+) -> tuple[Warned, ...]:  # fmt: skip
     """Writes the rows of a delimited file as Parquet, in their order; returns what there is to warn of.
 
     The source is read more than once: it can seek.
 
     `file` names it in errors, and by its suffix how it is compressed. `undeclared`: a column that SchemaDefinition
-    does not name is an `error` or a column of `string`s. TableError `file-unreadable`, `value-invalid`,
-    `row-marker-invalid`, `column-undeclared`, `columns-ambiguous`, `column-name-invalid`, with line and column where
-    they exist; what was written is then of no use.
+    does not name is an `error` or a column of `string`s. `memory`: the budget in bytes, which bounds how long one row
+    may be. TableError `file-unreadable`, `file-too-large`, `value-invalid`, `row-marker-invalid`, `column-undeclared`,
+    `columns-ambiguous`, `column-name-invalid`, with line and column where they exist; what was written is then of no
+    use.
     """
     writer: pq.ParquetWriter | None = None
     gathered: list[pa.RecordBatch] = []
     size = 0
     doubts = TextDoubts(metadata)
     try:
-        for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared):
+        for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared, memory=memory):
             doubts.look_at(batch)
             gathered.append(batch)
             size += batch.nbytes
@@ -95,11 +97,11 @@ class TextDoubts:
 
 
 def read_columns(
-    source: IO[bytes], *, file: str, metadata: TableMetadata, undeclared: str = "error"
+    source: IO[bytes], *, file: str, metadata: TableMetadata, undeclared: str = "error", memory: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as typed columns, in blocks: at least one, which may have no row."""
     form = metadata.delimited or DelimitedFormat()
-    blocks, reader = _opened(source, file, form)
+    blocks, reader = _opened(source, file, form, memory)
     names = header(reader, file)
     types = _types(names, file, metadata, undeclared)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
@@ -111,7 +113,7 @@ def read_columns(
         if refused is None:
             return
         # the exact reader says where the piece is wrong, or gives its rows
-        reader = RecordReader(blocks, form, file, refused.line)
+        reader = RecordReader(blocks, form, file, refused.line, memory)
         for texts, lines in ExactRows(reader, names, file, form).columns(len(refused.text)):
             yield _exactly_typed(texts, lines, types, schema, file, form)
 
@@ -124,12 +126,14 @@ def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) 
     return next(itertools.islice(rows, row - 1, None)).line
 
 
-def _opened(source: IO[bytes], file: str, form: DelimitedFormat) -> tuple[Blocks, RecordReader]:
+def _opened(
+    source: IO[bytes], file: str, form: DelimitedFormat, memory: int | None = None
+) -> tuple[Blocks, RecordReader]:
     """The text from its beginning, and a reader that is before the header."""
     source.seek(0)
     text, line = separator_line(utf8_blocks(source, file, form.encoding), form, file)
     blocks = Blocks(text)
-    return blocks, RecordReader(blocks, form, file, line)
+    return blocks, RecordReader(blocks, form, file, line, memory)
 
 
 def _fast(

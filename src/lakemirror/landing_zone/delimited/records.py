@@ -19,7 +19,8 @@ from typing import NamedTuple
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
-MOST_IN_RECORD = 16 * 1024 * 1024  # bytes
+MOST_IN_RECORD = 16 * 1024 * 1024  # bytes, where no memory budget is given
+OF_MEMORY = 32  # a row may have this part of the budget: four files at once hold it as text, fields and values
 
 
 class Blocks:
@@ -66,7 +67,11 @@ class RecordReader:
     `line`: the number of the line on which the next record begins. `taken`: how many bytes the records had so far.
     """
 
-    def __init__(self, blocks: Blocks, form: DelimitedFormat, file: str, line: int = 1) -> None:
+    def __init__(
+        self, blocks: Blocks, form: DelimitedFormat, file: str, line: int = 1, memory: int | None = None
+    ) -> None:
+        """`memory`: the budget in bytes."""
+        self._most = MOST_IN_RECORD if memory is None else memory // OF_MEMORY
         self.line = line
         self.taken = 0
         self._blocks = blocks
@@ -82,7 +87,8 @@ class RecordReader:
         self._in_quotes = re.compile(b"[" + re.escape(self._quote + self._escape) + b"]") if self._quote else None
 
     def __iter__(self) -> Iterator[Record]:
-        """Every record; an empty line is one with an empty field. TableError `file-unreadable`, `value-invalid`."""
+        """Every record; an empty line is one with an empty field. TableError `file-unreadable`, `file-too-large`,
+        `value-invalid`."""
         while True:
             try:
                 fields, at = self._record(self._at)
@@ -104,12 +110,13 @@ class RecordReader:
 
     def _read_more(self) -> None:
         left = len(self._buffer) - self._at
-        if left > MOST_IN_RECORD:
-            raise self._error("file-unreadable", f"a row of more than {MOST_IN_RECORD // 1024**2} MiB", self.line)
+        if left > self._most:
+            what = f"a row of more than {self._most} bytes (1/{OF_MEMORY} of the setting `memory`), or an open quote"
+            raise self._error("file-too-large", what, self.line)
         parts = [self._buffer[self._at :]]
         self._buffer, self._at = b"", 0
         # twice as much each time: else a long row is read again for every block
-        wanted = min(max(left, 1), MOST_IN_RECORD - left + 1)
+        wanted = min(max(left, 1), self._most - left + 1)
         while wanted > 0:
             block = next(self._blocks, None)
             if block is None:
