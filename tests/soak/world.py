@@ -154,7 +154,9 @@ class World:
         place = folder(self.database, kind.name)
         place.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {"keyColumns": list(kind.keys), **kind.declared}
-        (place / "_metadata.json").write_text(json.dumps(content))
+        temporary = place / "_metadata.json.tmp"
+        temporary.write_text(json.dumps(content))
+        temporary.replace(place / "_metadata.json")
 
     def _write(self, target: Path, data: bytes, *, slow: bool = False, shifted: float = 0.0, moment: int = 0) -> None:
         temporary = target.with_name(f"_writing-{target.name}")
