@@ -24,7 +24,7 @@ _WORN = 0.1  # of its rows deleted: each deleted row costs ten rows written
 MOST_IN_PIECE = 64 << 20
 """Bytes of files that are rewritten in one commit while applies of the table wait."""
 
-_MOST_ROWS_IN_TURN = 4 << 20  # that are rewritten while changes come, whatever few bytes they take: about a second
+_MOST_ROWS_IN_TURN = 1 << 20  # that are rewritten while changes come, whatever few bytes they take: half a second
 _MOST_AT_REST = 256 << 20  # bytes up to which all small files and vectors go: some seconds
 _MOST_IN_TABLE = 1 << 30  # above it files of 64 MiB are small
 _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
