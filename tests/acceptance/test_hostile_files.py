@@ -264,17 +264,18 @@ def test_a_running_engine_keeps_its_last_valid_settings(tmp_path: Path) -> None:
         for number, broken in enumerate(
             ('{"lakemirror": {"readers', '{"lakemirror": {"readers": ["duckbd"]}}', None), 2
         ):
+            whole = tmp_path / "whole.json"  # so that no look finds half of it, or nothing
             if broken is None:
-                definition.unlink()
-                os.mkfifo(definition)
+                os.mkfifo(whole)
             else:
-                definition.write_text(broken)
+                whole.write_text(broken)
+            whole.replace(definition)
             code = "client-unknown" if broken and "duckbd" in broken else "definition-invalid"
             wait_for(lambda code=code: replicator(tmp_path).get("errorCode") == code)  # type: ignore[misc]
             rows(tmp_path, "orders", number)
             wait_for(lambda number=number: position(tmp_path, "orders") == number)  # type: ignore[misc]
-        definition.unlink()
-        definition.write_text('{"properties": {"target": {"typeProperties": {"defaultSchema": "dbo"}}}}')
+        whole.write_text('{"properties": {"target": {"typeProperties": {"defaultSchema": "dbo"}}}}')
+        whole.replace(definition)
         wait_for(lambda: replicator(tmp_path).get("errorCode") == "")
         assert process.poll() is None
         process.terminate()
