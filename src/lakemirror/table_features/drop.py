@@ -166,10 +166,10 @@ def _make(
 def _rewrite(table: Place, names: Sequence[str], step: Step, session: Callable[[], SparkSession] | None) -> None:
     """Data files written again: in an object store by our kernels, else by Delta Spark."""
     if is_in_store(table):
-        from lakemirror.table_features import own_route
+        from lakemirror.table_features import kernel_route
 
         for name in names:
-            own_route.rewrite(table, name)
+            kernel_route.rewrite(table, name)
         return
     if session is None:
         raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
