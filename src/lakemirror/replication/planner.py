@@ -24,7 +24,7 @@ from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.position import current_position
 from lakemirror.storage import Entry
 
-_ROWS_A_UNIT = 512 * 1024
+_ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
 
 
 def plan(
