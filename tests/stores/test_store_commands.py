@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -105,8 +106,14 @@ def test_a_feature_is_dropped_by_the_same_commit(s3: StoreServer) -> None:
     connections.forget_all()
 
 
-def test_features_whose_drop_rewrites_rows_go_without_spark(s3: StoreServer) -> None:
-    """Vectors, column mapping and widened types at once; each row stays, and delta-rs reads the table."""
+@pytest.mark.parametrize("killed_at", ["", "commit.before-checksum"])
+def test_features_whose_drop_rewrites_rows_go_without_spark(
+    s3: StoreServer, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """Vectors, column mapping and widened types at once; each row stays, and delta-rs reads the table.
+
+    Also where the first try is killed right after one of its commits.
+    """
     deltalake = pytest.importorskip("deltalake")
     mine = Database(f"{s3.bucket()}/shop", s3.options)
     mine.declare("log", ["id"])
@@ -117,10 +124,13 @@ def test_features_whose_drop_rewrites_rows_go_without_spark(s3: StoreServer) -> 
     rename_a_column(mine.table("log"), "v", "w")
     before = read_snapshot(mine.table("log"))
     assert before is not None and features_of(before.protocol) >= {"deletionVectors", "columnMapping", "typeWidening"}
-    bag = mine.bag("log")
-    done = run(
-        Database(mine.table("log"), mine.options), "features drop deletionVectors columnMapping typeWidening --yes"
-    )
+    bag, command = mine.bag("log"), "features drop deletionVectors columnMapping typeWidening --yes"
+    if killed_at:
+        monkeypatch.setenv("LAKEMIRROR_FAILPOINT", killed_at)
+        assert run(Database(mine.table("log"), mine.options), command).returncode == -signal.SIGKILL
+        monkeypatch.delenv("LAKEMIRROR_FAILPOINT")
+        assert mine.bag("log") == bag
+    done = run(Database(mine.table("log"), mine.options), command)
     assert done.returncode == 0, done.stdout + done.stderr
     after = read_snapshot(mine.table("log"))
     assert after is not None

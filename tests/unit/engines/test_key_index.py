@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -510,12 +511,14 @@ def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.
 def test_building_lets_an_apply_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "_YIELD", 60.0)
     target, add = with_table(tmp_path, TABLES["uuid"])
-    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    index, begun = KeyIndex(tmp_path / "keys", 1 << 30), threading.Event()
+    build = index.build
+    monkeypatch.setattr(index, "build", lambda *given: begun.set() or build(*given))
     with index.at_work():
         index.want(add, target)
-        time.sleep(0.05)
-        assert not list((tmp_path / "keys").glob("*/*.keys"))
+        assert not begun.wait(0.1), "not a byte of the data file is read before"
     index.wait()
+    assert begun.is_set()
     assert found(index, add, target, TABLES["uuid"].slice(1, 1)) == [1]
 
 
