@@ -1,16 +1,17 @@
 """How a table's files are found, and which paths are applied: the record that the Delta table itself keeps.
 
-One sequence needs no more than the position. Partitions have a position each (`position.py`). Under last-update
-detection every applied path counts, for ever. Paths are kept as 128-bit hashes in small immutable files, *segments*,
-in a folder of the table's own that readers, writers and VACUUM pass over; the table's property names the live ones:
+A single sequence needs only the position. Each partition has a position of its own (`position.py`). Under last-update
+detection every applied path is recorded for ever. Paths are kept as 128-bit hashes in small immutable files,
+*segments*, in a folder of the table that readers, writers and VACUUM ignore; a property of the table names the live
+ones:
 
     Tables/orders/_lakemirror/<id>     sorted hashes, 16 bytes each
     property lakemirror.detection      {"strategy": …, "segments": [<id>, …], "numbered": 17}
 
-An apply writes the hashes of its files as a new segment before it commits, together with the segments at the end of
-the list that are no larger, as a binary counter carries. So a million paths are at most twenty segments of 16 MB in
-all, a commit names them in less than a kilobyte, and each hash is written twenty times at most. The property changes
-in the very commit that applies the files, so the record cannot differ from the rows.
+Before an apply commits, it writes the hashes of its files as a new segment, merged with the segments at the end of
+the list that are no larger, like the carry of a binary counter. A million paths are at most twenty segments of 16 MB
+in all, a commit names them in less than a kilobyte, and each hash is written at most twenty times. The commit that
+applies the files also changes the property, so the record cannot differ from the rows.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _HASH = 16  # bytes
 class Detection:
     """How the files of a table have been found so far.
 
-    `segments`: the live ones, largest first. `numbered`: how far a plain sequence had come when last-update detection
-    was switched on; what it covers counts as applied.
+    `segments`: the live ones, largest first. `numbered`: the last number of the plain sequence when last-update
+    detection was switched on; files up to it count as applied.
     """
 
     strategy: str = SEQUENTIAL
@@ -50,7 +51,7 @@ class Detection:
 
     @property
     def is_plain(self) -> bool:
-        """One sequence, for which the position says it all."""
+        """True for one sequence, for which the position is enough."""
         return self.strategy == SEQUENTIAL and not self.partitioned
 
     def to_json(self) -> str:
@@ -62,7 +63,7 @@ class Detection:
 
 
 def parse_detection(text: str, table: str) -> Detection:
-    """The record in a table's property or manifest; TableError `table-unreadable` where it makes no sense."""
+    """The record in a table's property or manifest; TableError `table-unreadable` where it cannot be read."""
     if not text:
         return Detection()
     try:
@@ -73,9 +74,10 @@ def parse_detection(text: str, table: str) -> Detection:
 
 
 def declared(before: Detection, metadata: TableMetadata, position: int, table: str) -> Detection:
-    """The record from here on, once `_metadata.json` says so; `before` is the table's, `position` its position.
+    """The record after the change that `_metadata.json` asks for; `before` is the table's, `position` its position.
 
-    TableError `detection-strategy-changed` if it would no longer be known which files are applied (contract section 4).
+    TableError `detection-strategy-changed` if the record could not tell any more which files are applied (contract
+    section 4).
     """
     strategy, partitioned = metadata.file_detection_strategy, metadata.partitioned
     if (before.strategy, before.partitioned) == (strategy, partitioned):
@@ -91,10 +93,10 @@ def declared(before: Detection, metadata: TableMetadata, position: int, table: s
 
 
 class AppliedPaths:
-    """The applied paths of one table folder, by hash; asked with `in`."""
+    """The applied paths of one table folder, by hash; use `in`."""
 
     def __init__(self, table: str | os.PathLike[str] | Place, segments: Iterable[str]) -> None:
-        """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is gone."""
+        """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is missing."""
         self._table = place(table)
         self._segments = tuple(segments)
         self._contents = [_read(str(self._table / FOLDER / each)) for each in self._segments]
@@ -104,7 +106,7 @@ class AppliedPaths:
         return any(_find(content, wanted) for content in self._contents)
 
     def with_paths(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """The segments that hold these paths too. A new one is on disk when this returns."""
+        """The segments that also hold these paths. A new one is on disk when this returns."""
         hashes = {_hash(path) for path in paths}
         kept = list(zip(self._segments, self._contents, strict=True))
         while kept and len(kept[-1][1]) <= len(hashes) * _HASH:
@@ -123,9 +125,9 @@ class AppliedPaths:
 
 
 def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float) -> int:
-    """Deletes segments that are not live and have not been touched for so many seconds; returns how many.
+    """Deletes segments that are not live and that nobody touched for so many seconds; returns their number.
 
-    Younger ones may belong to a commit that is being made, or to a version that somebody travels back to.
+    Younger ones may belong to a commit that is being made, or to an older version that somebody reads.
     """
     kept, before, swept = set(live), time.time() - older_than, 0
     with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """One apply from its plan: files written by an engine, then one commit.
 
 ApplyPlan ─▶ engine.run, or files added as they are ─▶ actions ─▶ commit ─▶ Applied
-                                                                    └ taken: what was written is removed
+                                                                    └ version taken: written files are removed
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def apply(
     """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
 
     `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit was faster, and what
+    is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit came first, and what
     engines raise.
     """
     begun = time.monotonic()
@@ -80,7 +80,7 @@ def apply(
 
 
 def _make_table_folder(path: str, database: str) -> None:
-    """LakemirrorError `concurrent-commit` where the database is gone."""
+    """LakemirrorError `concurrent-commit` where the database was deleted."""
     try:
         make_folders(place(path), place(database))
     except FileNotFoundError as error:
@@ -128,7 +128,9 @@ def _written(
 
 
 def _with_count(add: Action, target: Target) -> Action:
-    """The `add` action with its number of rows, which the commit of a vector needs; from the footer if need be."""
+    """The `add` action with its number of rows, which the commit of a vector needs; read from the footer where it is
+    missing.
+    """
     if record_count(add) is not None:
         return add
     return {**add, "stats": json.dumps({"numRecords": read_footer(add, target).num_rows})}
@@ -155,7 +157,7 @@ def _as_they_are(
 
 
 def _state(plan: ApplyPlan, detection: Detection) -> list[Action]:
-    """The actions that say what the table is after the commit: columns, properties, protocol, position."""
+    """The actions for the table's state after the commit: columns, properties, protocol, position."""
     metadata = table_commit.with_detection(plan.metadata, detection)
     position = table_commit.new_position(plan.start, plan.batch)
     now = int(time.time() * 1000)

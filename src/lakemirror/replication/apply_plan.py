@@ -1,4 +1,4 @@
-"""What one apply starts from, what it would do, and what it did: plain, frozen data.
+"""What one apply starts from, what it will do, and what it did: frozen data.
 
 ApplyStart ─▶ planner.plan ─▶ ApplyPlan ─▶ engine, commit ─▶ Applied
 """
@@ -24,9 +24,9 @@ class ApplyStart:
     """What one apply starts from.
 
     `expected` is the position that the files were chosen by: None where the table must not exist yet. `identity` and
-    `generation` are those of the table folder; other ones than the expected mean that the folder was recreated and
-    that its content replaces the table's. `detection`: how its files are found, as `_metadata.json` has it now.
-    `rules`: how its columns may grow. `properties`: what the settings want of the Delta table.
+    `generation` are those of the table folder; if they differ from the expected ones, the folder was recreated and
+    its content replaces the table's. `detection`: how its files are found, as `_metadata.json` says now.
+    `rules`: how its columns may grow. `properties`: the Delta properties that the settings ask for.
     """
 
     expected: Position | None
@@ -48,7 +48,7 @@ class ApplyStart:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one commit may take in: so many change files, of so many bytes together."""
+    """What one commit may take: a number of change files, and their bytes together."""
 
     files: int
     bytes: int
@@ -56,12 +56,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class ApplyPlan:
-    """What one commit does. Nothing of it has been done.
+    """What one commit will do. Nothing of it is done yet.
 
-    `snapshot`: the table before, None where there is none. `metadata`: its `metaData` action after, but for the
-    record of applied paths. `removed`: `add` actions of a
-    replaced table. `row_work`: what an engine does, None where the files have no rows. `added_as_they_are`: the
-    change files become data files. `choice`: the engine and why. `error`: of the file behind the batch, if it is bad.
+    `snapshot`: the table before, None where there is none. `metadata`: its `metaData` action after, without the record
+    of applied paths. `removed`: `add` actions of a replaced table. `row_work`: what an engine does, None where the
+    files have no rows. `added_as_they_are`: the change files become data files. `choice`: the engine and why. `error`:
+    of the first file after the batch, if that file is bad.
     """
 
     start: ApplyStart
@@ -84,7 +84,7 @@ class ApplyPlan:
 class Applied:
     """What one apply did: the batch, the position after it, the table's new version.
 
-    `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if not told.
+    `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if unknown.
     `seconds`: from the plan to the commit.
     """
 

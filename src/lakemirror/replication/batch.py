@@ -1,4 +1,4 @@
-"""Which of the pending files one apply takes, and what their footers tell about them; pure, no file is opened.
+"""Which of the pending files one apply takes, and what their footers say about them; pure, opens no file.
 
 pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: columns after it, append-only or mixed
 """
@@ -19,7 +19,7 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
 from lakemirror.replication.schema_evolution import Rules, evolve
 
-CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold
+CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, that is not stored in the file
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class BatchFile:
 class Batch:
     """A run of files that becomes one commit.
 
-    `columns`: the table's after it. `append_only`: every change is an insert, so nothing has to be looked for.
+    `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
     """
 
     files: tuple[BatchFile, ...]
@@ -62,10 +62,10 @@ def next_batch(
     trust_statistics: bool = True,
     rules: Rules | None = None,
 ) -> tuple[Batch | None, TableError | None]:
-    """The longest run of files that one apply may take, and the error of the file behind it, if that one is bad.
+    """The longest run of files that one apply may take, and the error of the next file, if that one is bad.
 
     `columns` are the table's before the batch, none for a new table. With `trust_statistics` False, a marker column
-    counts as mixed whatever its statistics say. `rules`: how the columns may grow.
+    counts as mixed, without regard to its statistics. `rules`: how the columns may grow.
     No batch where the first file is bad.
     """
     taken: list[BatchFile] = []
@@ -112,7 +112,7 @@ def next_batch(
 
 
 def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
-    """The file's columns, and those that its partition folders give: in the table's type, or as strings."""
+    """The file's columns and those of its partition folders: in the table's type, or as strings."""
     try:
         found = file_columns(file.footer)
         held = {column.name.lower() for column in found}
@@ -126,7 +126,9 @@ def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
 
 
 def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileColumn:
-    """A column that a partition folder gives. TableError `value-invalid` where the name is no value of the type."""
+    """A column whose value is in a partition folder's name. TableError `value-invalid` where that is not a value of the
+    type.
+    """
     kind = arrow_type(type_)
     if kind is None:
         return FileColumn(name, pa.string(), "string", encoding=CONSTANT)
@@ -140,7 +142,7 @@ def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileCo
 
 
 def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
-    """A file has one column named exactly `__rowMarker__`, or none and nothing like it (contract section 3)."""
+    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3)."""
     path = item.file.entry.path
     marked = sum(column.name == ROW_MARKER for column in item.columns)
     if marked > 1:
@@ -158,7 +160,7 @@ def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
 
 
 def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bool) -> bool:
-    """True where the footer says that every row is an insert. The rows are held against it where they are read."""
+    """True where the footer says that every row is an insert. The rows are checked against it when they are read."""
     footer = item.file.footer
     if footer.num_rows == 0:
         return True
@@ -179,7 +181,7 @@ def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bo
 
 
 def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequence[str]) -> None:
-    """A file that is not proved to be inserts needs keys; whether a row really does is seen when it is read."""
+    """A file that may hold more than inserts needs keys; each row is checked when it is read."""
     held = {column.name.lower() for column in columns} | {column.name.lower() for column in item.columns}
     for key in key_columns:
         if key.lower() not in held:

@@ -1,7 +1,7 @@
 """Tables whose folder is gone (contract section 7): they are moved from `Tables/` to `Files/_DroppedTables/`.
 
-A folder counts as gone once it was missing in two passes of a landing zone that could be listed. The first miss is
-noted in `Files/Monitoring`; losing the note delays the drop by a pass.
+A folder counts as gone when it was missing in two passes in which the landing zone could be listed. The first miss is
+noted in `Files/Monitoring`; if the note is lost, the drop comes one pass later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _FOREIGN_AGAIN = 60.0  # seconds until a table that is not ours is looked at aga
 class DroppedTables:
     """Finds mirrored tables without a folder and drops them.
 
-    Keeps what saves time, and what was missed where `Files/Monitoring` cannot be written.
+    Remembers what saves time, and the missing folders where `Files/Monitoring` cannot be written.
     """
 
     storage: Storage
-    failure: LakemirrorError | None = None  # why a table could not leave in the last look
+    failure: LakemirrorError | None = None  # why a table could not be moved in the last look
     _foreign: dict[str, float] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
     _settled: tuple[set[str], float] = field(
@@ -42,10 +42,10 @@ class DroppedTables:
     _purge_again: float = 0.0
 
     def look(self, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
-        """Drops the tables missed for the second time; returns the targets that left.
+        """Drops the tables that were missing for the second time; returns their targets.
 
-        Call it only after the landing zone was listed without error. `targets`: the Delta folders that a table folder
-        stands for. `busy(target)`: an apply is at work there, or the listing does not tell whether its folder is gone.
+        Call it only after the landing zone was listed without error. `targets`: the Delta folders that have a table
+        folder. `busy(target)`: an apply is running there, or the listing does not show whether its folder is gone.
         """
         if targets == self._settled[0] and time.monotonic() < self._settled[1]:
             return []
@@ -60,13 +60,13 @@ class DroppedTables:
         self.failure = None
         for target in list(gone):
             failpoints.reach("drop.before-move")
-            resting = _resting_place(target)
+            resting = _kept_at(target)
             try:
                 self.storage.move(target, resting)
                 self.storage.touch(resting)
             except FileNotFoundError:
                 continue  # another engine was faster
-            except LakemirrorError as error:  # the others leave all the same
+            except LakemirrorError as error:  # the others are moved all the same
                 self.failure = error
                 gone.remove(target)
                 continue
@@ -114,7 +114,7 @@ class DroppedTables:
         except LakemirrorError as error:
             if error.code == "concurrent-commit" and self.storage.finish_move(target):
                 return False
-            log = None  # whoever it belongs to: nothing is concluded from what cannot be read
+            log = None  # nothing is concluded from a file that cannot be read
         if log is not None and log.position is not None:
             return True
         self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN
@@ -128,8 +128,9 @@ class DroppedTables:
         return noted if isinstance(noted, dict) else {}
 
     def _note(self, missed: dict[str, float]) -> None:
-        """Notes what is missing; in this process alone where the note cannot be written, or has no folder: perhaps
-        somebody deletes the database, and it must not come back."""
+        """Notes what is missing; only in this process where the note cannot be written or its folder is missing:
+        somebody
+        may be deleting the database, and no folder of it must be made again."""
         self._missed = {}
         try:
             if missed and not self.storage.exists(NOTE.rpartition("/")[0]):
@@ -142,7 +143,7 @@ class DroppedTables:
             self._missed = missed
 
 
-def _resting_place(target: str) -> str:
+def _kept_at(target: str) -> str:
     """Where a dropped table is kept: its name with the time, cut to the length that a file system allows."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
     above, slash, name = target.removeprefix("Tables/").rpartition("/")
@@ -151,7 +152,7 @@ def _resting_place(target: str) -> str:
 
 
 def dropped(storage: Storage) -> Iterator[tuple[str, str]]:
-    """Every dropped table: the place that it left, and where it is now."""
+    """Every dropped table: where it was, and where it is now."""
     for path in _folders(storage, DROPPED):
         for place in [path] if _RESTING.search(path) else _folders(storage, path):
             if _RESTING.search(place):

@@ -7,13 +7,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-CANCEL_LOOK = 1.0  # seconds between two looks of a waiting thread at whether it is cancelled
+CANCEL_LOOK = 1.0  # seconds between two checks of a waiting thread for a cancellation
 
 
 class FairTurns:
     """At most `most` turns at one time. The database with the fewest of them at work gets the next one.
 
-    Whoever gives a turn back wakes the one thread that gets it: thousands may wait without costing anything.
+    A turn that is given back wakes only the thread that gets it: thousands may wait at no cost.
     """
 
     def __init__(self, most: int) -> None:
@@ -25,7 +25,7 @@ class FairTurns:
 
     @contextmanager
     def turn(self, database: str, is_cancelled: Callable[[], bool]) -> Iterator[bool]:
-        """Waits for a turn and holds it within the block; False, without one, once `is_cancelled` says so."""
+        """Waits for a turn and holds it within the block; gives False, without a turn, once `is_cancelled` is true."""
         taken = self._take(database, is_cancelled)
         try:
             yield taken
@@ -52,7 +52,7 @@ class FairTurns:
         return True
 
     def _give(self) -> None:
-        """Gives free turns away: to the database with the fewest at work, of these to the one that waits longest."""
+        """Gives out free turns: to the database with the fewest turns, and among equals to the longest waiter."""
         free = self._most - self._at_work.total()
         while free > 0 and self._waiting:
             database = min(self._waiting, key=lambda each: (self._at_work[each], self._waiting[each][0].ticket))

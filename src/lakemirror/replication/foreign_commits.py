@@ -1,6 +1,6 @@
 """What other writers did to a mirrored table since our last apply (contract section 10, "Other writers"); pure.
 
-commits, newest first, down to our last apply ─▶ judge ─▶ do rows and position still belong together?
+commits, newest first, down to our last apply ─▶ judge ─▶ do rows and position still match?
                                                           └─▶ which commits changed data
 """
 
@@ -37,7 +37,7 @@ class ForeignChange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`restored`: the commit after which rows and position do not belong together; None where they do. `changes`:
+    """`restored`: the commit after which rows and position no longer match; None where they match. `changes`:
     other commits that changed data, oldest first."""
 
     restored: ForeignChange | None = None
@@ -53,16 +53,16 @@ def judge(newer: Sequence[tuple[int, Sequence[Action]]], applied: int | None, po
     """What the commits after our last apply mean.
 
     `newer`: version and actions of each, newest first. `applied`: the version of our last apply, `position` that it
-    set; None where its commit is not in the log any more.
+    set; None where its commit is no longer in the log.
 
-    A RESTORE to a version from our last apply on takes back what others did since, and nothing of ours. Any other
-    one, REPLACE TABLE, and a commit that moves the position back separate rows from position.
+    A RESTORE to our last apply or a later version undoes only what others did since. After any other RESTORE, a
+    REPLACE TABLE, or a commit that sets an earlier position, rows and position no longer match.
     """
     changes: list[ForeignChange] = []
     newest_seen = None
     for version, actions in newer:
         if newest_seen is not None and version > newest_seen:
-            continue  # a later RESTORE took it back
+            continue  # a later RESTORE undid it
         info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         operation = str(info.get("operation", "")).upper()
         if operation == "RESTORE":

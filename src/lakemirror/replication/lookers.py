@@ -1,10 +1,10 @@
 """Threads that look at many tables, one table after the other, where a slow one does not delay the rest.
 
-Usually one thread does all looks of a pass: a look takes well under a millisecond, less than handing it over would.
-Where looks take longer, since they wait for a disk or a store, a few threads look side by side. Where none makes
-progress for a while, they are stuck (a slow file, a store that does not answer); another thread then takes the tables
-that are left, and the pass ends without the stuck ones. A stuck thread ends with its look. The threads are daemons: the
-process never waits for them when it ends.
+Usually one thread does all looks of a pass: a look takes well under a millisecond, less than a hand-over between
+threads. Where looks take longer, since they wait for a disk or a store, a few threads look side by side. Where none
+makes progress for a while, they are stuck (a slow file, a store that does not answer); another thread then takes the
+remaining tables, and the pass ends without the stuck ones. A stuck thread ends with its look. The threads are daemons:
+the process never waits for them when it ends.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Lookers:
         self._lock = threading.Lock()
 
     def each(self, jobs: Iterable[Job]) -> None:
-        """Runs every job, and returns when all are done but those that are stuck. Jobs must not raise.
+        """Runs every job, and returns when all but the stuck ones are done. Jobs must not raise.
 
-        Jobs that no thread is free for are left out.
+        Jobs for which no thread is free are left out.
         """
         waiting = deque(jobs)
         if not waiting:

@@ -1,8 +1,8 @@
-"""A table whose place follows the default schema: it is moved, not filled again (contract section 1).
+"""A table moves when the default schema changes; it is not filled again (contract section 1).
 
-    Tables/orders ─▶ default schema `dbo` ─▶ Tables/dbo/orders     one rename of the folder, whole or not at all
+    Tables/orders ─▶ default schema `dbo` ─▶ Tables/dbo/orders     one atomic rename of the folder
 
-Which Delta table is the table folder's own is said by the table's position and the folder's marker, never by names.
+The table's position and the folder's marker say which Delta table belongs to a table folder, never a name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ log = logging.getLogger("lakemirror")
 
 
 def move_here(storage: Storage, name: TableName, target: str) -> bool:
-    """Moves the folder's Delta table to `target`, where nothing is, if it is where another default schema put it.
+    """Moves the folder's Delta table from where another default schema put it to `target`, where nothing is.
 
-    True where it did. Another engine that was faster is no error: then nothing is there to move.
+    True if it moved. If another engine was faster, nothing is left to move, which is no error.
     """
     if name.schema:
         return False

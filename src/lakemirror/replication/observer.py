@@ -10,7 +10,7 @@ from lakemirror.replication.apply_plan import Applied
 
 
 class Observer(Protocol):
-    """Gets what happens; called from several threads."""
+    """Receives events of a scheduler; called from several threads."""
 
     def applied(self, name: TableName, applied: Applied) -> None: ...
     def failed(self, name: TableName, error: LakemirrorError) -> None: ...

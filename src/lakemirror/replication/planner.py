@@ -1,4 +1,4 @@
-"""What one commit would do, from footers, metadata and a snapshot; pure: no file is opened.
+"""What one commit will do, from footers, metadata and a snapshot; pure, opens no file.
 
 ApplyStart + change files + snapshot ─▶ batch ─▶ metadata, protocol ─▶ units, target ─▶ engine ─▶ ApplyPlan
 """
@@ -40,11 +40,11 @@ def plan(
     trust_footers: bool = False,
     as_they_are: bool = True,
 ) -> ApplyPlan | TableError:
-    """What the next commit does with the longest run of `files` that one commit may take; or what is wrong with the
-    first of them.
+    """The plan of the next commit, of the longest run of `files` that one commit may take; or the error of the first
+    file.
 
     `path`: the table's folder. `path_of` gives the local path of a file of the database. `trust_statistics` False:
-    bounds of row markers are passed over. `as_they_are` False: no change file becomes a data file.
+    bounds of row markers are ignored. `as_they_are` False: no change file becomes a data file.
 
     LakemirrorError `concurrent-commit` where the table is not where `start` says. TableError where no batch can go
     into this table: `target-foreign`, `table-feature-unsupported`, `table-append-only`, `spark-needed`.
@@ -118,7 +118,7 @@ def whole_unit(item: BatchFile, path_of: Callable[[str], str]) -> ChangeUnit:
 
 
 def _listed(file: ChangeFile) -> Entry | None:
-    """The listed change file; None where its rows are read from another one, which is ours."""
+    """The listed change file; None where its rows are read from a converted copy, which lakemirror wrote."""
     return None if file.read_from else file.entry
 
 
@@ -136,7 +136,7 @@ def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _as_they_are(
     batch: Batch, metadata: Mapping[str, Any], target: Target, path_of: Callable[[str], str], trust_footers: bool
 ) -> bool:
-    """True where every file of the batch may become a data file, as far as footers tell."""
+    """True if, by its footers, every file of the batch may become a data file."""
     if not batch.append_only or not batch.rows or spark_checks(metadata) is not None:
         return False
     if not add_files.large_enough([item.file.entry.size for item in batch.files]):

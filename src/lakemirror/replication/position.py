@@ -1,4 +1,4 @@
-"""How far a mirrored table is, as the table itself says: its `txn` action, and the manifest beside it.
+"""A mirrored table's position, as the table itself records it: its `txn` action, and the manifest beside it.
 
 A Delta `txn` action holds an application id and a number. The application id names the identity of the table folder
 and its generation, which grows with every recreation: the highest generation is the current one, whatever clocks say.
@@ -51,7 +51,7 @@ def current_position(transactions: Mapping[str, int]) -> Position | None:
 
 
 def parse_app_id(app_id: str, number: int) -> Position | None:
-    """The position that a `txn` action means; None for an application that is not ours, and for a partition's."""
+    """The position in a `txn` action; None for another application's, and for a partition's."""
     prefix, _, rest = app_id.partition(":")
     generation, _, identity = rest.partition(":")
     if prefix != _PREFIX or not generation.isdigit() or not identity or ":" in identity:
@@ -70,9 +70,9 @@ class Manifest:
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and
-    `modified` (nanoseconds) describe the last one, to know it again; in a store its ETag, `tag`, does. `key_columns`
-    as declared. `rows` and `bytes` count all applies of this identity, `notes` say what of its files the table could
-    not keep as it was. `detection`: the table's record of how its files are found, as in its property
+    `modified` (nanoseconds) describe the last one, to know it again; in a store its ETag, `tag`, does. `key_columns` as
+    declared. `rows` and `bytes` count all applies of this identity, `notes`: values of its files that the table could
+    not keep as they were. `detection`: the table's record of how its files are found, as in its property
     (`applied_record.py`).
     """
 
@@ -98,7 +98,7 @@ class Manifest:
 
 
 def with_notes(before: Sequence[str], warnings: Sequence[Warned], most: int) -> tuple[str, ...]:
-    """The notes of a manifest: those before, and the new warnings, each once with the first file that it was about.
+    """The notes of a manifest: the earlier ones and the new warnings, each once with its first file.
 
     A note is a warning as a manifest keeps it: `code: message`, a line break, the file. `value-converted` goes without
     its code; notes of older versions have no file.

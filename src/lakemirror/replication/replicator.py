@@ -1,13 +1,13 @@
-"""One table: the loop that is the whole exactly-once argument.
+"""One table: the loop that applies each change exactly once.
 
-    position = the table's own `txn` action            the table knows; nothing else does
+    position = the table's own `txn` action            the only record of what is applied
     files    = complete, contiguous files after it     landing zone, in order
-    plan     = what one commit would do                pure; made once
+    plan     = what one commit will do                 pure; made once
     result   = engine.run(plan)                        files written, nothing committed
     commit   = version N+1, if it is still free        taken: the table is planned again
     archive  (applied files)                           may fail or repeat without harm
 
-Between turns only footers and failures are remembered, to save time.
+Between turns it remembers only footers and failures, to save time.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from lakemirror.storage.durable import POWER, sync_each
 log = logging.getLogger("lakemirror")
 
 _STEADY = 1.0  # seconds between two looks that make a delimited file complete
-_WORTH_A_LOOK = 32 << 20  # bytes of change files: before so much work another writer's commit is looked for
+_WORTH_A_LOOK = 32 << 20  # bytes of change files: before so much work, the log is read for other commits
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an apply knows about its files: whether footers are right about row markers, and whether files can become
-    data files as they are."""
+    """What an apply assumes about its files: that footers are right about row markers, and that files can become data
+    files as they are."""
 
     trust_statistics: bool = True
     as_they_are: bool = True
@@ -98,19 +98,19 @@ class Replicator:
         return self._storage.uri(self.target)
 
     def inspect(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> TablePlan:
-        """What there is to do. With `mark` the folder gets its identity marker where it has none.
+        """What there is to do. With `mark`, a folder without an identity marker gets one.
 
-        Every error that concerns this table alone is in the result, not raised.
+        Errors of this table alone are in the result, not raised.
         """
         found = TablePlan(folder, TableMetadata())
         try:
             self._inspect(found, time.time() if now is None else now, mark)
-        except Exception as failure:  # the boundary around one table: whatever goes wrong concerns it alone
+        except Exception as failure:  # the boundary around one table: no error leaves it
             self._log.forget()
             found.start = None
             found.error = coded(failure, table=str(self.name))
             if not found.pending.count:
-                with suppress(Exception):  # the error is what matters, not how many files wait behind it
+                with suppress(Exception):  # the error matters, not the number of files that wait
                     found.pending = self._not_looked_into(found)
         found.warnings += not_files(folder.others)
         return found
@@ -178,17 +178,17 @@ class Replicator:
             found.error = found.pending.error
 
     def _not_looked_into(self, found: TablePlan) -> Pending:
-        """The files of a folder whose look ended by an error, counted by the metadata that was read last."""
+        """The files of a folder whose look ended with an error, counted by the metadata that was read last."""
         at = found.table_log.position if found.table_log else None
         detection = parse_detection(found.table_log.detection if found.table_log else "", self.target)
         metadata = self._metadata[1] if self._metadata is not None else found.metadata
         return not_looked_into(found.folder, metadata, self._applied(detection, at, found.table_log))
 
     def apply(self, engine: Callable[[str], Engine], found: TablePlan) -> tuple[Applied | None, LakemirrorError | None]:
-        """One commit from what a look found: what was applied, and the error of the file behind it, if any.
+        """One commit from what a look found: what was applied, and the error of the next file, if any.
 
-        `engine` gives the engine of a name. A file that cannot be applied ends the batch before it. LakemirrorError is
-        raised for what concerns the attempt as a whole; `concurrent-commit` means that another look is needed.
+        `engine` gives the engine of a name. A batch ends before a file that cannot be applied. LakemirrorError is
+        raised for errors of the whole attempt; `concurrent-commit` means that another look is needed.
         """
         assert found.start is not None
         files, error = self._staged(found)
@@ -241,8 +241,8 @@ class Replicator:
     def _plan(
         self, found: TablePlan, start: ApplyStart, files: list[ChangeFile], attempt: Attempt
     ) -> ApplyPlan | TableError:
-        """The plan of the next commit. `concurrent-commit` where others changed data since the look: it must be seen
-        and reported, and our commit would hide theirs from the next look."""
+        """The plan of the next commit. `concurrent-commit` where others changed data since the look: that must be
+        reported, and our commit would hide theirs from the next look."""
         if sum(file.entry.size for file in files) > _WORTH_A_LOOK:
             self._log.forget()
         snapshot, table_log = read_snapshot(self._table, known=self._log.read()), None
@@ -270,9 +270,9 @@ class Replicator:
         )
 
     def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
-        """Merges the table's small files every so many commits; `version` is that of the last one.
+        """Merges the table's small files after a number of commits; `version` is that of the last commit.
 
-        `on_written` gets the files that it has written.
+        `on_written` gets the written files.
         """
         before, self._merged_at = self._merged_at, version
         if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
@@ -287,7 +287,7 @@ class Replicator:
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
-        """The files of one batch as Parquet, and the error of the one behind them."""
+        """The files of one batch as Parquet, and the error of the next one."""
         if not needs_staging(found.metadata):
             return list(found.pending.files), None
         chosen: list[ChangeFile] = []
@@ -303,7 +303,7 @@ class Replicator:
         return staged, error
 
     def quarantine(self, found: TablePlan, error: LakemirrorError | None) -> bool:
-        """Sets a bad file aside where that is asked for (`on_bad_file`); True where the table can go on."""
+        """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
         if error is None or self._settings.on_bad_file != "quarantine" or error.code not in cleanup.QUARANTINABLE:
             return False
         entry = next((each for each in found.folder.files if each.path == error.file), None)
@@ -315,13 +315,14 @@ class Replicator:
         return place is not None
 
     def retire(self, found: TablePlan) -> int:
-        """Moves applied files aside; how many. Never raises: what could not be moved is moved in a later pass.
+        """Moves applied files aside and returns their number. Never raises: a file that cannot be moved now is moved in
+        a later pass.
 
-        The commits that applied them are on the disk before (contract section 9), also those of another process.
+        Before, it syncs the commits that applied them (contract section 9), also those of another process.
         """
         try:
             if not self._is_marked(found):
-                return 0  # a resync has just brought them back, or the folder was made again
+                return 0  # a resync has just brought them back, or the folder was recreated
             position = found.table_log.position if found.table_log else None
             if self._settings.durability == POWER and position != self._synced:
                 make_durable(self._storage.uri(self.target))
@@ -336,8 +337,9 @@ class Replicator:
             return 0
 
     def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
-        """Syncs the folders that files came into, then those that they left: after a power cut each file is in one of
-        them at least."""
+        """Syncs the folders that received files, then those that lost them: after a power cut each file is in at least
+        one.
+        """
         home = folder.name.folder
         into = {target.rpartition("/")[0] for _, target in moved}
         for inner in sorted(into):
@@ -348,7 +350,7 @@ class Replicator:
             sync_each(place(self._storage.uri(each)) for each in sorted(places, reverse=True))
 
     def _is_marked(self, found: TablePlan) -> bool:
-        """True where the folder's marker is that of the table, at this moment."""
+        """True if the folder's marker is now that of the table."""
         path = f"{found.folder.name.folder}/{MARKER}"
         now = self._storage.stat(path)
         content = read_marker(self._storage, path, now) if now is not None else None
@@ -371,7 +373,7 @@ class Replicator:
         return footer
 
     def _identify(self, found: TablePlan, at: Position | None, mark: bool) -> str:
-        """The id of the table folder; another one than the table's means that the folder was made again."""
+        """The id of the table folder; if it differs from the table's, the folder was recreated."""
         so_far = None
         if at is not None:
             manifest = found.table_log.manifest if found.table_log else None
@@ -396,7 +398,7 @@ class Replicator:
             )
 
     def _check_other_writers(self, found: TablePlan) -> None:
-        """TableError `table-restored`; a warning for what others changed otherwise (contract section 10)."""
+        """TableError `table-restored`; a warning for other changes by other writers (contract section 10)."""
         if found.table_log is not None:
             table_commit.check_not_restored(found.table_log, self.target)
             found.warnings += capped(found.table_log.foreign.warnings)
@@ -407,7 +409,7 @@ class Replicator:
         return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag} if manifest else {}
 
     def _read_progress(self, found: TablePlan) -> None:
-        """How files are found from here on, and which are applied; nothing is where the folder was made again."""
+        """How files are found from now on, and which are applied; none in a recreated folder."""
         before = Detection() if found.reseeding else found.detection
         found.detection = declared(before, found.metadata, found.position, str(self.name))
         at = found.table_log.position if found.table_log and not found.reseeding else None
@@ -426,7 +428,7 @@ class Replicator:
         return applied_files(detection, at.number if at else 0, manifest, sequences, table)
 
     def _steady_at(self, now: float, entry: Entry) -> float:
-        """When a delimited file counts as complete: seen unchanged for a second, or settled before (section 4)."""
+        """When a delimited file counts as complete: seen unchanged for a second, or earlier if settled (section 4)."""
         settled = entry.modified / 1e9 + self._settings.settle
         if now >= settled:
             return settled
@@ -462,7 +464,7 @@ class Replicator:
         )
 
     def _check_still_there(self, files: list[ChangeFile]) -> None:
-        """LakemirrorError `concurrent-commit` if a file is gone: a publisher may delete it at any time."""
+        """LakemirrorError `concurrent-commit` if a file is missing: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)
             if entry is None or entry.etag != file.entry.etag:

@@ -2,7 +2,7 @@
 
 tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns, one commit a turn
 
-Whatever goes wrong in a look or a turn becomes the error of that table: `_look_at` and `_turn` are the only boundaries.
+Every error in a look or a turn becomes the error of that table: `_look_at` and `_turn` are the only boundaries.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
-LONGEST_LOOK = 60.0  # seconds that a pass waits for the look at one table
-_RACES = 5  # lost races in a row after which a table takes its turn behind the others
+LONGEST_LOOK = 60.0  # seconds that a pass waits for a look at one table
+_RACES = 5  # lost races in a row after which a table goes to the end of the queue
 
 
 class Scheduler:
@@ -69,16 +69,16 @@ class Scheduler:
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
-        `spark`: one that runs already. `gather`: seconds after a commit in which a table is not looked at.
-        `before`: what an earlier process wrote down about the tables.
+        `spark`: a session that runs already. `gather`: seconds after a commit in which a table is not looked at.
+        `before`: the record that an earlier process left of the tables.
         `turns`: shared with the other databases of the process; None where this one is alone.
         `settings_of`: the settings of one table, from those of the database.
         """
         self.states: dict[TableName, TableState] = {}
         self.zone = Zone({}, [])
-        self.warnings: dict[str, Warned] = {}  # what went wrong and concerns no single table
-        self.unseen: set[TableName] = set()  # tables that the last tick was to look at and could not
-        self.restless: set[TableName] = set()  # tables that another look may find changed although nothing was touched
+        self.warnings: dict[str, Warned] = {}  # errors that concern no single table
+        self.unseen: set[TableName] = set()  # tables that the last tick should look at and could not
+        self.restless: set[TableName] = set()  # tables that may change although nothing is touched
         self.broken = False  # the JVM has died: this process can apply nothing any more
         self._storage = storage
         self._settings = settings
@@ -96,7 +96,7 @@ class Scheduler:
         self._replicators: dict[TableName, Replicator] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
-        self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not begun yet
+        self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not started yet
         self._lookers = Lookers()
         self._settled = SettledLooks(storage)
         self._ambiguous: dict[TableName, TableName] = {}
@@ -109,7 +109,7 @@ class Scheduler:
 
     @property
     def key_index(self) -> KeyIndex | None:
-        """The index of the tables' keys; None where the setting `key_index` says no."""
+        """The index of the tables' keys; None where the setting `key_index` is off."""
         return self._engines.index
 
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
@@ -120,11 +120,11 @@ class Scheduler:
                 index.want(add, target)
 
     def tick(self, now: float | None = None, only: Collection[TableName] | None = None) -> int:
-        """Looks at everything once and starts what there is to do; returns how many tables got work.
+        """Looks at every table once and starts the work there is; returns the number of tables that got work.
 
-        `only`: at these tables alone; no table is dropped or forgotten then. Does not wait for them. FileNotFoundError
-        where the landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be listed: then nothing
-        was concluded from what was not seen.
+        `only`: looks at these tables alone; then no table is dropped or forgotten. Does not wait for the work.
+        FileNotFoundError where the landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be
+        listed: then nothing is concluded.
         """
         now = time.time() if now is None else now
         self.unseen = set()
@@ -177,7 +177,7 @@ class Scheduler:
 
     @property
     def at_work(self) -> int:
-        """How many tables are at work now."""
+        """The number of tables at work now."""
         with self._lock:
             return len(self._running)
 
@@ -192,7 +192,7 @@ class Scheduler:
 
     @contextmanager
     def held_back(self, name: TableName) -> Iterator[bool]:
-        """No apply of the table begins within the block; False where one is at work, and nothing is held."""
+        """No apply of the table starts within the block; gives False if one is running, and then holds nothing."""
         held: Future[None] = Future()
         with self._lock:
             is_free = name not in self._running and name not in self._looking
@@ -219,11 +219,11 @@ class Scheduler:
             return self._spark
 
     def request_stop(self) -> None:
-        """No table begins another commit from now on. Does not wait."""
+        """From now on no table starts another commit. Does not wait."""
         self._stopping.set()
 
     def stop(self, patience: float | None = None) -> bool:
-        """Lets every table finish the commit it is at, and no more; True once all have.
+        """Lets every table finish its current commit and start no other; True once all have finished.
 
         `patience`: seconds to wait for them. A commit that takes longer ends later or with the process; both are safe.
         """
@@ -249,7 +249,7 @@ class Scheduler:
         return folder
 
     def _look_at(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> None:
-        """One table's look and what needs no commit; whatever goes wrong becomes the table's error."""
+        """One table's look, and the work that needs no commit; every error becomes the table's error."""
         with self._lock:
             if name in self._running or name in self._looking or self._stopping.is_set():
                 return
@@ -279,7 +279,7 @@ class Scheduler:
                 if due:
                     self._looked.append((name, look))
         if due:
-            self._submit_looked()  # its apply begins while other tables are looked at
+            self._submit_looked()  # its apply starts while other tables are looked at
 
     def _is_well(self, name: TableName) -> bool:
         state = self.states.get(name)
@@ -338,7 +338,7 @@ class Scheduler:
             self._report(name, state.error)
 
     def _say_new_warnings(self, name: TableName, before: Iterable[Warned]) -> None:
-        """Logs the table's warnings but those that were there before."""
+        """Logs the table's new warnings."""
         known = {(warned.code, warned.file) for warned in before}
         for warned in summed_up(each for each in self.states[name].warnings if (each.code, each.file) not in known):
             log.warning("%s: warning %s: %s", name, warned.code, warned.message)
@@ -348,12 +348,12 @@ class Scheduler:
             self._begin(name, look)
 
     def _begin(self, name: TableName, look: TablePlan) -> None:
-        """Gives a table its turn, where it is not paused or at work since the look. With the lock held."""
+        """Gives a table its turn, unless it is paused or at work since the look. Call with the lock held."""
         if not self._stopping.is_set() and name not in self._running and name not in self._looking:
             self._running[name] = self._pool.submit(self._turn, name, look)
 
     def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
-        """One commit of one table, then the next turn if there is more. Whatever goes wrong is the table's error."""
+        """One commit of one table, then the next turn if there is more. Every error becomes the table's error."""
         again: TablePlan | None = None
         try:
             try:
@@ -437,7 +437,7 @@ class Scheduler:
             self._report(name, error)
 
     def _mark(self, name: TableName) -> None:
-        """Notes whether the table waits for something that gives no event: a time, or a store that answers again."""
+        """Notes whether the table waits for something without an event: a time, or a store that answers again."""
         state = self.states[name]
         (self.restless.add if state.pending or state.error is not None else self.restless.discard)(name)
 
@@ -454,7 +454,7 @@ class Scheduler:
                 log.debug("the observer failed: %s", failure)
 
     def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
-        """Work without a commit: repeats failed moves, removes expired files. Never raises."""
+        """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
             if look.leftovers:
                 self._replicators[name].retire(look)
@@ -463,7 +463,7 @@ class Scheduler:
         self._purge(name, look.folder, now)
 
     def _purge(self, name: TableName, folder: TableFolder, now: float) -> None:
-        """Deletes applied files whose time is over. Never raises."""
+        """Deletes applied files after their retention. Never raises."""
         try:
             if folder.processed:
                 cleanup.purge(self._storage, folder, self._settings.processed_retention, now)
@@ -483,7 +483,7 @@ class Scheduler:
                 self._settled.forget(name)
 
     def _drop(self, zone: Zone) -> None:
-        """Drops the tables whose folder is gone. What fails there is tried again in the next pass, and said once."""
+        """Drops the tables whose folder is gone. A failure is tried again in the next pass and reported once."""
         schema = self._settings.default_schema
         targets = {name.target(schema) for name in zone.tables}
         with self._lock:
@@ -501,7 +501,7 @@ class Scheduler:
             self.warnings.pop("drop-postponed", None)
 
     def warn(self, code: str, message: str) -> None:
-        """Reports what concerns no single table: in the status while it lasts, in the log once."""
+        """Reports a problem that concerns no single table: in the status while it lasts, in the log once."""
         if self.warnings.get(code, Warned(code, "")).message != message:
             log.warning("%s", message)
         self.warnings[code] = Warned(code, message)
@@ -517,7 +517,9 @@ def _spark_is_gone(failure: Exception) -> bool:
 
 
 def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:
-    """Changes when what an apply failed on may have changed: that file, the metadata, the folder, the Delta table."""
+    """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
+    table.
+    """
     file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
     version = look.table_log.version if look.table_log is not None else -1

@@ -17,8 +17,8 @@ class Rules:
     """How a table's columns may grow.
 
     `widen`: a column takes a file's wider type where nothing is lost. `map_names`: names that plain Delta refuses are
-    held by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: a column
-    whose name is almost `__rowMarker__` is a column like others.
+    kept by column mapping. `reserved`: names, in lower case, that the table cannot have. `misspelt_marker`: True
+    accepts a column whose name resembles `__rowMarker__` as an ordinary column.
     """
 
     widen: bool = False

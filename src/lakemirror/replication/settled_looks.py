@@ -2,8 +2,8 @@
 
     look without work, error or wait ─▶ note ─▶ same listing, same time of `_delta_log` ─▶ nothing is opened
 
-A note holds for a while only, and none is made for a log that has just changed: a folder's time is coarse. Where the
-log is in an object store nothing tells that it changed: a note holds for `look_again` seconds.
+A note is valid for a limited time, and none is made for a log that has just changed: a folder's modified time is
+coarse. In an object store nothing shows that a log changed: there a note is valid for `look_again` seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakemirror.replication.table_plan import TablePlan
 from lakemirror.storage import Storage
 
 LASTS = 600.0
-"""Seconds after which a table is looked into again whatever the listing shows."""
+"""Seconds after which a table is read again even if the listing shows no change."""
 
 _UNTOLD = -1  # the time of a log in an object store
 _FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
@@ -31,14 +31,15 @@ class _Note:
 
 
 class SettledLooks:
-    """What the last looks at the tables of one database found, where they found nothing to do."""
+    """The last looks at the tables of one database that found nothing to do."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._notes: dict[TableName, _Note] = {}
 
     def log_time(self, target: str) -> int:
-        """The modified time of the folder of a Delta table's log; 0 where it does not tell whether the log changed.
+        """The modified time of the folder of a Delta table's log; 0 where that time does not show whether the log
+        changed.
 
         Read it before the look.
         """
@@ -74,7 +75,7 @@ class SettledLooks:
             self._notes.pop(name, None)
 
     def forget(self, name: TableName) -> None:
-        """The next look at the table is a full one."""
+        """The next look reads the table."""
         self._notes.pop(name, None)
 
 

@@ -1,4 +1,4 @@
-"""What an apply's commit says beside its rows: columns, properties, position, manifest."""
+"""What an apply commits beside its rows: columns, properties, position, manifest."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def next_of(
 
 
 def new_position(start: ApplyStart, batch: Batch) -> Position:
-    """Where the table is after the batch."""
+    """The table's position after the batch."""
     return Position(start.identity, start.generation, batch.files[-1].file.number)
 
 
@@ -172,7 +172,7 @@ def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, table
 
 
 def check_not_restored(found: TableLog, table: str) -> None:
-    """TableError `table-restored` where another writer took back rows that the position counts (section 10)."""
+    """TableError `table-restored` where another writer undid rows that the position covers (section 10)."""
     if found.foreign.restored is not None:
         raise TableError(
             "table-restored",
@@ -182,10 +182,10 @@ def check_not_restored(found: TableLog, table: str) -> None:
 
 
 def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """What has to be set so that the table has the properties that the settings want.
+    """The properties to set so that the table has those that the settings ask for.
 
-    All of a new table's. Later the change data feed and the retention follow the settings; the feed is switched off
-    only where lakemirror has switched it on.
+    All of them for a new table. Later only the change data feed and the retention follow the settings; the feed is
+    switched off only if lakemirror switched it on.
     """
     if not before:
         return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(FEED) == "true" else {})}

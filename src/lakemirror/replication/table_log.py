@@ -22,11 +22,12 @@ _FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other write
 
 @dataclass(frozen=True)
 class TableLog:
-    """What the log says. `position` None: the table is not ours. `manifest` None: its commit is gone from the log.
+    """What the log says about a mirrored table. `position` None: the table is not ours. `manifest` None: its commit is
+    gone from the log.
 
     `key_columns` as last declared; empty where none were. `detection`: the record of how files are found. `foreign`:
     what other writers did since our last apply. `version`: the table's, -1 unknown. `identity`: the folder that it was
-    mirrored from by its property, where the position is lost.
+    mirrored from, from the table's property, where the position is lost.
     """
 
     position: Position | None
@@ -43,8 +44,8 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
 
     With `version` as it was at that version of the table, else the newest. `known`: the log as it was listed before.
 
-    Mostly one file is read, the newest commit: an apply's commit holds position and manifest, and commits of others
-    in between are passed over.
+    Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
+    other writers are skipped.
     """
     if not is_in_store(table) and not _has_log(Path(table) / "_delta_log"):
         return None
@@ -77,7 +78,7 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
 def read_sequences(table: str, position: Position) -> dict[str, int]:
     """The last number of each partition folder of the table.
 
-    TableError `table-feature-unsupported` where other writers may have left some of them out: files would be applied
+    TableError `table-feature-unsupported` where other writers may have dropped some of them: files would be applied
     twice.
     """
     snapshot = read_snapshot(table)

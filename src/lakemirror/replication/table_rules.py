@@ -1,4 +1,4 @@
-"""What the settings of a database say about its tables: Delta properties, and how columns may grow."""
+"""What a database's settings mean for its tables: Delta properties, and how columns may grow."""
 
 from __future__ import annotations
 

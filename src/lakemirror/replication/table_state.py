@@ -31,7 +31,7 @@ class TableState:
     `position`: number of the last applied file. `pending`: change files not applied. `rows` and `bytes` count changes
     applied since the folder was made. `failures` counts tries in a row that failed; `next_try` is when the next one
     is due (seconds since the epoch); `oldest`: when the oldest file that is not applied was written. `engine` made
-    the last apply, for `engine_reason`. `failed_on` tells what must change before a permanent failure is tried again.
+    the last apply, for `engine_reason`. `failed_on`: what must change before a permanent failure is tried again.
     """
 
     identity: str = ""
@@ -53,7 +53,7 @@ class TableState:
     failed_on: str = ""
 
     def due(self, fingerprint: str, now: float) -> bool:
-        """True where an apply should be tried: nothing failed, its time has come, or what failed has changed."""
+        """True if an apply should be tried: nothing failed, the next try is due, or the failure's cause has changed."""
         if self.error is None:
             return True
         if self.error.retry:
@@ -75,10 +75,10 @@ def looked(
     work: bool,
     oldest: float | None = None,
 ) -> TableState:
-    """The state after a look at the folder; `work` tells that there is something to apply.
+    """The state after a look at the folder; `work`: there is something to apply.
 
-    An error that an apply met stays until what it failed on changes, or is gone. What a table waits for keeps the
-    time since when it does.
+    An error of an apply stays until its cause changes or is gone. What a table waits for keeps the time when the wait
+    began.
     """
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
@@ -109,8 +109,8 @@ def applied(
     state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float,
     now: float | None = None, engine: str = "", engine_reason: str = "", warnings: Sequence[Warned] = (),
 ) -> TableState:  # fmt: skip
-    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made. `warnings`: what
-    of their values the table does not keep as it was; they come to those of the last look.
+    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made. `warnings`:
+    values that the table does not keep as they were; they are added to those of the last look.
     """
     return replace(
         state, status=REPLICATING, position=position, pending=max(0, state.pending - files), rows=rows, bytes=bytes,
@@ -122,7 +122,7 @@ def applied(
 
 
 def failed(state: TableState, error: LakemirrorError, fingerprint: str, *, now: float, longest: float) -> TableState:
-    """The state after an apply that failed. What may pass is tried again after 1, 2, 4 … `longest` seconds."""
+    """The state after an apply that failed. A transient failure is tried again after 1, 2, 4 … `longest` seconds."""
     failures = state.failures + 1
     pause = min(longest, 2.0 ** min(failures - 1, 30))
     return replace(

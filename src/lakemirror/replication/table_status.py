@@ -39,7 +39,7 @@ def table_status(name: TableName, state: TableState) -> TableStatus:
 
 
 def remembered(last: TableStatus | None) -> TableState:
-    """What a process before this one wrote down that the table itself does not tell: its last apply, its wait."""
+    """What an earlier process wrote down and the table itself does not tell: its last apply, its wait."""
     if last is None:
         return TableState()
     return TableState(
@@ -51,9 +51,9 @@ def remembered(last: TableStatus | None) -> TableState:
 
 
 def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> TableStatus:
-    """The status of a table from a look at it, and from what the last pass wrote down.
+    """The status of a table from a look at it and from the record of the last pass.
 
-    An error that only an apply can meet is taken from the last pass, as long as its file is still there.
+    An error that only an apply can find is taken from the last pass, as long as its file is still there.
     """
     manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
     state = table_state.looked(

@@ -1,9 +1,9 @@
 """Which tables the next tick looks at: those that were touched, or all of them.
 
-    watched folders ─▶ touched tables ─▶ tick(touched) ─▶ wait …          all: at first, rarely, and when in doubt
+    watched folders ─▶ touched tables ─▶ tick(touched) ─▶ wait …          all: at first, rarely, and in doubt
 
-Where every folder of the landing zone is watched, a look at all tables is only there to prove the watch right. Where
-one is not, every tick looks at all tables.
+If every folder of the landing zone is watched, a look at all tables only confirms the watch. If one is not, every
+tick looks at all tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ABOVE = ("Files", LANDING_ZONE)  # folders whose change concerns more than one 
 
 
 class ZoneWatch:
-    """What was touched in one landing zone since it was looked at."""
+    """What changed in one landing zone since the last look."""
 
     def __init__(self, storage: Storage) -> None:
         local = isinstance(storage, LocalStorage)
@@ -61,9 +61,9 @@ class ZoneWatch:
         return due
 
     def looked(self, scheduler: Scheduler, due: set[TableName] | None, seconds: float) -> None:
-        """After a tick over `due` that took so long: watches folders that are new.
+        """Call after a tick over `due`, with its seconds: watches new folders.
 
-        A folder may have got files between the listing and its watch: its table is looked at once more.
+        A folder may get files between the listing and the start of its watch: its table is looked at once more.
         """
         if not isinstance(self._watch, FolderWatch):
             return
@@ -85,7 +85,7 @@ class ZoneWatch:
         self._restless_again = now + max(_RESTLESS, _RESTLESS_SHARE * seconds)
 
     def wait(self, scheduler: Scheduler, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Waits so long, or until something is due."""
+        """Waits for a time, or until a table is due."""
         assert isinstance(self._watch, FolderWatch)
         now = time.monotonic()
         until = min(now + seconds, self._all_again)
@@ -110,7 +110,7 @@ class ZoneWatch:
         name = None if folder in _ABOVE else table_of(folder)
         if name is not None:
             self._touched.add(name)
-        else:  # a table or a schema came or went
+        else:  # a table or a schema was added or removed
             self._all = True
 
 
