@@ -1,4 +1,4 @@
-"""Which files of a table folder are applied already, as the table itself says (contract sections 4 and 9); pure."""
+"""Which files of a table folder are applied, as the table itself records (contract sections 4 and 9); pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AppliedFiles:
-    """What of a table folder has been applied.
+    """The applied files of a table folder.
 
     `count`: how many files; where the folder is one sequence, the last number. `sequences`: the last number of each
     partition folder (`region=eu`), None where the table has none. `paths`: the applied paths below the table folder
-    under last-update detection, None without it; `numbered` then says how far a sequence had come that was there
+    under last-update detection, None without it; `numbered` is then the last number of the sequence that was there
     before. `last`: the path of the newest applied file, empty where it is not known.
     """
 

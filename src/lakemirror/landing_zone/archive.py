@@ -1,5 +1,5 @@
-"""What becomes of files (contract sections 5 and 8): applied ones moved aside but the newest, purged after the
-retention; bad ones set aside where that is asked for."""
+"""What happens to files (contract sections 5 and 8): applied ones except the newest are moved to `_ProcessedFiles` and
+deleted after the retention; bad ones are moved to `_QuarantinedFiles` if the settings say so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakemirror.storage import Entry, Storage
 
 REASON_SUFFIX = ".error.json"
 
-# errors that are in the file's own content: without it the table can go on
+# errors in the file's own content: without the file the table can go on
 QUARANTINABLE = frozenset(
     {
         "column-name-invalid",
@@ -55,11 +55,11 @@ def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFile
 def retire(
     storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles
 ) -> list[tuple[str, str]]:
-    """Moves the applied files but the newest to `_ProcessedFiles`; returns from where to where.
+    """Moves the applied files except the newest to `_ProcessedFiles`; returns old and new paths.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
-    be moved stays for a later pass. A file that was applied and appears again is moved like the others but never
-    over one that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
+    be moved stays for a later pass. A file that was applied and appears again is moved like the others, but never
+    over an existing one: it gets the name `<name>.<n>` there, which no publisher counts.
     """
     moved = []
     with storage.holding_folders():
@@ -72,10 +72,10 @@ def retire(
 
 
 def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: LakemirrorError) -> str | None:
-    """Moves a bad file to `_QuarantinedFiles`; where it rests now, None if it is not there any more.
+    """Moves a bad file to `_QuarantinedFiles` and returns its new path, None if the file is gone.
 
-    Beside it is `<name>.error.json` with code, message and hint. Both are made where the folder is still there: one
-    that its publisher deletes at this moment must not come back.
+    Beside it is `<name>.error.json` with code, message and hint. Both are made only in a folder that exists: one
+    that its publisher is deleting must not be made again.
     """
     try:
         target = _free_place(storage, folder, entry, QUARANTINED)
@@ -92,7 +92,7 @@ def quarantine(storage: Storage, folder: TableFolder, entry: Entry, error: Lakem
 
 
 def quarantine_reason(storage: Storage, path: str) -> str:
-    """Why the file that rests at `path` in `_QuarantinedFiles` was set aside: code and message, as far as known."""
+    """Why the file at `path` in `_QuarantinedFiles` was set aside: code and message, as far as known."""
     try:
         content = json.loads(storage.read(path + REASON_SUFFIX, 1024 * 1024))
         return f"{content['code']}: {content['message']}"

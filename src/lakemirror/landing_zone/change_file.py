@@ -54,7 +54,7 @@ class ChangeFile:
 class Waiting:
     """What a table waits for, and since when (seconds since the epoch).
 
-    `until`: when another look will tell, where that is known beforehand.
+    `until`: when to look again, where that is known.
     """
 
     what: str
@@ -63,7 +63,7 @@ class Waiting:
 
 
 def change_files(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
-    """Every change file of the folder, by its name, in no order; with its number, 0 where the name is none.
+    """Every change file of the folder, judged by its name, in no order; with its number, 0 where the name is no number.
 
     Without partitions they are directly in the table folder. Delimited text may have a compression suffix. Under
     last-update detection any name counts that does not begin with a dot.
@@ -137,8 +137,8 @@ def complete(
     read_footer: Callable[[Entry], pq.FileMetaData],
     steady_at: Callable[[Entry], float] | None = None,
 ) -> ChangeFile | Waiting | TableError:
-    """The file with its footer; what it waits for while it may still be written; the error once it should be done,
-    or at once for a complete footer that cannot be true.
+    """The file with its footer; or what it waits for while it may still be written; or the error once it should be
+    complete, at once for a complete footer that cannot be true.
 
     Delimited text has no footer: `steady_at` gives the time from which such a file counts as complete, if it does
     not change before. LakemirrorError `storage-unavailable` where the store fails.
@@ -229,7 +229,7 @@ def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
     return read
 
 
-_SKEW = 86_400.0  # seconds: a time further ahead is no clock's, and says nothing of when the file was written
+_SKEW = 86_400.0  # seconds: a time further ahead is no real time of writing
 _DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
 _DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 _NUMBER = re.compile(r"[0-9]{20}")
@@ -237,7 +237,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _has_place(entry: Entry, folder: TableFolder, metadata: TableMetadata) -> bool:
-    """True where change files may be: in the table folder, or in its partition folders."""
+    """True for a place of change files: the table folder, or its partition folders."""
     partition = partition_of(entry, folder)
     if not metadata.partitioned:
         return not partition
@@ -257,7 +257,7 @@ def _others(folder: TableFolder, metadata: TableMetadata) -> list[tuple[str, Ent
 
 
 def _relies_on_time(folder: TableFolder, metadata: TableMetadata, others: list[tuple[str, Entry]]) -> bool:
-    """True where no metadata declares how files are found, and all that is there are Parquet files with other names."""
+    """True if no metadata says how files are found and there are only Parquet files with other names."""
     return (
         folder.metadata is None
         and bool(others)

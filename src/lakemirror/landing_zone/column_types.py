@@ -24,7 +24,7 @@ class FileColumn:
     """One top-level column of a change file, in the file's order.
 
     `table_type` is None for a column without a type yet (all NULL) and for one that no table can hold; the latter
-    has its reason in `unsupported`. `note` is a warning: what the table will not keep, or keeps in another form.
+    has its reason in `unsupported`. `note` is a warning: what the table loses, or keeps in another form.
     `encoding`: how the Parquet file stores the values where the Arrow type alone does not tell: `int96`, `enum`,
     `uuid`, else empty.
     """
@@ -38,7 +38,7 @@ class FileColumn:
 
 
 def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
-    """The columns of a Parquet file from its footer alone; ArrowException where its schema makes no sense.
+    """The columns of a Parquet file from its footer alone; ArrowException where its schema is invalid.
 
     Arrow shows an enum as binary, a UUID as 16 bytes and INT96 as nanoseconds; the Parquet schema beside it tells
     them apart. They are remembered as long as the footer is there.
@@ -49,7 +49,7 @@ def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
     try:
         found = tuple(_file_columns(footer))
     except (ValueError, OSError, LookupError, RecursionError) as error:
-        # pyarrow speaks of a broken schema in all these ways; callers know one
+        # pyarrow raises any of these for a broken schema; callers know one
         raise error if isinstance(error, pa.ArrowException) else pa.ArrowInvalid(str(error)) from error
     key = id(footer)
     _KNOWN[key] = weakref.ref(footer, lambda _: _KNOWN.pop(key, None)), found
@@ -59,7 +59,7 @@ def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
 def table_type(arrow_type: pa.DataType) -> str | None:
     """The table's type for a file's type; None for the null type, which no column is made for yet.
 
-    TableError `type-unsupported` for a type that the contract gives no place. A duration is the whole number that
+    TableError `type-unsupported` for a type that the contract does not map. A duration is the whole number that
     Parquet stores for it.
     """
     if pa.types.is_null(arrow_type):
@@ -115,7 +115,7 @@ def leaves(arrow_type: pa.DataType) -> int:
 
 
 def note(arrow_type: pa.DataType) -> str | None:
-    """What the table does not keep of this type, or keeps in another form; None where nothing needs saying."""
+    """What the table loses of this type, or keeps in another form; None where it keeps all."""
     if _is_nested(arrow_type):
         return f"{_nested_word(arrow_type)} values are kept as JSON text"
     if pa.types.is_duration(arrow_type):
@@ -136,7 +136,7 @@ def fits(file_type: str, column_type: str) -> bool:
     least as many digits before and after the point; integers into decimals with enough digits before the point, and
     the reverse for decimals without fraction; integers into floating point that holds each of them exactly (smallint
     into float, smallint and int into double). Nothing else: no number into string, no date into timestamp, no
-    decimal into floating point. What is allowed here depends on the types alone, never on the values of a file.
+    decimal into floating point. The answer depends on the types alone, never on the values of a file.
     """
     if file_type == column_type:
         return True

@@ -34,8 +34,8 @@ class DatePattern:
     def iso(self, texts: pa.Array, with_time: bool) -> pa.Array:
         """The texts in ISO form; NULL where a text does not follow the pattern, or was NULL.
 
-        `with_time`: as `yyyy-MM-ddTHH:mm:ss[.f][zone]`, else the date alone. That the parts are a real date is not
-        looked at.
+        `with_time`: as `yyyy-MM-ddTHH:mm:ss[.f][zone]`, else the date alone. Does not check that the parts
+        are a real date.
         """
         parts = pc.extract_regex(pc.utf8_trim_whitespace(texts), self.expression)
         found = {name: pc.struct_field(parts, name) for name in self.fields}

@@ -63,7 +63,7 @@ REPORTED: dict[str, tuple[Severity, str]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a publisher's author should know. `row` counts from 1 within the file.
+    """One finding for a publisher's author. `row` counts from 1 within the file.
 
     `file` is a file or a folder, relative to what was checked; `table` is empty for what concerns no single table.
     """

@@ -1,7 +1,7 @@
 """The footer of a Parquet file, read and checked when the file is first seen (contract section 4).
 
-A footer is what its writer says. Here it is held against itself and against the file's size, before Arrow sees it:
-some that cannot be true end the whole process there. The pages and the rows are held against it where they are read
+A footer is a claim of its writer. It is checked for contradictions and against the file's size before Arrow reads it:
+some false footers make Arrow end the process. Pages and rows are checked against the footer when they are read
 (`pages`, `engines/kernels/read`). Field numbers: parquet.thrift, `FileMetaData`.
 """
 
@@ -51,7 +51,7 @@ _FOOTER = {2: Wire(LIST, STRUCT, _ELEMENT), 3: Wire(I64), 4: Wire(LIST, STRUCT, 
 
 
 class FooterContradiction(ValueError):
-    """A complete footer that cannot be true, or that no row can be read by: waiting does not help."""
+    """A complete footer that cannot be true, or that no reader can use: waiting does not help."""
 
 
 def read_footer(file: Any) -> pq.FileMetaData:
@@ -79,10 +79,10 @@ def read_footer(file: Any) -> pq.FileMetaData:
 
 
 def contradiction(footer: bytes, size: int) -> str | None:
-    """Why an encoded footer cannot be true of a file of `size` bytes; None where nothing in it says so.
+    """Why an encoded footer cannot be true of a file of `size` bytes; None where it has no contradiction.
 
     Checked: numbers of rows and values, negative or different between file, row groups and columns; places outside
-    of the file; codecs and encodings that nobody reads; encryption; bounds that are no value of their type.
+    of the file; codecs and encodings that some readers cannot read; encryption; bounds that are no value of their type.
     """
     try:
         fields, _ = struct(footer, shape=_FOOTER)
@@ -116,7 +116,7 @@ class ProvenFooters:
             return held[1]
 
     def keep(self, footer: bytes, size: int, parsed: pq.FileMetaData) -> None:
-        """Remembers a footer that `contradiction` found nothing against."""
+        """Remembers a footer in which `contradiction` found nothing."""
         key = _digest(footer, size)
         with self._lock:
             if key not in self._held:
@@ -134,7 +134,9 @@ def _digest(footer: bytes, size: int) -> bytes:
 
 
 def _against_empty_groups(footer: pq.FileMetaData, file: Any) -> str | None:
-    """Why a row group without rows has some after all; nobody may read it, so its pages are looked at here."""
+    """The contradiction where a row group claims no rows and its pages have some; no reader opens it, so it is checked
+    here.
+    """
 
     def read_at(at: int, size: int) -> bytes:
         file.seek(at)
@@ -203,7 +205,7 @@ class _Leaf:
 
 
 def _leaves(schema: Sequence[Mapping[int, Any]]) -> Iterator[_Leaf]:
-    """The columns that hold values. ValueError where the schema makes no sense."""
+    """The columns that hold values. ValueError where the schema is invalid."""
     open_nodes = [(schema[0].get(5, 0), 0, 0)]
     for element in schema[1:]:
         while open_nodes and open_nodes[-1][0] == 0:

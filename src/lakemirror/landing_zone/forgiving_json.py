@@ -18,7 +18,7 @@ class JsonObject(list[tuple[str, Any]]):
 
 
 class JsonError(Exception):
-    """Text that is no JSON, not even forgivingly read. `line` and `column` count from 1."""
+    """Text that is not JSON, even when parsed forgivingly. `line` and `column` count from 1."""
 
     def __init__(self, reason: str, text: str, position: int) -> None:
         self.reason = reason
@@ -28,7 +28,7 @@ class JsonError(Exception):
 
 
 def parse_json(text: str) -> tuple[Any, bool]:
-    """What the text says, and whether it had to be forgiven something; JsonError."""
+    """The value, and True if the text needed forgiving; JsonError."""
     try:
         document = json.loads(text, object_pairs_hook=JsonObject, parse_int=float)
     except RecursionError:

@@ -63,7 +63,7 @@ class LastFile:
 
 @dataclass(frozen=True)
 class AppliedSoFar:
-    """What the table's own position says. `last` is None where its manifest is not known any more.
+    """What the table's own position records. `last` is None where its manifest is not known any more.
 
     `files` tells more than `number` where the folder is not one sequence.
     """
@@ -141,8 +141,8 @@ def identify(
 ) -> Identity:
     """Which folder this is, marked as such unless `write` is False. `durable`: the marker survives a power cut.
 
-    LakemirrorError `concurrent-commit` where the folder is being deleted, recreated or marked by another at this
-    moment: another look will tell.
+    LakemirrorError `concurrent-commit` where another program deletes, recreates or marks the folder at this moment:
+    look again.
     """
     path = f"{folder.name.folder}/{MARKER}"
     for attempt in range(3):
@@ -165,7 +165,7 @@ def marker_place(name: TableName) -> str:
 
 
 def parse_marker(content: bytes) -> Marker | None:
-    """What a marker says; None where it makes no sense."""
+    """The content of a marker; None where it is invalid."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
@@ -184,8 +184,8 @@ _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: AppliedSoFar) -> bool:
     """Whether a folder without marker was made again, told by its files.
 
-    Where the manifest is lost, the last applied file cannot be compared. Then the folder counts as made again when
-    all files up to the position are there: had it not been, applying them again would give the same table.
+    Where the manifest is lost, the last applied file cannot be compared. Then the folder counts as recreated if all
+    files up to the position are there: if it is the old folder, applying them again gives the same table.
     """
     files = applied.files or AppliedFiles(applied.number)
     found = change_files(folder, metadata)
@@ -204,7 +204,7 @@ def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: Applied
 
 
 def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:
-    """Said until the publisher fills the renamed folder again: its files do not begin at 1."""
+    """Given until the publisher fills the renamed folder again: its files do not begin at 1."""
     numbers = {number for number, _ in change_files(folder, metadata)}
     if not marker.renamed_from or metadata.file_detection_strategy != SEQUENTIAL or 1 in numbers:
         return None
@@ -215,7 +215,7 @@ def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadat
 def _seen_now(
     storage: Storage, folder: TableFolder, content: bytes | None, applied: AppliedSoFar | None
 ) -> TableFolder:
-    """The folder with its files as they are at this moment, where the decision rests on them.
+    """The folder with its files as they are now, where the decision depends on them.
 
     The pass's listing is older than the look at the marker. A folder made again in between would show the old files
     and no marker, and be taken for the old one.

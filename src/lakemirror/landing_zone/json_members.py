@@ -12,7 +12,7 @@ from lakemirror.landing_zone.warned import Warned
 
 
 class Members:
-    """The members of one JSON object, taken by name in any case; what nobody takes is warned of."""
+    """The members of one JSON object, taken by name in any case; the rest is warned of."""
 
     def __init__(self, file: str, path: str, members: JsonObject, warnings: list[Warned] | None = None) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""A table folder's `_metadata.json` as the store holds it, and what in the folder is no file at all (sections 1, 2)."""
+"""A table folder's `_metadata.json`, and entries of the folder that are not regular files (sections 1, 2)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lakemirror.storage import Storage
 def read_metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
     """What the folder's `_metadata.json` says; the defaults where there is none.
 
-    TableError `metadata-invalid` also for what is no regular file and for more than 16 MiB, which is not read: without
-    it the table's key columns are not known, and rows applied without them would be wrong.
+    TableError `metadata-invalid` also where it is not a regular file or has more than 16 MiB, which are not read:
+    without it the table's key columns are not known, and rows applied without them would be wrong.
     """
     path = f"{folder.name.folder}/{METADATA}"
     kind = folder.others.get(path) or ("a folder" if path in folder.skipped else "")

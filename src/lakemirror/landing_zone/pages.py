@@ -1,7 +1,7 @@
 """The pages of a Parquet column as their own headers describe them: what Arrow's reader does not compare.
 
 A reader stops at the number of rows that the footer gives; rows that the pages hold beyond it are lost without an
-error. So the headers are read, without the pages, and their counts are held against the footer's. Format:
+error. So the headers are read, without the pages, and their counts are compared with the footer's. Format:
 parquet.thrift, `PageHeader`, in Thrift's compact encoding.
 """
 
@@ -54,14 +54,14 @@ class Page:
 def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     """The pages of a column chunk. `read_at(offset, size)` gives bytes of the file; `chunk`: its footer's metadata.
 
-    ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
+    ValueError where headers are invalid, leave the chunk, or name an encoding that some readers cannot read.
     """
     begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
     return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
 
 
 def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int, leaf: int) -> list[Page]:
-    """The pages of a column in a row group, whose counts are those of the footer. ValueError where they are not."""
+    """The pages of a column in a row group. ValueError where their counts differ from the footer's."""
     told, chunk, schema = footer.row_group(group), footer.row_group(group).column(leaf), footer.schema.column(leaf)
     found = pages(read_at, chunk)
     data = [page for page in found if page.is_data]
@@ -78,7 +78,7 @@ def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int,
 def check_all_pages(file: Any, footer: Any) -> set[str]:
     """The columns all of whose pages point into dictionaries, by their paths.
 
-    Holds every column's pages of an open Arrow file against its footer. ValueError where their counts differ.
+    Compares every column's pages of an open Arrow file with its footer. ValueError where their counts differ.
     """
     others: set[str] = set()
     columns = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]

@@ -1,4 +1,6 @@
-"""`_partnerEvents.json`: who publishes (contract section 1). Shown to people, never needed, never fatal."""
+"""`_partnerEvents.json`: who publishes (contract section 1). Only shown to people; a bad file is never an error of a
+table.
+"""
 
 from __future__ import annotations
 

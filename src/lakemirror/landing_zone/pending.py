@@ -1,4 +1,4 @@
-"""Which files of a table folder come next, and why they end where they end (contract section 4).
+"""Which files of a table folder come next, and why no more (contract section 4).
 
 listing ─▶ lines: one sequence · one per partition · all by time ─▶ contiguous ─▶ complete ones, with their footers
 """
@@ -34,7 +34,7 @@ from lakemirror.storage import Entry
 
 @dataclass
 class Pending:
-    """The files to apply next, in order, and why they end where they end.
+    """The files to apply next, in order, and why no more.
 
     `files` may be applied now. `behind`: how many others are not applied, such as a bad or incomplete file and those
     after it; `behind_since`: when the oldest of them was written, in nanoseconds, None where there is none. `waiting`:
@@ -78,7 +78,7 @@ def pending(
 
     `now` and `settle` in seconds. `read_footer` raises `pyarrow.ArrowInvalid` (or any ArrowException) for a file that
     does not parse and FileNotFoundError for one that is gone. `steady_at` as for `complete`, for delimited text; by
-    default such a file is complete once it is older than `settle`. `limit` bounds how many files are looked into;
+    default such a file is complete once it is older than `settle`. `limit` bounds how many files are opened;
     `behind` counts the rest.
 
     An applied file that is still there is a leftover of an unfinished retire unless it is known to have been there

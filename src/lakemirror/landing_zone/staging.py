@@ -27,7 +27,7 @@ _AT_ONCE = 4
 
 
 class Staging:
-    """The staged files of one table in one process. What a killed process leaves is removed by `sweep`."""
+    """The staged files of one table in one process. `sweep` removes the files of a killed process."""
 
     def __init__(self, storage: Storage, memory: int) -> None:
         """`memory`: the budget in bytes that the files staged at once share."""

@@ -1,7 +1,7 @@
 """Thrift's compact encoding, read into plain values: what a Parquet file's footer and page headers are written in.
 
-A struct is a dict from field number to value, a list a list, a binary the bytes. Nothing is believed: a size beyond
-the data is IndexError, nonsense is ValueError.
+A struct is a dict from field number to value, a list a list, a binary the bytes. Every size is checked: one beyond
+the data is IndexError, an invalid encoding is ValueError.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def struct(
 
 
 def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
-    """The place behind a value that nobody wants; IndexError and ValueError as for one that is read."""
+    """The place after a value that is skipped; IndexError and ValueError as for one that is read."""
     if kind == 12:
         if depth >= _DEEPEST:
             raise ValueError("it nests too deep")

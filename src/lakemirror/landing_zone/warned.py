@@ -1,4 +1,4 @@
-"""What is reported and never fatal."""
+"""Warnings: reported, never fatal."""
 
 from __future__ import annotations
 

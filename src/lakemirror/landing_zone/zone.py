@@ -1,7 +1,7 @@
 """The landing zone as one listing shows it: which table folders there are and what is in each.
 
-What cannot be listed, and what is neither a regular file nor a folder, is recorded with the table it belongs to. Only
-where the landing zone itself cannot be listed is there no zone.
+What cannot be listed, and what is neither a regular file nor a folder, is recorded with the table it belongs to. If
+the landing zone itself cannot be listed, `scan` raises.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class TableName:
 
 @dataclass
 class TableFolder:
-    """One table folder at one instant. Files of the publisher's or the service's own (`_…`) are kept apart.
+    """One table folder at one instant. Internal files of the publisher or lakemirror (`_…`) are kept apart.
 
     `files`: everything that could be a change file, with its full path, also below sub-folders (partitions).
-    `processed`: what is in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left
-    out because their name begins with `_`, but the service's own. `others`: what is neither a regular file nor a
-    folder, by its path, with what it is. `paused`: there while nothing of the table is applied. `error`: why the folder
-    could not be listed completely. `folders`: where change files may come, the table folder itself and those below it.
+    `processed`: what is in `_ProcessedFiles`; `quarantined`: in `_QuarantinedFiles`. `skipped`: sub-folders left out
+    because their name begins with `_`, but the service's own. `others`: entries that are neither a regular file nor a
+    folder: what each is, by its path. `paused`: the entry of `_paused.json`, which stops all applies of the table.
+    `error`: why the folder could not be listed completely. `folders`: where change files may come, the table folder
+    itself and those below it.
     """
 
     name: TableName

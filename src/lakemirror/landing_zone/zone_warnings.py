@@ -1,4 +1,4 @@
-"""What is wrong with a landing zone outside of its tables."""
+"""Warnings about a landing zone outside of its tables."""
 
 from __future__ import annotations
 

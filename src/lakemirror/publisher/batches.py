@@ -2,7 +2,7 @@
 
     files written under `_…` names ─▶ the batch's plan, on the disk ─▶ a number for each file ─▶ the plan is done
 
-A batch that comes again finds its plan: what was not published yet is published, the new files are deleted. The plan of
+A repeated batch finds its plan: files that are not published yet are published, the new files are deleted. The plan of
 a query is one small file in the table folder, `_batch-<query>.json`; it holds the last batch alone.
 """
 

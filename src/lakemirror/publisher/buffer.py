@@ -1,4 +1,4 @@
-"""Small changes gathered into one change file: until so many rows, bytes or seconds."""
+"""Small changes gathered into one change file, up to a number of rows, bytes or seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Buffer:
 class Gathered:
     """Changes of one table, in order, not yet published; safe to use from several threads.
 
-    `publish` writes one file from a table. What it raises is raised by the call that met the limit; where the limit
+    `publish` writes one file from a table. Its errors are raised by the call that reached the limit; where the limit
     was the time, by the next call. Gathered changes are kept until `publish` has returned.
     """
 
@@ -37,7 +37,7 @@ class Gathered:
         self._failed: BaseException | None = None
 
     def add(self, changes: pa.Table) -> None:
-        """Takes changes with their marker column; publishes where a limit is met."""
+        """Takes changes with their marker column; publishes when a limit is reached."""
         with self._lock:
             self._raise_failure()
             self._tables.append(changes)
@@ -91,7 +91,7 @@ class Gathered:
 
 
 def _joined(tables: list[pa.Table]) -> tuple[int, pa.Table]:
-    """As many tables from the front as have compatible columns, and their rows as one table, the marker last."""
+    """The number of first tables with compatible columns, and their rows as one table, the marker last."""
     schema, taken = tables[0].schema, 1
     for table in tables[1:]:
         try:

@@ -1,4 +1,4 @@
-"""Arrow types that the contract has no place for, turned into what its section 6 says."""
+"""Arrow types that the contract does not map, converted as its section 6 says."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ColumnTypes:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _place(self, kind: pa.DataType, column: str) -> tuple[pa.DataType, Convert | None, str]:
-        """The type in the file, how to get there (None: as it is), and what to warn of (empty: nothing is lost)."""
+        """The type in the file, the conversion (None: unchanged), and the warning (empty: nothing is lost)."""
         placed = place(kind)
         if placed is None:
             raise LakemirrorError(
@@ -71,14 +71,14 @@ class ColumnTypes:
         return placed
 
     def warn(self, message: str) -> None:
-        """Warns of it, once."""
+        """Warns once."""
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(message, TypeWarning, stacklevel=_frames_to_user())
 
 
 def place(kind: pa.DataType) -> tuple[pa.DataType, Convert | None, str] | None:
-    """Where a type goes (contract section 6): type in the file, conversion, warning. None: nowhere."""
+    """The mapping of a type (contract section 6): type in the file, conversion, warning. None: unsupported."""
     t = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _place_extension(kind)
@@ -219,7 +219,7 @@ def _json_text(array: pa.Array) -> pa.Array:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """A value as JSON can hold it: maps as objects, bytes in base64, what has no JSON form as its text."""
+    """A value as JSON can hold it: maps as objects, bytes in base64, values without a JSON form as text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

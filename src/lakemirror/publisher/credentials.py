@@ -53,7 +53,7 @@ class Tokens:
             return self._token
 
     def refused(self, token: str) -> None:
-        """The service did not take this token: the next one is a new one."""
+        """Call when the service refused this token: the next one is a new one."""
         with self._lock:
             if token == self._token:
                 self._until = 0.0

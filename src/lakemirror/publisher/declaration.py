@@ -1,4 +1,4 @@
-"""`_metadata.json` as a publisher writes it: before the first file, whole or not at all (contract section 2)."""
+"""`_metadata.json` as a publisher writes it: atomically, before the first file (contract section 2)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Declaration:
 
 
 def read_declaration(folder: TableFolder) -> Declaration:
-    """What is declared; the defaults where nothing is. `metadata-invalid`; `not-supported` for text and partitions."""
+    """The declaration; the defaults where there is none. `metadata-invalid`; `not-supported` for text and partitions."""
     return _declaration(_read(folder), folder.path.name)
 
 
 def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
-    """Declares the key columns where they are not declared yet, and returns what holds from now on.
+    """Declares the key columns unless they are declared, and returns the declaration that is then valid.
 
-    None takes what is there. Keys that are declared stay for good: `key-columns-changed` for any other list.
+    None keeps the declared keys. Declared keys never change: `key-columns-changed` for any other list.
     """
     data = _read(folder)
     declared = _declaration(data, folder.path.name)
@@ -70,7 +70,7 @@ def _declaration(data: bytes | None, name: str) -> Declaration:
 
 
 def _strictly(data: bytes | None, name: str) -> dict[str, Any]:
-    """All that the file says, so that it can be written again with more."""
+    """The complete content of the file, to write it again with additions."""
     try:
         content: dict[str, Any] = json.loads(data.decode("utf-8-sig")) if data else {}
     except ValueError as error:

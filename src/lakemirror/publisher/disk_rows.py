@@ -1,4 +1,4 @@
-"""Rows that may be more than memory holds: a table in memory while they are few, else a memory-mapped file."""
+"""Rows that may exceed memory: a table in memory while they are few, else a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DiskRows:
         self._path.unlink(missing_ok=True)
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Takes rows; what is beyond 64 MiB goes to the file."""
+        """Takes rows; those beyond 64 MiB go to the file."""
         self._gathered += rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         self._bytes += rows.nbytes
         if self._bytes > IN_MEMORY_BYTES:

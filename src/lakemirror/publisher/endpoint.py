@@ -1,7 +1,7 @@
 """The storage endpoint of one mirrored database, asked over HTTPS with the standard library alone.
 
-Every request can be sent twice without harm, so that one whose answer is lost is sent again: what was asked for has a
-name of its own (an upload), or the second answer tells that the first was carried out (a rename).
+Every request can be sent twice without harm, so that one whose answer is lost is sent again: an upload has a
+name of its own, and the second answer to a rename shows that the first was carried out.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Endpoint:
         )
 
     def refusal(self, answer: Answer, path: str) -> OSError:
-        """An answer that was not expected, as an error of the file system."""
+        """An unexpected answer as an error of the file system."""
         if answer.status == 404:
             return FileNotFoundError(f"{path}: {answer.code}")
         if answer.status in (409, 412):

@@ -32,15 +32,15 @@ def convert(
     source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error",
     memory: int | None = None,
 ) -> tuple[Warned, ...]:  # fmt: skip
-    """Writes the rows of a delimited file as Parquet, in their order; returns what there is to warn of.
+    """Writes the rows of a delimited file as Parquet, in their order; returns the warnings.
 
     The source is read more than once: it can seek.
 
     `file` names it in errors, and by its suffix how it is compressed. `undeclared`: a column that SchemaDefinition
     does not name is an `error` or a column of `string`s. `memory`: the budget in bytes, which bounds how long one row
     may be. TableError `file-unreadable`, `file-too-large`, `value-invalid`, `row-marker-invalid`, `column-undeclared`,
-    `columns-ambiguous`, `column-name-invalid`, with line and column where they exist; what was written is then of no
-    use.
+    `columns-ambiguous`, `column-name-invalid`, with line and column where they exist; then the written file is
+    incomplete.
     """
     writer: pq.ParquetWriter | None = None
     gathered: list[pa.RecordBatch] = []
@@ -65,7 +65,7 @@ def convert(
 
 
 class TextDoubts:
-    """Columns that nobody declared, so that they are strings, although all their text looks like numbers or dates."""
+    """Undeclared columns, which become strings although all their text looks like numbers or dates."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._declared = {column.name.lower() for column in metadata.columns}
@@ -141,7 +141,7 @@ def _fast(
 ) -> Generator[pa.RecordBatch, None, Piece | None]:
     """The rows by the fast reader, several pieces at once, and the first piece that it refuses.
 
-    That piece and all behind it are in `blocks` afterwards.
+    Afterwards that piece and all text after it are in `blocks`.
     """
 
     def batch(piece: Piece) -> pa.RecordBatch:

@@ -1,9 +1,9 @@
-"""The same rows as `records` gives, by Arrow's reader, as long as both must agree; else it says so.
+"""The same rows as `records` gives, by Arrow's faster reader; raises `Inexact` where the two might differ.
 
     blocks ─▶ pieces of complete rows ─▶ looked over and parsed, several at once
 
 Arrow parses many times faster than Python and in the file's order, but knows no escape character that counts between
-quotes alone, takes text behind a closing quote for part of the field, and ends rows at any line break. Where one of
+quotes alone, takes text after a closing quote as part of the field, and ends rows at any line break. Where one of
 these could make a difference, `Inexact` is raised, and the exact reader reads the piece.
 """
 
@@ -26,7 +26,7 @@ _TRIES = 1000  # line breaks that a quoted field may hold at the end of a block
 
 
 class Inexact(Exception):
-    """Arrow's reader might not give what the contract means."""
+    """Arrow's reader might not give the rows that the contract defines."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Piece:
 
 
 def whole_rows(blocks: Blocks, form: DelimitedFormat, line: int = 1) -> Iterator[Piece]:
-    """The text in pieces. What is behind the last piece that was taken is still in `blocks`.
+    """The text in pieces. Text after the last piece taken is still in `blocks`.
 
     A piece ends at a line break with an even number of quotes before it. Where that is no end of a row, quotes are
     not as `FastReader` wants them, and it refuses the piece.

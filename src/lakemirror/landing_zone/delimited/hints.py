@@ -1,4 +1,4 @@
-"""What a publisher should declare, seen from the text that does not fit; and the line that Excel puts in front."""
+"""What a publisher should declare, guessed from text that does not fit; and Excel's first line `sep=;`."""
 
 from __future__ import annotations
 
