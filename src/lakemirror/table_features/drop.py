@@ -5,7 +5,7 @@ All state is in the table. A drop that was killed is run again, by anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, is_in_store
-from lakemirror.table_features import cleaning
+from lakemirror.storage.place import Place
+from lakemirror.table_features import cleaning, kernel_route
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
 from lakemirror.table_features.log_commit import commit, existing, newest_commit
@@ -82,13 +82,14 @@ def drop(
 ) -> Dropped:
     """Drops the features of a wish from a table, as far as that can be done now.
 
-    `session` is called only if data files of a local table must be rewritten. Nothing changes if a person has to do
-    something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
+    `session` is called only for a step by Delta Spark (`Step.route`). Nothing changes if a person has to do something
+    first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`, `spark-unsupported` where such a step has no
+    session, `table-feature-unsupported` where files in an object store cannot be rewritten.
     """
     folder = table_folder(table).absolute()
     before = existing(folder)
     plan = make_plan(before, wish, now())
-    _refuse(plan, confirmed)
+    _refuse(plan, confirmed, session)
     at("planned")
     done: list[str] = []
     wanted = set(plan.drop)
@@ -109,7 +110,7 @@ def drop(
                 raise
             done.append("again")
         plan = make_plan(existing(folder), wish, now())
-        _refuse(plan, confirmed)
+        _refuse(plan, confirmed, session)
     else:
         raise LakemirrorError(
             "concurrent-commit",
@@ -144,7 +145,7 @@ def _make(
         at("after prepare")
     elif step.kind.startswith("rewrite-"):
         at("before rewrite")
-        _rewrite(table, names, step, session)
+        _rewrite(table, step, session)
         at("after rewrite")
     elif step.kind == "protected-drop":
         _drop_protected(table, names, at)
@@ -163,20 +164,23 @@ def _make(
         at("after checkpoint")
 
 
-def _rewrite(table: Place, names: Sequence[str], step: Step, session: Callable[[], SparkSession] | None) -> None:
-    """Data files written again: in an object store by our kernels, else by Delta Spark."""
-    if is_in_store(table):
-        from lakemirror.table_features import kernel_route
+def _rewrite(table: Place, step: Step, session: Callable[[], SparkSession] | None) -> None:
+    """Rewrites data files by the route of the step."""
+    if step.route is not None and step.route.by == "Delta Spark":
+        from lakemirror.table_features import spark_route
 
-        for name in names:
-            kernel_route.rewrite(table, name)
+        for name in step.features:
+            spark_route.rewrite(_given(session, step, str(table))(), table, name)
         return
-    if session is None:
-        raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
-    from lakemirror.table_features import spark_route
+    for name in step.features:
+        kernel_route.rewrite(table, name)
 
-    for name in names:
-        spark_route.rewrite(session(), table, name)
+
+def _given(session: Callable[[], SparkSession] | None, step: Step, table: str) -> Callable[[], SparkSession]:
+    if session is None:
+        why = f"{table}: a step needs a Spark session: {step.title} {step.route.shown if step.route else ''}"
+        raise LakemirrorError("spark-unsupported", why, table=table)
+    return session
 
 
 def _checkpoint(snapshot: Snapshot) -> None:
@@ -222,9 +226,13 @@ def _drop_truncating(
     at("after truncate-drop")
 
 
-def _refuse(plan: Plan, confirmed: bool) -> None:
+def _refuse(plan: Plan, confirmed: bool, session: Callable[[], SparkSession] | None) -> None:
+    """Raises for what prevents a step, before the first step is made."""
     if plan.obstacles:
         raise obstacle_error(plan.obstacles[0], plan.table)
+    for step in plan.steps:
+        if step.route is not None and step.route.by == "Delta Spark":
+            _given(session, step, plan.table)
     if plan.confirm and not confirmed:
         raise LakemirrorError(
             "confirmation-needed",

@@ -17,12 +17,12 @@ from lakemirror.delta.checksum import checksum_lies
 from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import is_in_store
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents, find
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
 from lakemirror.table_features.log_commit import check_writable
 from lakemirror.table_features.protocol import difference, features_of, lowest, pure, shown, without
+from lakemirror.table_features.route import Route, route_of
 from lakemirror.table_features.usage import (
     files_with_old_types,
     mapping_is_idle,
@@ -52,7 +52,10 @@ class Wish:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it does, on how much data, by whom, and when at the earliest (None: at once)."""
+    """One step: what it does, on how much data, and when at the earliest (None: at once).
+
+    `route`: who rewrites the data files; None for a step that rewrites none.
+    """
 
     kind: str
     title: str
@@ -60,7 +63,7 @@ class Step:
     files: int = 0
     bytes: int = 0
     commits: int = 1
-    spark: bool = False
+    route: Route | None = None
     earliest: datetime | None = None
 
 
@@ -119,8 +122,8 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
     gone |= cleaning.goes_along(gone, snapshot)
     check_droppable(gone, wish, present)
     _check_unused(gone, snapshot)
-    obstacles = tuple(_obstacles(gone, snapshot))
     steps = tuple(_steps(snapshot, gone, wish, now))
+    obstacles = (*_obstacles(gone, snapshot), *_without_route(snapshot, steps))
     after = _after(snapshot, gone, wish)
     return Plan(
         table=str(snapshot.table),
@@ -216,7 +219,6 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
     """What takes the traces of readers' features out of the newest version."""
     files = list(snapshot.files.values())
     size = sum(int(add["size"]) for add in files)
-    spark = not is_in_store(snapshot.table)
     mapped = "columnMapping" in readers and bool(metadata_traces("columnMapping", snapshot.metadata))
     idle = mapped and mapping_is_idle(snapshot.metadata)
     used = [name for name in readers if metadata_traces(name, snapshot.metadata)]
@@ -232,17 +234,20 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         title = "write all files with the columns' own names"
         if vectors or old:
             title += ", deleted rows and old types gone by the same"
-        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, spark)
+        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, route_of(snapshot, files))
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
         title = "rewrite the files that have deletion vectors"
-        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, spark)
+        route = route_of(snapshot, vectors)
+        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, route)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, spark)
+        route, title = route_of(snapshot, old), "rewrite the files that hold old types"
+        commits = 3 if route.by == "Delta Spark" else 1
+        yield Step("rewrite-typeWidening", title, names, len(old), amount, commits, route)
     if rewrite or vectors or old:
         yield Step("prepare", "take the last traces out of the metadata", readers)
 
@@ -300,6 +305,14 @@ def _obstacles(gone: set[str], snapshot: Snapshot) -> Iterable[Obstacle]:
             f"without column mapping a table cannot hold the columns {', '.join(map(repr, bad))}",
             tuple(f"ALTER TABLE {table} RENAME COLUMN `{name}` TO `{_tame(name)}`;" for name in bad),
         )
+
+
+def _without_route(snapshot: Snapshot, steps: Iterable[Step]) -> Iterable[Obstacle]:
+    """The steps that nobody can make: files in an object store that the kernels cannot rewrite."""
+    for step in steps:
+        if step.route is not None and step.route.by == "nobody":
+            message = f"{snapshot.table}: the kernels cannot {step.title}: {step.route.reason}"
+            yield Obstacle("table-feature-unsupported", message)
 
 
 def _tame(name: str) -> str:
