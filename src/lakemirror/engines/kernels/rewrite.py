@@ -35,6 +35,10 @@ _BYTES_AT_ONCE = 32 << 20  # decoded, by the footer
 _LARGE_GROUP = 32 << 20  # a row group with more stored bytes is read in pieces
 _PIECE = 1 << 20
 _ID = b"PARQUET:field_id"
+_SAME_VALUES = {  # types that Arrow writers name in a file's metadata
+    (pa.large_string(), pa.string()), (pa.string_view(), pa.string()), (pa.large_binary(), pa.binary()),
+    (pa.binary_view(), pa.binary()),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ def _shaped(values: pa.Array, field: _Field, kind: pa.DataType) -> pa.Array:
             children.append(rows)
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
     if nested["type"] == "array":
+        if not pa.types.is_list(values.type):
+            values = values.cast(pa.list_(values.type.value_type))
         inner = _shaped(values.values, field.part("elementType"), kind.value_type)
     else:
         entries = [
@@ -230,7 +236,7 @@ def _unfit_type(held: pa.DataType, field: _Field, *, by_id: bool) -> str | None:
         which = field.kind["type"]
         if which == "struct" and pa.types.is_struct(held):
             return _misfit(list(held), field.fields(), by_id=by_id)
-        if which == "array" and pa.types.is_list(held):
+        if which == "array" and (pa.types.is_list(held) or pa.types.is_large_list(held)):
             return _unfit_type(held.value_type, field.part("elementType"), by_id=by_id)
         if which == "map" and pa.types.is_map(held):
             key = _unfit_type(held.key_type, field.part("keyType"), by_id=by_id)
@@ -242,7 +248,9 @@ def _unfit_type(held: pa.DataType, field: _Field, *, by_id: bool) -> str | None:
 
 def _fits(held: pa.DataType, kind: pa.DataType) -> bool:
     """True if every value of `held` is one of `kind`: the same type, or one that Delta widens to it."""
-    if held == kind:
+    if pa.types.is_dictionary(held):
+        held = held.value_type
+    if held == kind or (held, kind) in _SAME_VALUES:
         return True
     if pa.types.is_timestamp(kind):
         if kind.tz is None and held == pa.date32():
