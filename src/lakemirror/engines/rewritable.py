@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lakemirror.delta.log import Snapshot
 from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.nested_types import stored_type
@@ -18,15 +20,17 @@ _KEPT = frozenset({
 _ROW_IDS, _MANIFESTS = "delta.enableRowTracking", "delta.compatibility.symlinkFormatManifest.enabled"
 
 
-def unsupported_reason(snapshot: Snapshot, *, nested: bool = False) -> str | None:
+def unsupported_reason(snapshot: Snapshot, *, nested: bool = False, without: Collection[str] = ()) -> str | None:
     """Why lakemirror cannot rewrite files of this table, None where it can.
 
-    `nested`: the caller can rewrite structs, arrays and maps (`kernels/rewrite.py`).
+    `nested`: the caller can rewrite structs, arrays and maps (`kernels/rewrite.py`). `without`: features that the table
+    loses before its files are rewritten.
     """
     protocol, configuration = snapshot.protocol, snapshot.metadata.configuration
     if protocol.reader > 3 or protocol.writer > 7:
         return f"the table's protocol is ({protocol.reader}, {protocol.writer})"
     unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KEPT
+    unknown -= set(without)
     if configuration.get(_ROW_IDS, "").lower() != "true":
         unknown -= {"rowTracking"}  # new files get row numbers (`commit_duties.py`); rows need not keep old ones
     if unknown:

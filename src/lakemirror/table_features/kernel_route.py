@@ -17,13 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from lakemirror import failpoints
 from lakemirror.delta.commit import Overwritten, commit, named_files, removed
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.engines.kernels.rewrite import rewrite_file
+from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, place
 from lakemirror.table_features.cleaning import without_mapping
 from lakemirror.table_features.log_commit import check_writable, existing, newest_commit
 from lakemirror.table_features.route import route_of
@@ -60,6 +62,7 @@ def rewrite(table: Place, feature: str) -> None:
             if not files and metadata is None:
                 return
             actions = _actions(snapshot, files, written, metadata, feature)
+            failpoints.reach("features.before-commit")
             is_certain = False
             try:
                 commit(table, snapshot, actions, keep_log=False, recount=True, keep_written=True)
@@ -110,7 +113,7 @@ def _rewritten(snapshot: Snapshot, files: Mapping[Key, Action], metadata: Action
     source = target_of(str(snapshot.table), snapshot.metadata.value)
     target = target_of(str(snapshot.table), metadata["metaData"]) if metadata else source
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1, len(files)))) as pool:
-        begun = {key: pool.submit(rewrite_file, add, source, target) for key, add in files.items()}
+        begun = {key: pool.submit(_rewritten_file, add, source, target) for key, add in files.items()}
         try:
             return {key: future.result() for key, future in begun.items()}
         except BaseException as error:
@@ -121,6 +124,16 @@ def _rewritten(snapshot: Snapshot, files: Mapping[Key, Action], metadata: Action
                 message = f"{snapshot.table}: a data file cannot be rewritten: {error}"
                 raise LakemirrorError("table-unreadable", message, table=str(snapshot.table)) from error
             raise
+
+
+def _rewritten_file(add: Action, source: Target, target: Target) -> list[Action]:
+    adds = rewrite_file(add, source, target)
+    try:
+        failpoints.reach("features.between-files")
+    except OSError:
+        _remove(place(source.path), adds)
+        raise
+    return adds
 
 
 def _remove(table: Place, adds: Iterable[Action]) -> None:

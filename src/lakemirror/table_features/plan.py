@@ -187,7 +187,7 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
     writers = tuple(sorted(gone - set(readers) - {"checkpointProtection"}))
     if writers:
         yield Step("writer-features", f"drop {', '.join(writers)} in one commit", writers)
-    cleaning_steps = tuple(_cleaning_steps(snapshot, readers))
+    cleaning_steps = tuple(_cleaning_steps(snapshot, readers, writers))
     yield from cleaning_steps
     rewrites = any(step.kind.startswith("rewrite-") for step in cleaning_steps)
     if cleaning.RESTING in snapshot.metadata.configuration or (
@@ -215,8 +215,8 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
         )
 
 
-def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[Step]:
-    """What takes the traces of readers' features out of the newest version."""
+def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...], writers: tuple[str, ...]) -> Iterable[Step]:
+    """What removes traces of readers' features from the newest version. `writers`: features that are dropped before."""
     files = list(snapshot.files.values())
     size = sum(int(add["size"]) for add in files)
     mapped = "columnMapping" in readers and bool(metadata_traces("columnMapping", snapshot.metadata))
@@ -234,18 +234,20 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         title = "write all files with the columns' own names"
         if vectors or old:
             title += ", deleted rows and old types gone by the same"
-        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, route_of(snapshot, files))
+        yield Step(
+            "rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, route_of(snapshot, files, writers)
+        )
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
         title = "rewrite the files that have deletion vectors"
-        route = route_of(snapshot, vectors)
+        route = route_of(snapshot, vectors, writers)
         yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, route)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        route, title = route_of(snapshot, old), "rewrite the files that hold old types"
+        route, title = route_of(snapshot, old, writers), "rewrite the files that hold old types"
         commits = 3 if route.by == "Delta Spark" else 1
         yield Step("rewrite-typeWidening", title, names, len(old), amount, commits, route)
     if rewrite or vectors or old:

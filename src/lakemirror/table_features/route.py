@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,12 +44,12 @@ class Route:
         return f"by {self.by}, because {self.reason}" if self.reason else f"by {self.by}"
 
 
-def route_of(snapshot: Snapshot, files: Sequence[Mapping[str, Any]]) -> Route:
-    """Who rewrites these files of a table.
+def route_of(snapshot: Snapshot, files: Sequence[Mapping[str, Any]], without: Collection[str] = ()) -> Route:
+    """Who rewrites these files of a table. `without`: features that the table loses before.
 
     Errors: `table-unreadable` for a file that nobody can rewrite, `storage-unavailable`.
     """
-    reason = unsupported_reason(snapshot, nested=True)
+    reason = unsupported_reason(snapshot, nested=True, without=without)
     return choose(is_in_store(snapshot.table), reason or _reason_of_files(snapshot, files))
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +27,8 @@ from lakemirror.delta.deletion_vectors import write_vectors
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.engines.kernels import rewrite
 from lakemirror.errors import LakemirrorError
+from lakemirror.failpoints import FEATURE_NAMES
+from lakemirror.maintenance.vacuum import vacuum
 from lakemirror.table_features import kernel_route, plan, route
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish, make_plan
@@ -259,7 +267,7 @@ def test_a_table_in_a_store_that_nobody_rewrites_is_refused_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(tmp_path / "t", [ROWS], **{"delta.compatibility.symlinkFormatManifest.enabled": "true"})
-    monkeypatch.setattr(plan, "route_of", lambda now, files: route.choose(True, route.route_of(now, files).reason))
+    monkeypatch.setattr(plan, "route_of", lambda now, *more: route.choose(True, route.route_of(now, *more).reason))
     error = refused(lambda: drop(table, Wish(ALL)))
     assert error.code == "table-feature-unsupported" and "keeps manifest files" in error.message
     assert snapshot(table).version == 0
@@ -342,3 +350,35 @@ def test_another_schema_in_between_is_a_concurrent_commit(tmp_path: Path, monkey
     monkeypatch.undo()
     drop(table, Wish(ALL))
     assert read(table) == expected(ROWS) and snapshot(table).metadata.value["description"] == "changed"
+
+
+def command(table: Path, failpoint: str) -> subprocess.CompletedProcess[str]:
+    words = ["features", "drop", str(table), ",".join(ALL), "--yes"]
+    return subprocess.run(
+        [sys.executable, "-m", "lakemirror.cli", *words],
+        env={**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FEATURE_NAMES)
+def test_killed_at_a_failpoint(tmp_path: Path, name: str) -> None:
+    """The files of the table stay, the next run ends the drop, and a vacuum removes what the killed run has left."""
+    table = make(tmp_path / "t", [ROWS, ROWS[:1]], deleted=[1])
+    before = set(snapshot(table).files)
+    assert command(table, name).returncode == -signal.SIGKILL
+    assert set(snapshot(table).files) == before and (left := new_files(table))
+    drop(table, Wish(ALL))
+    assert read(table) == expected([ROWS[0], ROWS[0], ROWS[2], ROWS[3]])
+    vacuum(str(table), 8 * 86400, now=time.time() + 2 * 86400)
+    named = {unquote(add["path"]).rpartition("/")[2] for add in snapshot(table).files.values()}
+    assert not left & new_files(table) and new_files(table) == named
+
+
+@pytest.mark.parametrize("name", FEATURE_NAMES)
+def test_a_failing_disk(tmp_path: Path, name: str) -> None:
+    table = make(tmp_path / "t", [ROWS, ROWS[:1]])
+    done = command(table, f"{name}:1:error")
+    assert done.returncode == 3 and "storage-unavailable" in done.stderr and "Traceback" not in done.stderr
+    assert not new_files(table)
+    assert command(table, "").returncode == 0
+    assert len(read(table)) == 5
