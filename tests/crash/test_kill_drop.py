@@ -1,4 +1,7 @@
-"""A drop dies while Delta Spark writes data files anew: the table reads as before, and the next run ends the drop."""
+"""A drop is killed while data files are rewritten: the table reads as before, and the next run ends the drop.
+
+The kernels rewrite these tables; with row tracking, Delta Spark does.
+"""
 
 from __future__ import annotations
 
