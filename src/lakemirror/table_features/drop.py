@@ -1,6 +1,6 @@
-"""A drop, carried out: plan, make the first step, plan again, until nothing is left.
+"""Drops features from a table: plans, makes the first step, and plans again until no step is left.
 
-All state is in the table. A drop that was killed is run again, by anybody.
+All state is in the table. A drop that was killed continues when the same command is run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STEPS = 60
-"""More steps than any drop has: a drop that needs more is chased by somebody who brings the feature back."""
+"""More steps than any drop has. A drop that needs more is undone by another writer that brings the feature back."""
 
 POINTS = (
     "planned",
@@ -50,12 +50,12 @@ POINTS = (
     "before checkpoint",
     "after checkpoint",
 )
-"""Where a drop can be killed in a test: `at` is called with each of these as it comes by."""
+"""Where a test can kill a drop: `at` is called with the name of each place that the drop reaches."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What a drop did. `waiting`: the time from which the last step can be made, if it cannot be made yet."""
+    """What a drop did. `waiting`: the earliest time of the last step, if it cannot be made yet."""
 
     table: str
     features: tuple[str, ...]
@@ -80,7 +80,7 @@ def drop(
     told: Callable[[Step], None] = lambda _: None,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
 ) -> Dropped:
-    """Drops the features of a wish from a table, as far as that can be done now.
+    """Drops the features of a wish from a table, as far as that is possible now. Returns what was done.
 
     `session` is called only for a step by Delta Spark (`Step.route`). Nothing changes if a person has to do something
     first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`, `spark-unsupported` where such a step has no
@@ -184,9 +184,9 @@ def _given(session: Callable[[], SparkSession] | None, step: Step, table: str) -
 
 
 def _checkpoint(snapshot: Snapshot) -> None:
-    """Writes the classic checkpoint of a snapshot, unless somebody else has just written it.
+    """Writes the classic checkpoint of a snapshot, unless another engine has just written it.
 
-    That checkpoint is kept: a client that has listed the log fails if the file has another size later.
+    Its checkpoint is kept, because a client that has listed the log fails if the file has another size later.
     """
     standing = clean_checkpoints(snapshot, snapshot.version)
     if not any(checkpoint.kind == "classic" for checkpoint in standing):
@@ -194,7 +194,7 @@ def _checkpoint(snapshot: Snapshot) -> None:
 
 
 def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], None]) -> None:
-    """Three checkpoints on commits that use nothing of these features, then the protocol without them."""
+    """Writes three checkpoints of commits that do not use these features, then the protocol without them."""
     at("before barrier")
     snapshot = existing(table)
     since = clean_since(snapshot, names)
@@ -214,7 +214,7 @@ def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], No
 def _drop_truncating(
     table: Place, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
 ) -> None:
-    """The history cut where nothing of these features is left in it, then the protocol without them."""
+    """Cuts the history so that none of it uses these features, then writes the protocol without them."""
     snapshot = existing(table)
     wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
     place = cut(snapshot, names, wait)
@@ -242,7 +242,7 @@ def _refuse(plan: Plan, confirmed: bool, session: Callable[[], SparkSession] | N
 
 
 def obstacle_error(obstacle: Obstacle, table: str) -> LakemirrorError:
-    """The error that an obstacle becomes when the drop is asked for anyway."""
+    """The error of a drop that an obstacle prevents."""
     return LakemirrorError(obstacle.code, obstacle.message, hint=" ".join(obstacle.statements) or None, table=table)
 
 

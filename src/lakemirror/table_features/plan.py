@@ -1,9 +1,9 @@
-"""What a drop will do, before it does anything. Pure: a snapshot and a wish in, a plan out.
+"""Plans a drop: from a snapshot and a wish to the steps that are left. Changes nothing; reads footers of data files.
 
-    wish ──▶ obstacles?  ──▶ steps, computed from where the table stands now
+    wish ──▶ obstacles?  ──▶ steps, computed from the table's current state
                               writer features ▸ switch off ▸ rewrite ▸ leave the protocol ▸ cluster again ▸ checkpoint
 
-Plans are not stored: a drop that was killed computes its plan again, without the steps that are done.
+Plans are not stored. A drop that was killed plans again, and the steps that are done are not in the new plan.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ CLEAN_ONCE = "a clean checkpoint"
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a table.
+    """The features to drop from a table, and how.
 
-    `truncate`: cut the history instead of protecting it. `unprotect`: keep it now, and drop checkpointProtection once
-    its time has come. `as_numbers`: end at a protocol of two numbers where that is possible. `wait`: the retention in
-    place of the table's own.
+    `truncate`: cut the history instead of protecting it. `unprotect`: keep the history now, and drop
+    checkpointProtection as soon as the retention allows. `as_numbers`: end at a protocol of two numbers if possible.
+    `wait`: a retention that replaces the table's own.
     """
 
     features: tuple[str, ...]
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Something that only a person can resolve: its error, and the statements that help."""
+    """What prevents a drop until a person resolves it: the error, and SQL statements that help."""
 
     code: str
     message: str
@@ -78,7 +78,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a wish takes on one table."""
+    """The steps of a drop on one table, and what they change for readers and writers."""
 
     table: str
     version: int
@@ -96,11 +96,11 @@ class Plan:
 
     @property
     def ready(self) -> datetime | None:
-        """When the last step can be made, None for at once."""
+        """The earliest time of the last step; None if it can be made now."""
         return max((step.earliest for step in self.steps if step.earliest), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as `--json` prints it: moments in ISO 8601, protocols as numbers and names."""
+        """The plan as `--json` prints it: times in ISO 8601, protocols as numbers and names."""
         value = asdict(replace(self, before=Protocol(1, 1), after=Protocol(1, 1)))
         value["before"], value["after"] = _protocol(self.before), _protocol(self.after)
         for step in value["steps"]:
@@ -110,14 +110,18 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Plan:
-    """The plan for a wish. Raises what no person can resolve: unknown names, features that cannot go, unsafe tables."""
+    """The plan for a wish.
+
+    Errors: `feature-unknown`, `feature-not-droppable`, `feature-needed`, `feature-history`, `features-unsafe`,
+    `table-unreadable` for a data file that contradicts the log. What a person can resolve is in `Plan.obstacles`.
+    """
     check_writable(snapshot)
     now = now or datetime.now(timezone.utc)
     present = features_of(snapshot.protocol)
     wanted = {find(name).name for name in wish.features}
     gone = wanted & present
     if wish.unprotect and not gone & READER_FEATURES and "checkpointProtection" in present:
-        gone.add("checkpointProtection")  # the first half is done
+        gone.add("checkpointProtection")  # an earlier run has dropped the features
         wish = replace(wish, truncate=True)
     gone |= cleaning.goes_along(gone, snapshot)
     check_droppable(gone, wish, present)
@@ -142,7 +146,7 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
 
 
 def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) -> None:
-    """Raises for a feature that cannot be dropped at all, or not in this way."""
+    """Raises for a feature that cannot be dropped, or not together with these."""
     names = sorted(gone)
     for name in names:
         feature = BY_NAME[name]
@@ -169,7 +173,7 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
 
 
 def _check_unused(gone: Iterable[str], snapshot: Snapshot) -> None:
-    """Raises for a feature that goes only while no column uses it, and is used, or may be by a file's hidden column."""
+    """Raises for a feature that can be dropped only while it is unused, if a column or a dropped column may use it."""
     for name in sorted(gone):
         if BY_NAME[name].drop != "unused":
             continue
@@ -266,7 +270,9 @@ def _truncating_steps(snapshot: Snapshot, history: tuple[str, ...], wish: Wish, 
     place = cut(snapshot, history, wait)
     if place.checkpoint is None and place.ready is not None:
         yield Step("clean-checkpoint", f"set {CLEAN_ONCE}", history)
-        place = replace(place, ready=_next_minute(now + wait))  # today's commits come before it too
+        place = replace(
+            place, ready=_next_minute(now + wait)
+        )  # the history before this checkpoint includes today's commits
     yield Step("truncate-drop", title, history, earliest=place.ready)
 
 
@@ -279,7 +285,7 @@ def _rests(snapshot: Snapshot) -> bool:
 
 
 def final_checkpoint_missing(snapshot: Snapshot) -> bool:
-    """True where a drop of ours was the end of the log, and no checkpoint has been written after it."""
+    """True if a drop by lakemirror is in the log after the newest checkpoint."""
     return any(
         info.get("operation") == "DROP FEATURE" and info.get("engineInfo") == ENGINE
         for info in snapshot.commit_infos.values()
