@@ -218,6 +218,13 @@ def test_types_of_arrow_writers_are_read(tmp_path: Path) -> None:
     assert read(table) == expected(ROWS)
 
 
+def test_partition_values_may_be_longer_than_names_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PART", "ü" * 300)
+    table = make(tmp_path / "t", [ROWS])
+    drop(table, Wish(ALL))
+    assert read(table) == expected(ROWS) and read(table)[0]["p"] == "ü" * 300
+
+
 def test_a_file_whose_rows_are_all_deleted_leaves_no_file(tmp_path: Path) -> None:
     table = make(tmp_path / "t", [ROWS, ROWS[:1]], deleted=[0, 1, 2, 3])
     drop(table, Wish(ALL))
