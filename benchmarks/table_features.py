@@ -2,8 +2,9 @@
 
     python -m benchmarks.table_features [--rows 1000000] [--tables 200] [--rounds 3]
 
-Three questions: a drop that rewrites no data (10 files, 50 commits), in a running program and from the shell; a drop
-that rewrites the files with deletion vectors, one in twenty; a plan for many tables.
+Four questions: a drop that rewrites no data (10 files, 50 commits), in a running program and from the shell; a drop
+that rewrites the files with deletion vectors, one in twenty, in a running program and from the shell; a drop of column
+mapping, which rewrites all files; a plan for many tables. The kernels and Delta Spark rewrite the same files in turn.
 """
 
 from __future__ import annotations
@@ -18,18 +19,29 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars
 from lakemirror.spark_session.session import start, stop
-from lakemirror.table_features import Wish, drop
+from lakemirror.table_features import Wish, drop, kernel_route, plan
 from lakemirror.table_features.protocol import features_of
+from lakemirror.table_features.route import Route
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES = 20
+_BY_SPARK = """
+import sys
+from lakemirror.cli.main import main
+from lakemirror.table_features import plan
+from lakemirror.table_features.route import Route
+plan.route_of = lambda *_: Route("Delta Spark", "the benchmark asks for it")
+sys.argv = ["lakemirror", *sys.argv[1:]]
+main()
+"""
 _COLD = """
 import sys
 from pyspark.sql import SparkSession
@@ -58,10 +70,12 @@ def main() -> None:
             small = make_small(spark, folder / "small")
             large = make_large(spark, folder / "large", given.rows)
             without_rewrite(spark, small, folder, given.rounds)
-            with_rewrite(spark, large, folder, given.rounds)
+            for feature in ("deletionVectors", "columnMapping"):
+                with_rewrite(spark, large, folder, given.rounds, feature)
         finally:
             stop(spark)
         from_the_shell(small, folder, given.rounds)
+        rewrite_from_the_shell(large, folder, given.rounds)
         many(small, folder, given.tables)
 
 
@@ -77,7 +91,10 @@ def make_small(spark: SparkSession, table: Path) -> Path:
 
 def make_large(spark: SparkSession, table: Path, rows: int) -> Path:
     """Files of equal size, one in twenty of which has a deletion vector."""
-    spark.sql(f"CREATE TABLE delta.`{table}` (id BIGINT, name STRING, amount DOUBLE, note STRING) USING delta")
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id BIGINT, name STRING, amount DOUBLE, note STRING) USING delta TBLPROPERTIES "
+        "('delta.columnMapping.mode'='name')"
+    )
     spark.sql(
         f"INSERT INTO delta.`{table}` SELECT id, concat('name ', id % 1000), rand(1), sha2(cast(id AS string), 256) "
         f"FROM range(0, {rows}, 1, {FILES})"
@@ -97,25 +114,45 @@ def without_rewrite(spark: SparkSession, table: Path, folder: Path, rounds: int)
     measure("v2Checkpoint of 10 files and 50 commits, warm", table, folder, rounds, ways, "v2Checkpoint")
 
 
-def with_rewrite(spark: SparkSession, table: Path, folder: Path, rounds: int) -> None:
-    """deletionVectors, in a program that runs; what it writes anew."""
+def with_rewrite(spark: SparkSession, table: Path, folder: Path, rounds: int, feature: str) -> None:
+    """A drop that rewrites data files, in a program that runs: by the kernels, by Delta Spark, by its own statement."""
 
     def statement(copy: Path) -> None:
-        spark.sql(f"ALTER TABLE delta.`{copy}` DROP FEATURE deletionVectors")
+        spark.sql(f"ALTER TABLE delta.`{copy}` DROP FEATURE {feature}")
 
-    ways = {
-        "lakemirror": lambda copy: drop(copy, Wish(("deletionVectors",)), session=lambda: spark),
-        "Delta Spark's statement": statement,
+    def by_spark(copy: Path) -> None:
+        with mock.patch.object(plan, "route_of", lambda *_: Route("Delta Spark", "the benchmark asks for it")):
+            drop(copy, Wish((feature,)), session=lambda: spark)
+
+    ways: dict[str, Callable[[Path], object]] = {
+        "lakemirror, kernels": lambda copy: drop(copy, Wish((feature,))),
+        "lakemirror, Delta Spark rewrites": by_spark,
     }
+    if feature == "deletionVectors":  # the statement for columnMapping wants the property to be unset before
+        ways["Delta Spark's statement"] = statement
     found = read_snapshot(table)
     assert found is not None
     size = sum(int(add["size"]) for add in found.files.values())
-    title = f"deletionVectors in 1 of {len(found.files)} files, {size / 1e6:,.0f} MB, warm"
-    for name, copy in measure(title, table, folder, rounds, ways, "deletionVectors").items():
+    files = len(kernel_route.files_with_traces(found, feature))
+    title = f"{feature} in {files} of {len(found.files)} files, {size / 1e6:,.0f} MB, warm"
+    for name, copy in measure(title, table, folder, rounds, ways, feature).items():
         after = read_snapshot(copy)
         assert after is not None
-        fresh = [add for key, add in after.files.items() if (key[0], "") not in found.files]
-        print(f"    {name}: {len(fresh)} files, {sum(int(add['size']) for add in fresh) / 1e6:,.1f} MB written anew")
+        new = [add for key, add in after.files.items() if key[0] not in {path for path, _ in found.files}]
+        print(f"    {name}: {len(new)} new files, {sum(int(add['size']) for add in new) / 1e6:,.1f} MB")
+
+
+def rewrite_from_the_shell(table: Path, folder: Path, rounds: int) -> None:
+    """deletionVectors, by a command: the kernels need no JVM."""
+
+    def command(copy: Path) -> None:
+        run(["-m", "lakemirror.cli", "features", "drop", str(copy), "deletionVectors", "--yes"])
+
+    def by_spark(copy: Path) -> None:
+        run(["-c", _BY_SPARK, "features", "drop", str(copy), "deletionVectors", "--yes"])
+
+    ways = {"lakemirror features drop, kernels": command, "the same, Delta Spark rewrites": by_spark}
+    measure("deletionVectors in 1 of 20 files, from the shell", table, folder, rounds, ways, "deletionVectors")
 
 
 def from_the_shell(table: Path, folder: Path, rounds: int) -> None:

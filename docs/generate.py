@@ -135,7 +135,19 @@ def _failpoints() -> str:
         f"| `{name}` | {_cell(meaning)} | `tests/unit/engines/test_key_index.py` | a failing disk: the same |"
         for name, meaning in failpoints.INDEX_NAMES.items()
     ]
-    return "\n".join([*lines, "", "The other tests are in `tests/crash/test_failpoints.py`.", ""])
+    lines += [
+        f"| `{name}` | {_cell(meaning)} | `test_killed_at_a_failpoint[{name}]` | `test_a_failing_disk[{name}]` |"
+        for name, meaning in failpoints.FEATURE_NAMES.items()
+    ]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Tests of feature drops are in `tests/unit/table_features/test_rewrites_by_kernels.py`, all others in",
+            "`tests/crash/test_failpoints.py`.",
+            "",
+        ]
+    )
 
 
 _METHODS = {  # of each public class, those that users call

@@ -13,7 +13,7 @@ FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- made by docs/generate_table_features.py: edit the data, then run it -->"
 _WAYS = {
     "log": "one commit",
-    "rewrite": "Delta Spark rewrites the files that hold traces; one commit where none does",
+    "rewrite": "the files that hold traces are rewritten in one commit; no file where none does",
     "history": "only with TRUNCATE HISTORY",
     "unused": "one commit, while no column uses it",
     "no": "cannot be dropped",

@@ -74,6 +74,12 @@ INDEX_NAMES: dict[str, str] = {
 }
 """The places of the key index, which a thread beside the applies reaches."""
 
+FEATURE_NAMES: dict[str, str] = {
+    "features.between-files": "A feature drop has rewritten one data file; no commit names the new file.",
+    "features.before-commit": "A feature drop has rewritten all data files; no commit names the new files.",
+}
+"""The places of a feature drop by the kernels."""
+
 _reached: dict[str, int] = {}
 
 

@@ -234,7 +234,7 @@ def _drop_all(
 
     def told(step: Step) -> None:
         if not several:
-            print(f"{table}: {step.title}", file=sys.stderr)
+            print(f"{table}: {step.title}{f' {step.route.shown}' if step.route else ''}", file=sys.stderr)
 
     def act(path: Place) -> Dropped:
         return carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
@@ -338,7 +338,8 @@ def _print_plan(plan: Plan, out: Any = None) -> None:
     for number, step in enumerate(plan.steps, 1):
         data = f", {step.files} files, {step.bytes} bytes" if step.files else ""
         when = f", not before {step.earliest:%Y-%m-%d %H:%M} UTC" if step.earliest else ""
-        line(f"  {number}. {step.title} ({step.commits} commits{data}{when}){' by Delta Spark' if step.spark else ''}")
+        route = f" {step.route.shown}" if step.route else ""
+        line(f"  {number}. {step.title} ({step.commits} commits{data}{when}){route}")
     if not plan.steps:
         line("  nothing to do")
     for obstacle in plan.obstacles:

@@ -51,12 +51,14 @@ def commit(
     durability: str = POWER,
     keep_log: bool = True,
     recount: bool = False,
+    keep_written: bool = False,
 ) -> int:
     """Commits these actions as the version after `snapshot`. Returns that version. The first action is `commitInfo`.
 
     `snapshot` None: the table's first version. `durability` `power`: the files that the actions name are synced before
     the commit is written, and the commit is synced when this returns. `keep_log`: also writes a checkpoint if one is
     due, and deletes old log files. `recount`: the checksum is computed from the complete state (`delta/checksum.py`).
+    `keep_written`: the files of a commit that was not made stay, because the caller names them in another commit.
 
     Errors: `concurrent-commit` if another commit has that version, or the table does not exist any more;
     `storage-unavailable`. If the commit was certainly not made, the files that only these actions name are removed.
@@ -69,7 +71,7 @@ def commit(
     try:
         ours = _put(root, folder, snapshot, path, actions, durable=durability == POWER)
     except LakemirrorError:
-        if not _may_be_ours(path, actions):
+        if not keep_written and not _may_be_ours(path, actions):
             remove_written(root, snapshot, actions)
         raise
     failpoints.reach("commit.before-checksum")

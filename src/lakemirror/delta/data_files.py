@@ -20,6 +20,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 CHANGE_FOLDER = "_change_data"
 """The folder of the change data feed's files, within the table's folder."""
 
+_LONGEST_NAME = 255  # bytes of a file name on most file systems
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(number) for number in range(32)}
 
 
@@ -44,11 +45,14 @@ def new_name(values: Mapping[str, str | None], *, feed: bool = False, codec: str
     """A new, unique path for a data file, relative to the table's folder.
 
     `values`: the file's partition values by physical column name. `feed`: the file is one of the change data feed.
-    `codec`: becomes part of the name; empty if unknown.
+    `codec`: becomes part of the name; empty if unknown. A value that is too long for a folder name gets no folders:
+    readers take partition values from the log, never from the path (Delta protocol, "Data Files").
     """
     ending = f"c000{'.' if codec else ''}{codec}.parquet"
     name = f"{'cdc' if feed else 'part'}-00000-{uuid.uuid4()}{'.' if feed else '-'}{ending}"
     folders = [f"{_escaped(column)}={_escaped(value or HIVE_NULL)}" for column, value in values.items()]
+    if any(len(folder.encode()) > _LONGEST_NAME for folder in folders):
+        folders = []
     return "/".join([*([CHANGE_FOLDER] if feed else []), *folders, name])
 
 

@@ -52,9 +52,13 @@ def from_delta(schema_string: str) -> tuple[Column, ...]:
     """The columns of a Delta `schemaString`. The type of a nested column is its JSON text."""
     fields = json.loads(schema_string)["fields"]
     return tuple(
-        Column(f["name"], _SQL_NAMES.get(f["type"], f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"]))
-        for f in fields
+        Column(f["name"], sql_name(f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"])) for f in fields
     )
+
+
+def sql_name(delta_name: str) -> str:
+    """The name of a primitive type in Spark SQL, from its name in a Delta schema."""
+    return _SQL_NAMES.get(delta_name, delta_name)
 
 
 def with_mapping(

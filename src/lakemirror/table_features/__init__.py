@@ -1,8 +1,9 @@
 """Table features of any Delta table: what it has, what stands in a client's way, and how to drop it.
 
-Nothing here knows of mirroring. Only the writing of data files needs Spark; everything else is the log.
+Nothing here knows of mirroring. Most drops are commits of the log alone. Data files are rewritten by the kernels, or by
+Delta Spark where the kernels do not know a type or a feature of the table.
 
-    delta_log ─▶ usage ─▶ plan ─▶ drop ─▶ log_commit, history, spark_route ─▶ read_back
+    log ─▶ usage ─▶ plan, with a route ─▶ drop ─▶ log_commit, history, kernel_route or spark_route ─▶ read_back
 """
 
 from lakemirror.table_features.drop import Dropped, drop

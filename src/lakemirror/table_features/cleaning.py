@@ -1,4 +1,4 @@
-"""The commits of a drop: from a state of the table to the actions that follow it. Pure, but for file footers.
+"""Builds the commits of a drop from the state of the table. Reads footers of data files, and nothing else.
 
 without_writer_features    features that only writers must know: everything in one commit
 prepared                   readers' features: switched off, and traces in the metadata alone are removed
@@ -31,12 +31,12 @@ from lakemirror.table_features.usage import (
 )
 
 BARRIER = 3
-"""So many checkpoints stand before a drop that keeps the history, as Delta Spark makes them: a reader that cannot use
-one tries the one before, and must have given up before it comes to commits it would misread."""
+"""The number of checkpoints before a drop that keeps the history, as in Delta Spark. A reader that cannot use a
+checkpoint tries an older one; it must give up before it reaches commits that it would misread."""
 
 CLUSTERING = "delta.clustering"
 RESTING = "lakemirror.clusteringColumns"
-"""Helper property: the logical clustering columns, while the table is not clustered. Gone at the end."""
+"""Helper property: the logical clustering columns, while the table is not clustered. A drop removes it at its end."""
 
 _MAPPING_KEYS = (
     "delta.columnMapping.id",
@@ -48,9 +48,9 @@ _MAPPING_KEYS = (
 
 
 def without_writer_features(snapshot: Snapshot, names: Iterable[str], as_numbers: bool = False) -> Commit | None:
-    """The one commit that drops features which only writers must know; None if the table has none of them.
+    """The commit that drops features which only writers must know; None if the table has none of them.
 
-    Raises `feature-in-use` where the data or the schema still need one.
+    Error: `feature-in-use` if the schema or the data still use one.
     """
     present = sorted(set(names) & features_of(snapshot.protocol))
     if not present:
@@ -124,8 +124,8 @@ def without_mapping(metadata: Metadata) -> Action:
 def lowered(snapshot: Snapshot, names: Iterable[str], *, truncate: bool, as_numbers: bool = False) -> Commit | None:
     """The commit that removes unused features from the protocol; None if the table has none of them.
 
-    With `truncate` the log must hold nothing of them any more; without, the protected checkpoints must stand, and the
-    protocol gains `checkpointProtection`. Raises `concurrent-commit` where somebody has brought them back.
+    With `truncate`, no commit or checkpoint in the log may use them. Without it, the protected checkpoints must exist,
+    and the protocol gains `checkpointProtection`. Error: `concurrent-commit` if another writer uses them again.
     """
     present = sorted(set(names) & features_of(snapshot.protocol))
     if not present:
@@ -230,7 +230,7 @@ _STOPPED_BY_PEOPLE = {
 
 
 def goes_along(names: Iterable[str], snapshot: Snapshot) -> set[str]:
-    """domainMetadata, where clustering or collations go and nothing else of the table needs it."""
+    """`domainMetadata`, if clustering or collations are dropped and nothing else in the table needs it; else empty."""
     features = features_of(snapshot.protocol)
     gone = set(names) & features
     if not gone & {"clustering", "collations", "collations-preview"} or "domainMetadata" not in features:
@@ -248,9 +248,9 @@ def clustering_columns(snapshot: Snapshot) -> list[list[str]]:
 
 
 def vector_tombstones(snapshot: Snapshot) -> list[Action]:
-    """A `remove` for every vector file that tombstones still name, so that a VACUUM that knows no vectors spares it.
+    """A `remove` for every vector file that tombstones still name.
 
-    (A VACUUM deletes what no action of the log names; old versions need the vectors.)
+    Old versions need these files, and a VACUUM that does not know vectors deletes files that no action names.
     """
     named = {remove["path"] for remove in snapshot.tombstones.values() if not remove.get("deletionVector")}
     paths = {_vector_path(remove.get("deletionVector")) for remove in snapshot.tombstones.values()}
@@ -262,7 +262,7 @@ def vector_tombstones(snapshot: Snapshot) -> list[Action]:
 
 
 def _vector_path(vector: Mapping[str, Any] | None) -> str:
-    """The path of a vector's file as the log spells it, '' for inline vectors and files elsewhere."""
+    """The path of a vector's file as the log spells it; empty for inline vectors and for files outside the table."""
     return quote(vector_path(vector["pathOrInlineDv"])) if vector and vector["storageType"] == "u" else ""
 
 
@@ -272,7 +272,7 @@ def _clustered_by(physical: list[list[str]]) -> Action:
 
 
 def _physical(logical: list[str], schema: Mapping[str, Any]) -> list[str]:
-    """The physical path of a column, empty where there is no such column any more."""
+    """The physical path of a column; empty if the column no longer exists."""
     found: list[str] = []
     kind: Any = schema
     for step in logical:
@@ -301,7 +301,7 @@ def _logical(physical: list[str], schema: Mapping[str, Any]) -> list[str]:
 
 
 def _domains_of(names: Iterable[str], snapshot: Snapshot) -> set[str]:
-    """The domains that go with these features: their own, and all that are left where domainMetadata itself goes."""
+    """The domains that are removed with these features; all domains if `domainMetadata` itself is dropped."""
     gone = set(names)
     if "domainMetadata" in gone:
         return set(snapshot.domains)
@@ -314,7 +314,7 @@ def _domains_of(names: Iterable[str], snapshot: Snapshot) -> set[str]:
 
 
 def _last_collations(names: Iterable[str], snapshot: Snapshot) -> bool:
-    """True if dropping these removes the table's collations: no other feature with the same marks is left."""
+    """True if the table loses its collations: it keeps no other collation feature."""
     gone = {name for name in names if name.startswith("collations")}
     return bool(gone) and not {"collations", "collations-preview"} & features_of(snapshot.protocol) - gone
 

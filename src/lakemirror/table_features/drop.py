@@ -1,11 +1,11 @@
-"""A drop, carried out: plan, make the first step, plan again, until nothing is left.
+"""Drops features from a table: plans, makes the first step, and plans again until no step is left.
 
-All state is in the table. A drop that was killed is run again, by anybody.
+All state is in the table. A drop that was killed continues when the same command is run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Snapshot, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, is_in_store
-from lakemirror.table_features import cleaning
+from lakemirror.storage.place import Place
+from lakemirror.table_features import cleaning, kernel_route
 from lakemirror.table_features.features import BY_NAME
 from lakemirror.table_features.history import clean_checkpoints, clean_since, cut, retention, truncate
 from lakemirror.table_features.log_commit import commit, existing, newest_commit
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STEPS = 60
-"""More steps than any drop has: a drop that needs more is chased by somebody who brings the feature back."""
+"""More steps than any drop has. A drop that needs more is undone by another writer that brings the feature back."""
 
 POINTS = (
     "planned",
@@ -50,12 +50,12 @@ POINTS = (
     "before checkpoint",
     "after checkpoint",
 )
-"""Where a drop can be killed in a test: `at` is called with each of these as it comes by."""
+"""Where a test can kill a drop: `at` is called with the name of each place that the drop reaches."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What a drop did. `waiting`: the time from which the last step can be made, if it cannot be made yet."""
+    """What a drop did. `waiting`: the earliest time of the last step, if it cannot be made yet."""
 
     table: str
     features: tuple[str, ...]
@@ -80,15 +80,16 @@ def drop(
     told: Callable[[Step], None] = lambda _: None,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
 ) -> Dropped:
-    """Drops the features of a wish from a table, as far as that can be done now.
+    """Drops the features of a wish from a table, as far as that is possible now. Returns what was done.
 
-    `session` is called only if data files of a local table must be rewritten. Nothing changes if a person has to do
-    something first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`.
+    `session` is called only for a step by Delta Spark (`Step.route`). Nothing changes if a person has to do something
+    first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`, `spark-unsupported` where such a step has no
+    session, `table-feature-unsupported` where files in an object store cannot be rewritten.
     """
     folder = table_folder(table).absolute()
     before = existing(folder)
     plan = make_plan(before, wish, now())
-    _refuse(plan, confirmed)
+    _refuse(plan, confirmed, session)
     at("planned")
     done: list[str] = []
     wanted = set(plan.drop)
@@ -109,7 +110,7 @@ def drop(
                 raise
             done.append("again")
         plan = make_plan(existing(folder), wish, now())
-        _refuse(plan, confirmed)
+        _refuse(plan, confirmed, session)
     else:
         raise LakemirrorError(
             "concurrent-commit",
@@ -144,7 +145,7 @@ def _make(
         at("after prepare")
     elif step.kind.startswith("rewrite-"):
         at("before rewrite")
-        _rewrite(table, names, step, session)
+        _rewrite(table, step, session)
         at("after rewrite")
     elif step.kind == "protected-drop":
         _drop_protected(table, names, at)
@@ -163,26 +164,29 @@ def _make(
         at("after checkpoint")
 
 
-def _rewrite(table: Place, names: Sequence[str], step: Step, session: Callable[[], SparkSession] | None) -> None:
-    """Data files written again: in an object store by our kernels, else by Delta Spark."""
-    if is_in_store(table):
-        from lakemirror.table_features import kernel_route
+def _rewrite(table: Place, step: Step, session: Callable[[], SparkSession] | None) -> None:
+    """Rewrites data files by the route of the step."""
+    if step.route is not None and step.route.by == "Delta Spark":
+        from lakemirror.table_features import spark_route
 
-        for name in names:
-            kernel_route.rewrite(table, name)
+        for name in step.features:
+            spark_route.rewrite(_given(session, step, str(table))(), table, name)
         return
-    if session is None:
-        raise LakemirrorError("spark-unsupported", f"{step.title}: {table} needs a Spark session", table=str(table))
-    from lakemirror.table_features import spark_route
+    for name in step.features:
+        kernel_route.rewrite(table, name)
 
-    for name in names:
-        spark_route.rewrite(session(), table, name)
+
+def _given(session: Callable[[], SparkSession] | None, step: Step, table: str) -> Callable[[], SparkSession]:
+    if session is None:
+        why = f"{table}: a step needs a Spark session: {step.title} {step.route.shown if step.route else ''}"
+        raise LakemirrorError("spark-unsupported", why, table=table)
+    return session
 
 
 def _checkpoint(snapshot: Snapshot) -> None:
-    """Writes the classic checkpoint of a snapshot, unless somebody else has just written it.
+    """Writes the classic checkpoint of a snapshot, unless another engine has just written it.
 
-    That checkpoint is kept: a client that has listed the log fails if the file has another size later.
+    Its checkpoint is kept, because a client that has listed the log fails if the file has another size later.
     """
     standing = clean_checkpoints(snapshot, snapshot.version)
     if not any(checkpoint.kind == "classic" for checkpoint in standing):
@@ -190,7 +194,7 @@ def _checkpoint(snapshot: Snapshot) -> None:
 
 
 def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], None]) -> None:
-    """Three checkpoints on commits that use nothing of these features, then the protocol without them."""
+    """Writes three checkpoints of commits that do not use these features, then the protocol without them."""
     at("before barrier")
     snapshot = existing(table)
     since = clean_since(snapshot, names)
@@ -210,7 +214,7 @@ def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], No
 def _drop_truncating(
     table: Place, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
 ) -> None:
-    """The history cut where nothing of these features is left in it, then the protocol without them."""
+    """Cuts the history so that none of it uses these features, then writes the protocol without them."""
     snapshot = existing(table)
     wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
     place = cut(snapshot, names, wait)
@@ -222,9 +226,13 @@ def _drop_truncating(
     at("after truncate-drop")
 
 
-def _refuse(plan: Plan, confirmed: bool) -> None:
+def _refuse(plan: Plan, confirmed: bool, session: Callable[[], SparkSession] | None) -> None:
+    """Raises for what prevents a step, before the first step is made."""
     if plan.obstacles:
         raise obstacle_error(plan.obstacles[0], plan.table)
+    for step in plan.steps:
+        if step.route is not None and step.route.by == "Delta Spark":
+            _given(session, step, plan.table)
     if plan.confirm and not confirmed:
         raise LakemirrorError(
             "confirmation-needed",
@@ -234,7 +242,7 @@ def _refuse(plan: Plan, confirmed: bool) -> None:
 
 
 def obstacle_error(obstacle: Obstacle, table: str) -> LakemirrorError:
-    """The error that an obstacle becomes when the drop is asked for anyway."""
+    """The error of a drop that an obstacle prevents."""
     return LakemirrorError(obstacle.code, obstacle.message, hint=" ".join(obstacle.statements) or None, table=table)
 
 

@@ -18,9 +18,9 @@ class Feature:
 
     `reads`: readers must know it. `requires`: features it needs. `properties`: table properties that belong to it
     and are removed with it. `domains`: domain metadata that is removed with it. `traces`: where else it can be found.
-    `drop`: `log` where a commit of our own always suffices, `rewrite` where data files may have to be rewritten
-    (by Delta Spark), `history` where cutting the history is the drop, `unused` where a commit suffices as long as no
-    column uses it, `no` where it cannot be dropped (`way_out` says what then).
+    `drop`: `log` if a commit of lakemirror is enough, `rewrite` if data files may have to be rewritten (`route.py` says
+    by whom), `history` if cutting the history is the drop, `unused` if a commit is enough while no column uses the
+    feature, `no` if it cannot be dropped (`way_out` says what helps then).
     `confirm`: what a person loses and must agree to. `leftover`: what stays behind, harmless.
     """
 

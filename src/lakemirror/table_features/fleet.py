@@ -2,7 +2,7 @@
 
     tables ─▶ chosen by pattern ─▶ each on its own: changed, nothing to do, waiting, refused, failed ─▶ summary, report
 
-A table that fails never ends the others. Run again, the act finds most tables done, which costs one look at each log.
+A table that fails does not stop the others. A second run finds most tables done, and reads the log of each.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FIELDS = ("table", "state", "code", "message", "hint")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one table. `code`, `message` and `hint` say why where it is refused or failed; `result` is what
-    the act gave back, None where it raised.
+    """The outcome of one table. `code`, `message` and `hint` say why it is refused or failed. `result`: what the act
+    returned; None if it raised.
     """
 
     table: str
@@ -42,14 +42,14 @@ class Outcome:
     result: Any = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome for a report: the fields of `FIELDS` that say something."""
+        """The outcome for a report: the fields of `FIELDS` that are not empty."""
         return {name: getattr(self, name) for name in FIELDS if getattr(self, name)}
 
 
 def chosen(
     tables: Iterable[Place], top: Place, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[Place]:
-    """The tables whose path below `top` matches a pattern to include and none to exclude; `*` also matches `/`."""
+    """The tables whose path below `top` matches an `include` pattern and no `exclude` pattern. `*` also matches `/`."""
 
     def named(table: Place, patterns: Sequence[str]) -> bool:
         path, above = str(table), f"{top}/"
@@ -66,7 +66,7 @@ def act_on_each(
     parallel: int,
     done: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """The outcome of every table, in their order. `judge` names the state of a result; `done` gets each."""
+    """The outcomes of all tables, in their order. `judge` names the state of a result. `done` is called with each."""
 
     def one(table: Place) -> Outcome:
         try:
@@ -89,7 +89,9 @@ def act_on_each(
             found[at_work[future]] = future.result()
             done(found[at_work[future]])
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C: what is at work ends, the rest is left
+        pool.shutdown(
+            cancel_futures=True
+        )  # after Ctrl-C: tables that have begun are finished, the others are not begun
     return [found[table] for table in tables]
 
 

@@ -1,7 +1,7 @@
 """Which commits of the log use a feature, when they may be deleted, and the deletion.
 
 A drop with TRUNCATE HISTORY waits until every commit that uses the feature is older than the retention (24 hours, or
-`delta.dropFeatureTruncateHistory.retentionDuration`), measured like Delta does by the modified times of the commits.
+`delta.dropFeatureTruncateHistory.retentionDuration`). Like Delta Spark, it goes by the commits' modification times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRACELESS = frozenset({"vacuumProtocolCheck", "geospatial", "geospatial-dev"})
 
 @dataclass(frozen=True)
 class Cut:
-    """Where the history may begin: at a checkpoint, from a moment on. `ready` None: there is nothing to wait for."""
+    """The checkpoint at which the history may begin, and from when on. `ready` None: at once."""
 
     checkpoint: int | None
     ready: datetime | None
@@ -36,7 +36,7 @@ class Cut:
 def clean_since(snapshot: Snapshot, features: Iterable[str]) -> int:
     """The first version from which on neither a commit nor the table uses any of these features.
 
-    One more than the newest version where the newest one still does; the oldest version of the log where none does.
+    If the newest version still uses one: the version after it. If none does: the oldest version of the log.
     """
     names = [name for name in features if name not in _TRACELESS]
     log = snapshot.log
@@ -139,10 +139,10 @@ def _minute_after(log: Log, versions: Iterable[int], wait: timedelta) -> datetim
 
 
 def truncate(table: Place, at_least: int, wait: timedelta, now: datetime) -> int:
-    """Deletes the history before the newest checkpoint that is older than the retention; gives back where it begins.
+    """Deletes the history before the newest checkpoint that is older than the retention. Returns its new first version.
 
-    Never less than up to `at_least`, a checkpoint whose time has come. Commits go before their checkpoints, the oldest
-    first, so that what is left can be read at every moment.
+    The history begins at `at_least` or later. Commits are deleted before their checkpoints, the oldest first, so that
+    the rest can be read at any time.
     """
     log = list_log(table)
     if log is None:

@@ -1,4 +1,4 @@
-"""The commits of a drop: built from the newest state, and built again where another commit came first.
+"""Makes the commits of a drop from the newest state; if another commit is faster, they are built again.
 
 build(snapshot) ─▶ actions ─▶ delta/commit.py puts them at version N + 1
      ▲                            │ taken: another commit was faster
@@ -29,7 +29,7 @@ _COORDINATOR = "delta.coordinatedCommits.commitCoordinator-preview"
 
 @dataclass(frozen=True)
 class Commit:
-    """What a log commit is to do: its actions, and how the table's history names it."""
+    """The content of a commit: its actions, and the operation that the table's history shows."""
 
     operation: str
     parameters: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Commit:
 
 
 Build = Callable[[Snapshot], Commit | None]
-"""From a state to the commit that follows it, or None where nothing is left to do."""
+"""Builds the commit that follows a state; None if nothing is left to do."""
 
 
 def commit(table: Place, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
@@ -71,7 +71,7 @@ def commit(table: Place, build: Build, attempts: int = ATTEMPTS) -> Snapshot:
 
 
 def existing(table: Place, version: int | None = None) -> Snapshot:
-    """The table's state. Raises `table-unreadable` where no Delta table is."""
+    """The state of the table, at its newest or the given version. Error: `table-unreadable` if it is no Delta table."""
     snapshot = read_snapshot(table, version)
     if snapshot is None:
         raise LakemirrorError("table-unreadable", f"there is no Delta table in {table}", table=str(table))
@@ -79,13 +79,13 @@ def existing(table: Place, version: int | None = None) -> Snapshot:
 
 
 def check_writable(snapshot: Snapshot) -> None:
-    """Raises `features-unsafe` where a commit of our own could break a rule of the table's features."""
+    """Raises `features-unsafe` if a commit by lakemirror could break a rule of the table's features."""
     names = features_of(snapshot.protocol)
     unknown = sorted(name for name in names if name not in BY_NAME)
     if unknown:
         raise LakemirrorError(
             "features-unsafe",
-            f"{snapshot.table} has features nobody here knows: {', '.join(unknown)}; it is left untouched",
+            f"{snapshot.table} has features that lakemirror does not know: {', '.join(unknown)}; it is not changed",
             table=str(snapshot.table),
         )
     managed = sorted(names & set(_NOT_OURS))
@@ -93,7 +93,7 @@ def check_writable(snapshot: Snapshot) -> None:
         raise LakemirrorError(
             "features-unsafe",
             f"the commits of {snapshot.table} are decided elsewhere "
-            f"({', '.join(managed) or 'coordinatedCommits-preview'}); it is left untouched",
+            f"({', '.join(managed) or 'coordinatedCommits-preview'}); it is not changed",
             table=str(snapshot.table),
         )
 

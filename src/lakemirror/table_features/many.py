@@ -24,10 +24,10 @@ _STATEMENT = re.compile(
 
 
 def tables_of(path: str | Place) -> list[Place]:
-    """The Delta tables of a path: itself, or all below a mirrored database, in order of name.
+    """The Delta tables of a path, in order of name: the path itself, or all tables below it.
 
-    A folder below that cannot be listed is among them, so that it is reported like a table that cannot be read.
-    Raises `table-unreadable` where there is none, `storage-unavailable` where the path itself cannot be listed.
+    A folder that cannot be listed is among them, so that it is reported like a table that cannot be read. Errors:
+    `table-unreadable` if there is no table, `storage-unavailable` if the path itself cannot be listed.
     """
     try:
         folder = table_folder(path).absolute()
@@ -62,7 +62,7 @@ def _below(top: Place) -> Iterator[Place]:
 def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:
     """The features to drop so that these clients can read a table, or write it.
 
-    Where one of them writes and does not know checkpointProtection, that goes too, once its time has come.
+    If one of them writes and does not know checkpointProtection, that is dropped too, as soon as the retention allows.
     """
     present = features_of(snapshot.protocol)
     gone = set(blocking(snapshot, wanted, mode)) & present

@@ -1,9 +1,9 @@
-"""What a drop will do, before it does anything. Pure: a snapshot and a wish in, a plan out.
+"""Plans a drop: from a snapshot and a wish to the steps that are left. Changes nothing; reads footers of data files.
 
-    wish ──▶ obstacles?  ──▶ steps, computed from where the table stands now
+    wish ──▶ obstacles?  ──▶ steps, computed from the table's current state
                               writer features ▸ switch off ▸ rewrite ▸ leave the protocol ▸ cluster again ▸ checkpoint
 
-Plans are not stored: a drop that was killed computes its plan again, without the steps that are done.
+Plans are not stored. A drop that was killed plans again, and the steps that are done are not in the new plan.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lakemirror.delta.checksum import checksum_lies
 from lakemirror.delta.commit_info import ENGINE
 from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import is_in_store
 from lakemirror.table_features import cleaning
 from lakemirror.table_features.features import BY_NAME, READER_FEATURES, dependents, find
 from lakemirror.table_features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
 from lakemirror.table_features.log_commit import check_writable
 from lakemirror.table_features.protocol import difference, features_of, lowest, pure, shown, without
+from lakemirror.table_features.route import Route, route_of
 from lakemirror.table_features.usage import (
     files_with_old_types,
     mapping_is_idle,
@@ -36,11 +36,11 @@ CLEAN_ONCE = "a clean checkpoint"
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a table.
+    """The features to drop from a table, and how.
 
-    `truncate`: cut the history instead of protecting it. `unprotect`: keep it now, and drop checkpointProtection once
-    its time has come. `as_numbers`: end at a protocol of two numbers where that is possible. `wait`: the retention in
-    place of the table's own.
+    `truncate`: cut the history instead of protecting it. `unprotect`: keep the history now, and drop
+    checkpointProtection as soon as the retention allows. `as_numbers`: end at a protocol of two numbers if possible.
+    `wait`: a retention that replaces the table's own.
     """
 
     features: tuple[str, ...]
@@ -52,7 +52,10 @@ class Wish:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it does, on how much data, by whom, and when at the earliest (None: at once)."""
+    """One step: what it does, on how much data, and when at the earliest (None: at once).
+
+    `route`: who rewrites the data files; None for a step that rewrites none.
+    """
 
     kind: str
     title: str
@@ -60,13 +63,13 @@ class Step:
     files: int = 0
     bytes: int = 0
     commits: int = 1
-    spark: bool = False
+    route: Route | None = None
     earliest: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Something that only a person can resolve: its error, and the statements that help."""
+    """What prevents a drop until a person resolves it: the error, and SQL statements that help."""
 
     code: str
     message: str
@@ -75,7 +78,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a wish takes on one table."""
+    """The steps of a drop on one table, and what they change for readers and writers."""
 
     table: str
     version: int
@@ -93,11 +96,11 @@ class Plan:
 
     @property
     def ready(self) -> datetime | None:
-        """When the last step can be made, None for at once."""
+        """The earliest time of the last step; None if it can be made now."""
         return max((step.earliest for step in self.steps if step.earliest), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as `--json` prints it: moments in ISO 8601, protocols as numbers and names."""
+        """The plan as `--json` prints it: times in ISO 8601, protocols as numbers and names."""
         value = asdict(replace(self, before=Protocol(1, 1), after=Protocol(1, 1)))
         value["before"], value["after"] = _protocol(self.before), _protocol(self.after)
         for step in value["steps"]:
@@ -107,20 +110,24 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Plan:
-    """The plan for a wish. Raises what no person can resolve: unknown names, features that cannot go, unsafe tables."""
+    """The plan for a wish.
+
+    Errors: `feature-unknown`, `feature-not-droppable`, `feature-needed`, `feature-history`, `features-unsafe`,
+    `table-unreadable` for a data file that contradicts the log. What a person can resolve is in `Plan.obstacles`.
+    """
     check_writable(snapshot)
     now = now or datetime.now(timezone.utc)
     present = features_of(snapshot.protocol)
     wanted = {find(name).name for name in wish.features}
     gone = wanted & present
     if wish.unprotect and not gone & READER_FEATURES and "checkpointProtection" in present:
-        gone.add("checkpointProtection")  # the first half is done
+        gone.add("checkpointProtection")  # an earlier run has dropped the features
         wish = replace(wish, truncate=True)
     gone |= cleaning.goes_along(gone, snapshot)
     check_droppable(gone, wish, present)
     _check_unused(gone, snapshot)
-    obstacles = tuple(_obstacles(gone, snapshot))
     steps = tuple(_steps(snapshot, gone, wish, now))
+    obstacles = (*_obstacles(gone, snapshot), *_without_route(snapshot, steps))
     after = _after(snapshot, gone, wish)
     return Plan(
         table=str(snapshot.table),
@@ -139,7 +146,7 @@ def make_plan(snapshot: Snapshot, wish: Wish, now: datetime | None = None) -> Pl
 
 
 def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) -> None:
-    """Raises for a feature that cannot be dropped at all, or not in this way."""
+    """Raises for a feature that cannot be dropped, or not together with these."""
     names = sorted(gone)
     for name in names:
         feature = BY_NAME[name]
@@ -166,7 +173,7 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
 
 
 def _check_unused(gone: Iterable[str], snapshot: Snapshot) -> None:
-    """Raises for a feature that goes only while no column uses it, and is used, or may be by a file's hidden column."""
+    """Raises for a feature that can be dropped only while it is unused, if a column or a dropped column may use it."""
     for name in sorted(gone):
         if BY_NAME[name].drop != "unused":
             continue
@@ -184,7 +191,7 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
     writers = tuple(sorted(gone - set(readers) - {"checkpointProtection"}))
     if writers:
         yield Step("writer-features", f"drop {', '.join(writers)} in one commit", writers)
-    cleaning_steps = tuple(_cleaning_steps(snapshot, readers))
+    cleaning_steps = tuple(_cleaning_steps(snapshot, readers, writers))
     yield from cleaning_steps
     rewrites = any(step.kind.startswith("rewrite-") for step in cleaning_steps)
     if cleaning.RESTING in snapshot.metadata.configuration or (
@@ -212,11 +219,10 @@ def _steps(snapshot: Snapshot, gone: set[str], wish: Wish, now: datetime) -> Ite
         )
 
 
-def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[Step]:
-    """What takes the traces of readers' features out of the newest version."""
+def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...], writers: tuple[str, ...]) -> Iterable[Step]:
+    """What removes traces of readers' features from the newest version. `writers`: features that are dropped before."""
     files = list(snapshot.files.values())
     size = sum(int(add["size"]) for add in files)
-    spark = not is_in_store(snapshot.table)
     mapped = "columnMapping" in readers and bool(metadata_traces("columnMapping", snapshot.metadata))
     idle = mapped and mapping_is_idle(snapshot.metadata)
     used = [name for name in readers if metadata_traces(name, snapshot.metadata)]
@@ -232,17 +238,22 @@ def _cleaning_steps(snapshot: Snapshot, readers: tuple[str, ...]) -> Iterable[St
         title = "write all files with the columns' own names"
         if vectors or old:
             title += ", deleted rows and old types gone by the same"
-        yield Step("rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, spark)
+        yield Step(
+            "rewrite-columnMapping", title, ("columnMapping",), len(files), size, 1, route_of(snapshot, files, writers)
+        )
         vectors, old = [], []
     if vectors:
         amount = sum(int(add["size"]) for add in vectors)
         title = "rewrite the files that have deletion vectors"
-        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, spark)
+        route = route_of(snapshot, vectors, writers)
+        yield Step("rewrite-deletionVectors", title, ("deletionVectors",), len(vectors), amount, 1, route)
         old = [add for add in old if not add.get("deletionVector")]
     if old:
         amount = sum(int(add["size"]) for add in old)
         names = tuple(name for name in readers if name.startswith("typeWidening"))
-        yield Step("rewrite-typeWidening", "rewrite the files that hold old types", names, len(old), amount, 3, spark)
+        route, title = route_of(snapshot, old, writers), "rewrite the files that hold old types"
+        commits = 3 if route.by == "Delta Spark" else 1
+        yield Step("rewrite-typeWidening", title, names, len(old), amount, commits, route)
     if rewrite or vectors or old:
         yield Step("prepare", "take the last traces out of the metadata", readers)
 
@@ -259,7 +270,9 @@ def _truncating_steps(snapshot: Snapshot, history: tuple[str, ...], wish: Wish, 
     place = cut(snapshot, history, wait)
     if place.checkpoint is None and place.ready is not None:
         yield Step("clean-checkpoint", f"set {CLEAN_ONCE}", history)
-        place = replace(place, ready=_next_minute(now + wait))  # today's commits come before it too
+        place = replace(
+            place, ready=_next_minute(now + wait)
+        )  # the history before this checkpoint includes today's commits
     yield Step("truncate-drop", title, history, earliest=place.ready)
 
 
@@ -272,7 +285,7 @@ def _rests(snapshot: Snapshot) -> bool:
 
 
 def final_checkpoint_missing(snapshot: Snapshot) -> bool:
-    """True where a drop of ours was the end of the log, and no checkpoint has been written after it."""
+    """True if a drop by lakemirror is in the log after the newest checkpoint."""
     return any(
         info.get("operation") == "DROP FEATURE" and info.get("engineInfo") == ENGINE
         for info in snapshot.commit_infos.values()
@@ -300,6 +313,14 @@ def _obstacles(gone: set[str], snapshot: Snapshot) -> Iterable[Obstacle]:
             f"without column mapping a table cannot hold the columns {', '.join(map(repr, bad))}",
             tuple(f"ALTER TABLE {table} RENAME COLUMN `{name}` TO `{_tame(name)}`;" for name in bad),
         )
+
+
+def _without_route(snapshot: Snapshot, steps: Iterable[Step]) -> Iterable[Obstacle]:
+    """The steps that nobody can make: files in an object store that the kernels cannot rewrite."""
+    for step in steps:
+        if step.route is not None and step.route.by == "nobody":
+            message = f"{snapshot.table}: the kernels cannot {step.title}: {step.route.reason}"
+            yield Obstacle("table-feature-unsupported", message)
 
 
 def _tame(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The table read back after a drop: nothing may differ but what the plan names."""
+"""Compares a table before and after a drop: nothing may differ but what the plan names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SPARK_STEPS = {"REMOVE COLUMN MAPPING", "REORG", "DROP FEATURE", "UNSET TBLPROP
 
 
 def check_unchanged(before: Snapshot, after: Snapshot, dropped: Iterable[str]) -> None:
-    """Raises `drop-unproven` where more has changed than the features.
+    """Raises `drop-unproven` if more has changed than the features.
 
-    Compared are rows, schema with comments, partitioning, constraints and properties. Rows are counted from the
-    statistics. Where others have changed data or metadata in between, there is nothing to compare with.
+    Compares the number of rows (by the statistics), the schema with comments, the partitioning, constraints and
+    properties. Nothing is compared if another writer has changed data or metadata in between.
     """
     gone = (features_of(before.protocol) - features_of(after.protocol)) | set(dropped)
     own = {key for name in gone if name in BY_NAME for key in BY_NAME[name].properties} | {RESTING, PROTECTED}
@@ -45,7 +45,7 @@ def check_unchanged(before: Snapshot, after: Snapshot, dropped: Iterable[str]) -
 
 
 def live_rows(snapshot: Snapshot) -> int | None:
-    """The rows of a table by its statistics, None where a file has none."""
+    """The number of rows in a table, by its statistics; None if a file has none."""
     total = 0
     for add in snapshot.files.values():
         count = record_count(add)
@@ -56,7 +56,7 @@ def live_rows(snapshot: Snapshot) -> int | None:
 
 
 def _foreign(before: Snapshot, after: Snapshot) -> bool:
-    """True where somebody else has changed data or metadata in between, or where that cannot be seen any more."""
+    """True if another writer has changed data or metadata in between, or the log no longer shows whether one has."""
     for version in range(before.version + 1, after.version + 1):
         path = after.log.commits.get(version)
         if path is None:
@@ -72,7 +72,7 @@ def _foreign(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _kept(metadata: Metadata, own: Iterable[str]) -> dict[str, Any]:
-    """What a drop must leave as it is: everything of the metadata but the features' own marks."""
+    """What a drop must not change: the metadata without what belongs to the dropped features."""
     schema = json.loads(json.dumps(metadata.schema))
     for _, field in walk(schema):
         field["metadata"] = {k: v for k, v in field.get("metadata", {}).items() if not k.startswith(_MARKS)}

@@ -1,7 +1,7 @@
-"""The steps that only Delta Spark can make: rewriting data files. One statement each, no protocol change.
+"""The steps of a drop that rewrite data files, by Delta Spark: for tables that the kernels cannot rewrite (`route.py`).
 
-The features are switched off before and leave the protocol after, by commits of our own, so that three features cost
-one rewrite and one protocol change.
+Each step is one SQL statement and changes no protocol. lakemirror's own commits switch the features off before and
+remove them from the protocol afterwards, so that three features need one rewrite and one change of the protocol.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TRY_AGAIN = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHAN
 def rewrite(spark: SparkSession, table: Place, feature: str) -> None:
     """Rewrites every data file that holds traces of columnMapping, deletionVectors or typeWidening.
 
-    Raises `concurrent-commit` where a write of the same files came first, `drop-unproven` for any other failure; the
-    table is as it was then.
+    Errors: `concurrent-commit` if another commit changed the same files first, `drop-unproven` for any other failure.
+    Then the table is unchanged.
     """
     target = f"delta.`{table}`"
     session = spark.newSession()
@@ -33,7 +33,9 @@ def rewrite(spark: SparkSession, table: Place, feature: str) -> None:
         elif feature == "deletionVectors":
             session.sql(f"REORG TABLE {target} APPLY (PURGE)").collect()
         else:
-            session.conf.set(_FAST_DROP, "false")  # stops after the rewrite and leaves the protocol to us
+            session.conf.set(
+                _FAST_DROP, "false"
+            )  # the statement stops after the rewrite and does not change the protocol
             session.sql(f"ALTER TABLE {target} DROP FEATURE `{feature}`")
     except Exception as error:
         if not any(name in str(error) for name in _TRACES_ARE_GONE):

@@ -1,6 +1,6 @@
-"""Where a table uses its features: in its metadata, its actions, its files. Pure, but for the footers of data files.
+"""Finds where a table uses its features: in its metadata, its actions and its files (by their footers).
 
-`metadata_traces` and `action_trace` answer for one action of the log, `usage` for the table as it stands.
+`metadata_traces` and `action_trace` answer for one action of the log, `usage` for the table's current state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _INVALID_IN_NAMES = set(" ,;{}()\n\t=")
 class Use:
     """One feature of one table.
 
-    `listed`: named in the protocol (else implied by its numbers). `evidence`: where it is used, empty if nowhere.
-    `needed_by`: features of this table that stand on it. `since` and `by`: the commit that brought it, where the log
-    still holds it.
+    `listed`: the protocol names it; else its version numbers imply it. `evidence`: where it is used; empty if nowhere.
+    `needed_by`: features of this table that require it. `since` and `by`: the commit that added it, if the log still
+    has that commit.
     """
 
     feature: str
@@ -44,7 +44,7 @@ class Use:
 
 
 def usage(snapshot: Snapshot) -> list[Use]:
-    """Every feature of the table in order of name, unknown ones too."""
+    """Every feature of the table in order of name, including unknown ones."""
     names = features_of(snapshot.protocol)
     listed = (snapshot.protocol.reader_features or frozenset()) | (snapshot.protocol.writer_features or frozenset())
     return [
@@ -54,7 +54,7 @@ def usage(snapshot: Snapshot) -> list[Use]:
 
 
 def usage_with_origin(snapshot: Snapshot) -> list[Use]:
-    """The same, with the commit that brought each feature where the log still holds one without it before."""
+    """The same, with the commit that added each feature, if the log still has an older commit without it."""
     origins: dict[str, tuple[int, str]] = {}
     known: frozenset[str] | None = None
     for version in sorted(v for v in snapshot.log.commits if v <= snapshot.version):
@@ -74,7 +74,7 @@ def usage_with_origin(snapshot: Snapshot) -> list[Use]:
 
 
 def evidence(name: str, snapshot: Snapshot) -> Iterator[str]:
-    """What of the table, as it stands, uses a feature: one short phrase each."""
+    """What uses a feature in the table's current state: one short phrase each."""
     yield from metadata_traces(name, snapshot.metadata)
     if name == "deletionVectors":
         vectors = [add for add in snapshot.files.values() if add.get("deletionVector")]
@@ -153,7 +153,7 @@ def metadata_traces(name: str, metadata: Metadata) -> list[str]:
 
 
 def action_trace(name: str, action: Action) -> bool:
-    """True where one action of a commit or checkpoint needs a reader to know the feature (readers' features only)."""
+    """True if an action of a commit or checkpoint requires a reader to know the feature (readers' features only)."""
     if metadata := action.get("metaData"):
         traces = metadata_traces(name, Metadata(metadata))
         if name.startswith("typeWidening"):  # the property alone changes nothing for a reader
@@ -231,10 +231,10 @@ def names_without_mapping(metadata: Metadata) -> list[str]:
 
 
 def mapping_is_idle(metadata: Metadata) -> bool:
-    """True where every physical name is the logical one, so that files need no rewrite to lose column mapping.
+    """True if every physical name is the logical one, so that column mapping can be dropped without a rewrite.
 
-    A column that was once dropped leaves its data in old files; its name must not come back to life, so ids must be
-    without holes too. Under mode `id` files are not read by name at all.
+    Old files still hold the data of dropped columns, and a new column of that name must not show it. So no id may be
+    missing. Under mode `id`, files are not read by name, and the answer is False.
     """
     if metadata.configuration.get("delta.columnMapping.mode", "none") == "id":
         return False
@@ -248,7 +248,7 @@ def mapping_is_idle(metadata: Metadata) -> bool:
 
 
 def walk(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every struct field of a schema with its path, nested ones through arrays and maps too."""
+    """Every field of a schema with its path, including fields of structs in arrays and maps."""
     for field in schema["fields"]:
         path = f"{prefix}{field['name']}"
         yield path, field
@@ -287,7 +287,7 @@ def files_with_old_types(snapshot: Snapshot) -> list[Action]:
 
 
 def _widened(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-    """Physical paths inside a file of everything that was widened, with the type it has now."""
+    """The physical path of every widened column or field, with its current type."""
     found: list[tuple[tuple[str, ...], str]] = []
 
     def kinds(kind: Any, physical: tuple[str, ...]) -> None:
@@ -326,12 +326,12 @@ def _holds_old_types(snapshot: Snapshot, add: Action, targets: list[tuple[tuple[
     try:
         schema = pq.read_schema(opened(path))
     except (OSError, pa.ArrowException):
-        return True  # whoever rewrites it will say what is wrong with it
+        return True  # `route.py` says what is wrong with the file
     return any((kind := _at(schema, physical)) is not None and not _same(kind, now) for physical, now in targets)
 
 
 def _at(schema: pa.Schema, physical: tuple[str, ...]) -> pa.DataType | None:
-    """The type at a path inside a file, None where the file does not hold it."""
+    """The type at a path inside a file; None if the file does not have it."""
     kind: Any = pa.struct(list(schema))
     for step in physical:
         if pa.types.is_struct(kind):
@@ -364,4 +364,4 @@ def _same(kind: pa.DataType, name: str) -> bool:
         return bool(pa.types.is_timestamp(kind))
     if name.startswith("decimal"):
         return bool(pa.types.is_decimal(kind)) and name == f"decimal({kind.precision},{kind.scale})"
-    return True  # strings and the like are never widened
+    return True  # other types are never widened

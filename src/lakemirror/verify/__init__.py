@@ -1,4 +1,4 @@
-"""Proof of a mirror from the outside: nothing is believed that can be read again or counted again.
+"""Verifies a mirror from the outside: everything that can be read or counted is read and counted again.
 
     log ─▶ replay ─▶ data files, footers, statistics, vectors ─▶ position and manifests ─▶ rows against files or source
     idle time of `run` ─▶ the cheap parts of it ─▶ warnings

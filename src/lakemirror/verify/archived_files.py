@@ -1,4 +1,4 @@
-"""The change files that a table was made of, read again: those in `_ProcessedFiles`, and the last ones in the folder.
+"""Reads the change files of a table again: those in `_ProcessedFiles`, and the last ones in the folder.
 
 listing ─▶ applied files in order ─▶ rows in the table's types, with marker and place
 """
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True)
 class AppliedFile:
-    """One applied change file: where it is now, and the partition folders it was published in."""
+    """An applied change file: its current place, and the partition folders that it was published in."""
 
     entry: Entry
     partition: str
@@ -51,7 +51,7 @@ class FilesGone(Exception):
 def applied_in_order(
     folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, count: int, quarantined: Sequence[int]
 ) -> list[AppliedFile]:
-    """Every applied file, in the order of their application as far as it is known. `count`: how many there must be.
+    """All applied files, in the order of their application if it is known. `count`: how many there must be.
 
     FilesGone where one is missing. Under last-update detection the order is not known (`is_any_order`).
     """
@@ -73,14 +73,14 @@ def applied_in_order(
 
 
 def is_any_order(metadata: TableMetadata) -> bool:
-    """True where the archive does not tell in which order files were applied: a move sets their time."""
+    """True if the archive does not show in which order files were applied, because a move sets their time."""
     return metadata.file_detection_strategy != SEQUENTIAL
 
 
 def read_changes(
     storage: Storage, index: int, file: AppliedFile, metadata: TableMetadata, columns: Sequence[TableColumn]
 ) -> Iterator[Changes]:
-    """The rows of one file, a batch at a time; `index`: its place among the applied files.
+    """The rows of one file in batches. `index`: the file's position among the applied files.
 
     FileNotFoundError where it was moved since it was listed. Other errors are pyarrow's and the landing zone's.
     """
@@ -101,7 +101,7 @@ def read_changes(
 def not_compared(
     storage: Storage, files: Sequence[AppliedFile], metadata: TableMetadata, columns: Sequence[TableColumn]
 ) -> dict[str, str]:
-    """Columns that some file has in a form which is not compared, with the reason: by name."""
+    """The columns that cannot be compared, because of the form that a file has them in: the reason by name."""
     found = {column.name: "a nested type" for column in columns if column.type is None}
     if metadata.file_format != "Parquet":
         return found

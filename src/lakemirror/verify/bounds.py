@@ -1,4 +1,4 @@
-"""Row counts, NULL counts and bounds: those of decoded rows, against what the log and the footer promise; exact.
+"""Compares row counts, NULL counts and bounds of decoded rows with those in the log and in the footer, exactly.
 
     decoded rows ─▶ Tally of a row group ─▶ true to the footer? ─▶ Tally of the file ─▶ true to `stats`?
 
@@ -32,7 +32,7 @@ _MILLISECOND = 1000
 
 @dataclass
 class ColumnTally:
-    """NULLs and bounds of the values of one column, as the file's type orders them; `lowest` None without a value."""
+    """The NULL count and bounds of one column, in the order of the file's type. `lowest` None: there is no value."""
 
     type: pa.DataType
     nulls: int = 0
@@ -68,7 +68,7 @@ class ColumnTally:
 
 @dataclass
 class Tally:
-    """What was counted of rows; columns by physical name."""
+    """The counts and bounds of decoded rows. Columns by physical name."""
 
     rows: int = 0
     columns: dict[str, ColumnTally] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Tally:
 def footer_problems(
     group: pq.RowGroupMetaData, tally: Tally, at: Mapping[str, int], schema: pa.Schema
 ) -> Iterator[str]:
-    """What the footer says of a row group and its decoded rows do not. Readers skip row groups by it."""
+    """Where the footer of a row group contradicts its decoded rows. Readers skip row groups by the footer."""
     if group.num_rows != tally.rows:
         yield f"it says {group.num_rows} rows and has {tally.rows}"
     chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
@@ -113,7 +113,7 @@ def footer_problems(
 def statistics_problems(
     stats: Mapping[str, Any], tally: Tally, columns: Sequence[TableColumn], *, deleted: int
 ) -> Iterator[Problem]:
-    """What the `stats` of an `add` action say and the decoded rows do not. `deleted`: rows that a vector deletes."""
+    """Where the `stats` of an `add` action contradict the decoded rows. `deleted`: rows that a vector deletes."""
     if "numRecords" in stats and stats["numRecords"] != tally.rows:
         yield "verify-row-count", f"statistics say {stats['numRecords']} rows, the file has {tally.rows}"
     tight = stats.get("tightBounds") is True and not deleted
@@ -170,7 +170,7 @@ def _is_signed(kind: pa.DataType) -> bool:
 
 
 def _as_numbers(column: pa.Array) -> pa.Array:
-    """Days, times and moments as the whole numbers that Parquet has for them."""
+    """Dates, times and timestamps as the integers that Parquet stores."""
     kind = column.type
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.view(pa.int32())
@@ -205,7 +205,7 @@ def _comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 def _bound(value: Any, kind: pa.DataType) -> Any:
-    """A bound of `stats` as a number or bytes that compare exactly; None where there is none.
+    """A bound of `stats` as a number or bytes that compare exactly; None if there is none.
 
     ValueError where it is none of this type.
     """

@@ -34,7 +34,7 @@ class TableColumn:
 
 
 def table_columns(metadata: Mapping[str, Any]) -> tuple[TableColumn, ...]:
-    """The columns by a `metaData` action; ValueError, KeyError or TypeError where it makes no sense."""
+    """The columns of a `metaData` action. ValueError, KeyError or TypeError if it is invalid."""
     partitions = set(metadata.get("partitionColumns") or ())
     found = []
     for field in json.loads(metadata["schemaString"])["fields"]:
@@ -52,7 +52,7 @@ def table_columns(metadata: Mapping[str, Any]) -> tuple[TableColumn, ...]:
 
 
 def places(columns: tuple[TableColumn, ...], schema: pa.Schema) -> dict[str, int]:
-    """The index of each column in a data file, by physical name; columns that the file lacks are not in it."""
+    """The index of each column in a data file, by physical name. Columns that the file lacks are left out."""
     exact = {name: index for index, name in enumerate(schema.names)}
     lower = {name.lower(): index for index, name in enumerate(schema.names)}
     ids: dict[int, int] = {}

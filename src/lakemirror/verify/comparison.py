@@ -1,4 +1,4 @@
-"""The rows of a table against those of the other side: archived files or the source.
+"""Compares the rows of a table with those of the other side: archived files or the source.
 
 living rows ─▶ hashes ─▶ buckets ┐
 other rows  ─▶ hashes ─▶ buckets ┴▶ sums ─▶ equal, or the differing keys, with their values
@@ -25,7 +25,7 @@ _ROW, _KEY, _KEY_TOO = 1, 2, 3  # seeds of independent hashes
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: these columns, rows told apart by these keys; without keys by the complete row.
+    """What is compared: these columns of rows with the same key; without keys, complete rows.
 
     `one_key`: keys are declared, and no file has typed one yet: all rows have the same key, NULL.
     """
@@ -35,7 +35,7 @@ class Compared:
     one_key: bool = False
 
     def of(self, batch: pa.RecordBatch) -> tuple[Hashes, Hashes, Hashes]:
-        """Two numbers of each row's key, and one of the row."""
+        """Two hashes of each row's key, and one of the row."""
         held = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         row = [held[column.name] for column in self.columns]
         key = [held[name] for name in self.keys] if self.keys or self.one_key else row
@@ -43,11 +43,11 @@ class Compared:
         return row_hashes(key, count, _KEY), row_hashes(key, count, _KEY_TOO), row_hashes(row, count, _ROW)
 
     def take(self, store: RowStore, batch: pa.RecordBatch, *more: Hashes) -> None:
-        """Puts the rows of a batch into a store, with further numbers for each."""
+        """Adds the rows of a batch to a store, with further numbers for each row."""
         store.add(np.column_stack([*self.of(batch), *more]))
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a source in the table's columns and types; ArrowException or TypeError where a value does not fit."""
+        """Rows of a source in the table's columns and types. ArrowException or TypeError if a value does not fit."""
         held = {name.lower(): index for index, name in enumerate(batch.schema.names)}
         arrays = [in_type(batch.column(held[column.name.lower()]), column.type) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, [column.name for column in self.columns])
@@ -56,8 +56,8 @@ class Compared:
 def choose(
     columns: Sequence[TableColumn], keys: Sequence[str], left_out: Iterable[str], only: Iterable[str] | None = None
 ) -> Compared:
-    """The columns that can be compared. `only`: names that the other side has. A key that no column of the table is
-    named by is NULL in every row."""
+    """The columns that can be compared. `only`: names that the other side has. A key column that the
+    table lacks is NULL in every row."""
     without = set(left_out)
     names = None if only is None else {name.lower() for name in only}
     kept = tuple(
@@ -123,7 +123,7 @@ def _code(difference: Difference) -> str:
 def _values(
     batches: Iterator[pa.RecordBatch], compared: Compared, wanted: set[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
-    """The key columns' values of the wanted keys, as text, as far as they are found."""
+    """The values of the wanted keys as text, as far as they are found."""
     found: dict[tuple[int, int], str] = {}
     first = np.array([key[0] for key in wanted], np.uint64)
     names = compared.keys or tuple(column.name for column in compared.columns)

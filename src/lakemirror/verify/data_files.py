@@ -1,4 +1,4 @@
-"""One data file of a table: is it there, is it readable, and is everything true that log and footer say of it?
+"""Checks one data file: it exists, it can be read, and all that the log and the footer say of it is true.
 
 add action ─▶ size ─▶ footer ─▶ rows, decoded in batches ─▶ statistics ─▶ vector ─▶ living rows for whoever asks
 """
@@ -30,7 +30,7 @@ Sink = Callable[[pa.RecordBatch], None]
 
 @dataclass
 class FileReport:
-    """What was found of one data file. `rows`: living ones."""
+    """The result for one data file. `rows`: its living rows."""
 
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -98,7 +98,7 @@ def check_file(
 
 
 def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) -> Iterator[pa.RecordBatch]:
-    """The living rows of one `add` action, in the table's columns and types, a batch at a time; nothing is checked.
+    """The living rows of one `add` action in batches, in the table's columns and types. Nothing is checked.
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
     """
@@ -119,7 +119,7 @@ def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) ->
 def _decoded(
     file: pq.ParquetFile, columns: tuple[TableColumn, ...], tally: Tally, found: Callable[[str, str], None]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Batches of rows, each with the number of its first row; every row group is held against its footer."""
+    """Batches of rows, each with the number of its first row; every row group is compared with its footer."""
     at = places(columns, file.schema_arrow)
     for index in range(file.num_row_groups):
         group = Tally()

@@ -1,4 +1,4 @@
-"""What a verification finds: stable codes, each with what to do; and the report of all tables."""
+"""The findings of a verification: stable codes, each with what to do, and the report of all tables."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MOST_FINDINGS = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be. `file`: below the table's folder or the database, empty for none."""
+    """A defect that was found. `file`: its path in the table's folder or the database; empty for none."""
 
     code: str
     table: str
@@ -93,7 +93,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class TableReport:
-    """What was verified of one table. `rows`: living rows that were decoded. `compared`: rows of the other side."""
+    """The result for one table. `rows`: living rows that were decoded. `compared`: rows of the other side."""
 
     table: str
     version: int = -1
@@ -106,7 +106,7 @@ class TableReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome for all tables that were asked for."""
+    """The result for all requested tables."""
 
     tables: tuple[TableReport, ...] = field(default=())
 
@@ -116,7 +116,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """3 where something is wrong, 1 where something could not be verified, else 0. Warnings alone are 0."""
+        """3 if something is wrong, 1 if something could not be verified, else 0. Warnings alone are 0."""
         if any(finding.severity == ERROR for finding in self.findings):
             return 3
         return 1 if any(finding.code == "verify-impossible" for finding in self.findings) else 0

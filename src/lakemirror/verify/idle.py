@@ -1,4 +1,4 @@
-"""The cheap parts of a verification, in idle time of `run`: a table at a time, for at most a twentieth of the time.
+"""Runs the cheap parts of a verification in idle time of `run`: one table at a time, at most 5 % of the time.
 
 idle ─▶ a table that has changed since, or was not looked at for a day ─▶ log, sizes, footers, vectors, position
      ─▶ findings as warnings of the status
@@ -23,10 +23,10 @@ from lakemirror.verify.proof import Options, verify_table
 log = logging.getLogger("lakemirror")
 
 AGAIN = 86_400.0
-"""Seconds after which a table is verified again although it has not changed."""
+"""Seconds until an unchanged table is verified again."""
 
 CHANGED = 600.0
-"""Seconds after which a table is verified again because it has changed."""
+"""Seconds until a changed table is verified again."""
 
 _SHARE = 20.0  # pause after a verification, as a multiple of how long it took
 _LEAST_PAUSE = 5.0  # seconds
@@ -35,7 +35,7 @@ _MOST_WARNINGS = 10  # of one table
 
 
 class IdleVerification:
-    """Verifies the tables of one database, the cheap parts, one after the other, in a thread of its own."""
+    """Runs the cheap parts of a verification for the tables of one database, one after the other, in its own thread."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -47,7 +47,7 @@ class IdleVerification:
         self._warnings: dict[TableName, tuple[Warned, ...]] = {}
 
     def verify_step(self, names: Iterable[TableName], default_schema: str) -> TableName | None:
-        """Starts the verification of one table that is due, if its time has come; returns that table. Does not wait."""
+        """Starts the verification of one table that is due. Returns that table, or None. Does not wait."""
         now = time.monotonic()
         if self._stopping.is_set() or now < self._not_before or (self._work is not None and not self._work.done()):
             return None
@@ -64,11 +64,11 @@ class IdleVerification:
 
     @property
     def warnings(self) -> list[Warned]:
-        """What was found of all tables, as the status shows it."""
+        """The findings of all tables, as the status shows them."""
         return [warned for _, found in sorted(self._warnings.items()) for warned in found]
 
     def stop(self) -> None:
-        """Ends the verification at hand after the file it is at."""
+        """Stops the current verification after its current file."""
         self._stopping.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -84,7 +84,7 @@ class IdleVerification:
         return None if found is None or found.version < 0 else found.version
 
     def _verify(self, name: TableName, default_schema: str, version: int) -> None:
-        """Never raises: the status has what was found, the log what went wrong."""
+        """Never raises: findings are in the status, failures in the log."""
         begun = time.monotonic()
         try:
             options = Options(rows=False, threads=1, cancelled=self._stopping.is_set)

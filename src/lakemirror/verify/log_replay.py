@@ -1,4 +1,4 @@
-"""The log of a table, replayed commit by commit and held against its own checkpoints and checksums.
+"""Replays the log of a table commit by commit, and compares it with its checkpoints and checksums.
 
     commits ─▶ state after each ─▶ equal to the checkpoint of that version? ─▶ equal to the checksum? ─▶ Replay
 
@@ -27,7 +27,7 @@ _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, T
 
 @dataclass(frozen=True)
 class Commit:
-    """What one commit says beside its files. `changes_data`: an add or remove of it does, by its own word."""
+    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so."""
 
     version: int
     transactions: Mapping[str, int]
@@ -49,11 +49,11 @@ class Replay:
     begins_at: int = 0
     """The first version that is replayed from commits; a checkpoint before it is believed."""
     vectors: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    """Vectors that a file had before its present one, by its path."""
+    """Earlier deletion vectors of a file, by its path."""
 
 
 def replay(folder: Place, table: str) -> Replay | None:
-    """The log of the table in `folder`, with findings; None where there is no Delta table. Never raises for the log."""
+    """The log of the table in `folder`, with findings; None if there is no Delta table. Damage is a finding."""
     log = list_log(folder)
     if log is None or log.version < 0:
         return None
@@ -98,7 +98,7 @@ def exact_json(text: str) -> Any:
 
 
 def _basis(folder: Place, table: str, state: Replay) -> int:
-    """Loads the oldest checkpoint where commit 0 is gone; the first version to replay."""
+    """Loads the oldest checkpoint if commit 0 no longer exists. Returns the first version to replay."""
     log = list_log(folder)
     assert log is not None
     if 0 in log.commits or not log.checkpoints:
@@ -131,7 +131,7 @@ def _load(snapshot: Snapshot | None, state: Replay) -> None:
 
 
 def _apply(path: Place, number: int, state: Replay, table: str) -> bool:
-    """Takes a commit into the state; False where it is damaged."""
+    """Adds a commit to the state. Returns False if it is damaged."""
     place = f"_delta_log/{path.name}"
     try:
         data = path.read_bytes()
@@ -190,7 +190,7 @@ def _commit(number: int, actions: list[Action]) -> Commit:
 
 
 def _promised_files(info: Mapping[str, Any]) -> int | None:
-    """How many files a commit of ours says that it adds; None for another writer's."""
+    """The number of files that a commit by lakemirror says it adds; None for another writer's commit."""
     if info.get("engineInfo") != "lakemirror":
         return None
     metrics = info.get("operationMetrics") or {}
@@ -250,7 +250,7 @@ def _unequal(one: Action, other: Action) -> str:
 
 
 def _essence(text: str) -> Any:
-    """Statistics as a checkpoint's columns can hold them too: empty parts and the tightness away."""
+    """Statistics in the form of a checkpoint's columns: without empty parts and without `tightBounds`."""
     found = exact_json(text)
     return {k: v for k, v in found.items() if k != "tightBounds" and v not in ({}, None)}
 

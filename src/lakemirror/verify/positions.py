@@ -1,4 +1,4 @@
-"""Position and manifests of a mirrored table: is every applied file covered by exactly one commit (contract section 9)?
+"""Checks position and manifests of a mirrored table: each applied file is in exactly one commit (section 9).
 
 commits ─▶ manifests, in order ─▶ first follows last? ─▶ position equals the last? ─▶ identity equals the marker's?
 """
@@ -18,7 +18,7 @@ _RESTORES = ("RESTORE",)
 
 @dataclass(frozen=True)
 class Folder:
-    """What the landing zone says of the table's folder. `identity`: of its marker, None where it has none.
+    """What the landing zone says of the table's folder. `identity`: of its marker; None if it has none.
 
     `files`: path below the folder, size and modified time of the files that are in it.
     `quarantined`: numbers of one plain sequence that were set aside and never applied.
@@ -61,7 +61,7 @@ def _manifest(commit: Commit) -> Manifest | None:
 
 
 def _each_commit(applied: Sequence[tuple[Commit, Manifest]], table: str) -> Iterator[Finding]:
-    """Position and manifest of one commit say the same."""
+    """Checks that position and manifest of one commit agree."""
     for commit, manifest in applied:
         place = f"_delta_log/{commit.version:020}.json"
         position = current_position(commit.transactions)
@@ -90,7 +90,7 @@ def _set_aside(folder: Folder | None, position: Position) -> set[int] | None:
 
 
 def _order(applied: Sequence[tuple[Commit, Manifest]], table: str, set_aside: set[int] | None) -> Iterator[Finding]:
-    """Every number is covered once: the first of a manifest follows the last of the one before."""
+    """Checks that every number is covered once: a manifest begins where the one before ends."""
     before = 0
     begun = False
     for commit, manifest in applied:

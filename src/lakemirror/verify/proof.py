@@ -1,4 +1,4 @@
-"""A mirror verified from the outside, table by table; nothing is changed.
+"""Verifies a mirror from the outside, table by table. Changes nothing.
 
 landing zone ─▶ table ─▶ log ─▶ data files, in threads ─▶ position ─▶ rows against the other side ─▶ TableReport
 """
@@ -95,7 +95,7 @@ def verify_table(
     default_schema: str = "",
     progress: Progress | None = None,
 ) -> TableReport:
-    """The report of one table. Whatever cannot be read is a finding; nothing is raised for the table."""
+    """The report of one table. What cannot be read is a finding; the table raises no error."""
     options = options or Options()
     begun = time.monotonic()
     place = table_folder(storage.uri(name.target(default_schema)))
@@ -211,7 +211,7 @@ class _TableProof:
             yield from living_rows(self._place, add, self._columns)
 
     def _archived(self) -> _Side | None:
-        """The archived files as the other side; None where that is not asked for, or not possible."""
+        """The archived files as the other side; None if that is not requested, or not possible."""
         if not self._options.against_files:
             return None
         try:
@@ -314,7 +314,7 @@ class _TableProof:
 
 @dataclass(frozen=True)
 class _Side:
-    """The other side of a comparison: what `fill` puts into a store, and `read` shows again for the values of keys."""
+    """The other side of a comparison. `fill` adds its rows to a store; `read` returns them for the values of keys."""
 
     name: str
     compared: Compared

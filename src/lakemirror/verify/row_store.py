@@ -44,7 +44,7 @@ class RowStore:
         self._folder.cleanup()
 
     def add(self, records: Records) -> None:
-        """Takes records; writes all that is held to disk once it is much. OSError where the disk is full."""
+        """Adds records, and writes them to disk when there are many in memory. OSError if the disk is full."""
         bucket = (records[:, 0] >> np.uint64(32)) % np.uint64(self.buckets)
         order = np.argsort(bucket, kind="stable")
         ends = np.searchsorted(bucket[order], np.arange(self.buckets + 1, dtype=np.uint64))
@@ -88,7 +88,7 @@ class Difference:
 
 
 def buckets_for(rows: int) -> int:
-    """How many buckets so many rows take, so that each fits into memory."""
+    """The number of buckets for so many rows, so that each bucket fits into memory."""
     return max(1, min(MOST_BUCKETS, -(-rows // ROWS_A_BUCKET)))
 
 
@@ -111,7 +111,7 @@ def differences(table: RowStore, other: RowStore, *, changes: bool, any_order: b
 
 
 def folded(changes: Records, *, any_order: bool = False) -> tuple[Records, Records]:
-    """The rows that changes leave (contract section 3), and the keys whose rows depend on an order that is not known.
+    """The rows after all changes (contract section 3), and the keys whose rows depend on an unknown order.
 
     For each key, only the last marker other than 0 counts, and what follows it.
     """

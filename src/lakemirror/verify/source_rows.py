@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 64 * 1024
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows come from. `place`: a URL of a database, a Parquet file, a folder of them, or a Delta table.
+    """The source of the rows. `place`: a URL of a database, a Parquet file, a folder of them, or a Delta table.
 
     `query`: for a database.
     """

@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_bounds(tmp_path: Path, type_: str, values: list[Any], low: Any, high: Any) -> None:
-    kind = write.arrow_type(type_)
+    kind = write.stored_type(type_)
     assert kind is not None
     given = [Decimal(value) for value in values] if type_.startswith("decimal") else values
     (add,) = write_rows([pa.record_batch({"v": pa.array([*given, None], kind)})], target(tmp_path, {"v": type_}))

@@ -217,7 +217,13 @@ def test_names_that_plain_delta_cannot_hold(public_table: Callable[[str], Path])
     log = table / "_delta_log" / f"{0:020}.json"
     log.write_text(log.read_text().replace('\\"name\\":\\"ByteType\\"', '\\"name\\":\\"Byte Type\\"'))
     assert code(lambda: drop(table, Wish(("columnMapping",)))) == "column-names-invalid"
-    assert code(lambda: drop(public_table("dv-with-columnmapping"), Wish(("columnMapping",)))) == "spark-unsupported"
+
+
+def test_a_public_table_loses_two_features_by_one_rewrite(public_table: Callable[[str], Path]) -> None:
+    table = public_table("dv-with-columnmapping")
+    done = drop(table, Wish(("columnMapping", "deletionVectors")))
+    assert [step for step in done.steps if step.startswith("rewrite")] == ["rewrite-columnMapping"]
+    assert not {"columnMapping", "deletionVectors"} & features_of(snapshot(table).protocol)
 
 
 def test_collations(public_table: Callable[[str], Path]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
-from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
+from lakemirror.engines.kernels.nested_types import by_path, leaves_of, parquet_paths, stored_leaves, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.inside import make_folders
@@ -43,7 +43,6 @@ _BYTES_BUFFERED = 128 << 20  # of all partitions together
 _MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
 _INDEXED = 32  # columns with statistics, as in Delta Spark
-_FLOATING = ("float", "double")
 
 
 def write_rows(
@@ -53,18 +52,20 @@ def write_rows(
     folder: str | None = None,
     rows_a_file: int = ROWS_A_FILE,
     bytes_a_file: int = BYTES_A_FILE,
+    partition: Mapping[str, str | None] | None = None,
 ) -> list[Action]:
     """Writes rows as data files of the table. Returns the content of an `add` action for each file.
 
-    `batches`: the table's columns by logical name, in the types of `arrow_type`, text also dictionary-encoded; a
+    `batches`: the table's columns by logical name, in the types of `stored_type`, text also dictionary-encoded; a
     missing column is NULL. `folder`: for the files; None: the table's own folder. A file ends at `rows_a_file` rows,
     or when it has `bytes_a_file` bytes after a row group. Uses memory for one row group per open file, at most 128 MiB
-    beside the current batch.
+    beside the current batch. `partition`: the partition values of all rows by column name, as the log spells them; then
+    the batches need no partition columns.
 
     Error: ConstraintViolated for NULL in a NOT NULL column (`row` counts the given rows, from 1). After any error, the
     written files are removed.
     """
-    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=False)
+    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=False, partition=partition)
 
 
 def write_change_feed(
@@ -108,8 +109,9 @@ def _write(
     bytes_a_file: int,
     *,
     feed: bool,
+    partition: Mapping[str, str | None] | None = None,
 ) -> list[Action]:
-    files = _Files(target, place_at(folder or target.path), rows_a_file, bytes_a_file, feed)
+    files = _Files(target, place_at(folder or target.path), rows_a_file, bytes_a_file, feed, partition)
     try:
         for batch in batches:
             files.add(batch)
@@ -138,17 +140,19 @@ class _File:
 class _Files:
     """The open files by partition, and the actions of the complete files."""
 
-    def __init__(self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool) -> None:
-        self._target, self._folder, self._feed = target, folder, feed
+    def __init__(
+        self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool,
+        partition: Mapping[str, str | None] | None,
+    ) -> None:  # fmt: skip
+        self._target, self._folder, self._feed, self._partition = target, folder, feed, partition
         self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
-        indexed = [Column(column.physical_name, column.type) for column in self._data[:_INDEXED]]
-        self._indexed = [] if feed else indexed
-        floating = {column.physical_name for column in self._data if column.type in _FLOATING}
+        self._leaves = [] if feed else stored_leaves(self._data)[:_INDEXED]
+        self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
-        self._exact = [name for name in self._schema.names if name not in floating]
+        self._exact = [path for field in self._schema for path in parquet_paths(field) if path is not None]
         self._open: dict[tuple[str | None, ...], _File] = {}
         self._made: list[Place] = []
         self._done: list[Action] = []
@@ -196,7 +200,7 @@ class _Files:
 
     def _check_nulls(self, batch: pa.RecordBatch) -> None:
         for column in self._target.columns:
-            if column.nullable or self._feed:
+            if column.nullable or self._feed or (self._partition and column.name in self._partition):
                 continue
             place = batch.schema.get_field_index(column.name)
             if place < 0 or batch.column(place).null_count:
@@ -207,6 +211,9 @@ class _Files:
         names = self._target.partition_columns
         if not names:
             yield [], batch
+            return
+        if self._partition is not None:
+            yield [self._partition.get(name) or None for name in names], batch
             return
         held = [
             _plain(batch.column(name)) if name in batch.schema.names else pa.nulls(1, pa.string()) for name in names
@@ -253,7 +260,7 @@ class _Files:
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
         if file.buffered:
             for batch in file.buffered:
-                file.tally.add(batch)
+                file.tally.add(leaves_of(batch, self._leaves))
             if file.writer is None:
                 file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
             file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
@@ -283,7 +290,7 @@ class _Files:
             action["dataChange"] = False
         else:
             action |= {"modificationTime": int(modified * 1000), "dataChange": True}
-            action["stats"] = statistics_text(file.tally.stats())
+            action["stats"] = statistics_text(by_path(file.tally.stats(), self._leaves))
         self._done.append(action)
 
 
@@ -293,7 +300,7 @@ def _in_files(target: Target) -> list[TargetColumn]:
 
 
 def _field(column: TargetColumn) -> pa.Field:
-    kind = arrow_type(column.type)
+    kind = stored_type(column.type, with_ids=column.field_id is not None)
     if kind is None:
         raise ValueError(f"column {column.name!r} has the type {column.type}, which lakemirror cannot write")
     metadata = None if column.field_id is None else {"PARQUET:field_id": str(column.field_id)}
