@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -14,7 +15,9 @@ from typing import Any
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
+from lakemirror.engines.key_index import KeyIndex
 from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
 
 CSV = {
     "fileFormat": "CSV",
@@ -62,6 +65,20 @@ class Lakemirror(Peer):
             raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
 
     append = upsert = load
+
+    def rest(self) -> None:
+        key_index().wait()
+
+    def upsert_restarted(self, table: str, file: Path) -> float:
+        words = [sys.executable, "-m", "benchmarks.restarted", type(self).__name__, str(self.folder), table, str(file)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdin is not None and child.stdout is not None
+            child.stdout.readline()  # it has started, and found nothing to do
+            self.offer({table: [file]})
+            seconds, _ = child.communicate("go\n")
+        if child.returncode:
+            raise RuntimeError("the process that was started again failed")
+        return float(seconds)
 
     def digest(self, table: str, extra: Sequence[str] = ()) -> list[int]:
         query = digest.sql(f"delta_scan('{self.delta_table(table)}')", extra)
@@ -130,6 +147,12 @@ class OnSpark(Lakemirror):
         self.load(work)
 
     append = upsert
+
+
+def key_index() -> KeyIndex:
+    """The key index that every engine of this process uses, with the settings of the environment."""
+    settings = Settings().with_environment()
+    return KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes)
 
 
 class _Told:
