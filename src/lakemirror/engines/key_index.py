@@ -36,16 +36,10 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Runs
-from lakemirror.engines.kernels.key_file import (
-    MOST_ROWS,
-    Damaged,
-    KeyFile,
-    TooManyEqual,
-    identity_of,
-    size_of,
-    write_key_file,
-)
+from lakemirror.engines.kernels.key_file import KeyFile, identity_of
+from lakemirror.engines.kernels.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.write_keys import TooManyEqual, write_key_file
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import place as place_at
