@@ -442,7 +442,7 @@ for turn in range(int(sys.argv[2])):
         assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
     if turn % 3 == 0:
         for path in (place / "keys").glob("*/*.keys"):
-            index._drop(path)
+            index._folder.drop(path)
     if turn % 5 == 0:
         LATELY_READ.clear()
 print("right")
