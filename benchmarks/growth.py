@@ -105,9 +105,8 @@ def _rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
 
 def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
     """The index of keys is built before it counts; then the process has nothing of it in memory; then all of it."""
-    from benchmarks.peers.lakemirror import key_index
+    from benchmarks.peers.lakemirror import wait_for_key_index
 
-    index = key_index()
     for rows in sizes:
         mirror = Mirror(place / f"uuids-{rows}")
         mirror.put(*data.load(mirror.folder / "load", rows, files=max(4, rows // 1_000_000), as_uuids=True))
@@ -116,7 +115,7 @@ def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
         files = sorted((mirror.folder / "changes").iterdir())
         yield "no index", rows, mirror.applies(files[:1])
         begun = time.perf_counter()
-        index.wait()
+        wait_for_key_index()
         yield "building the index", rows, [time.perf_counter() - begun]
         look_up.LATELY_READ.clear()
         yield "index on the disk", rows, mirror.applies(files[1:2])

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
-from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 
@@ -67,7 +67,7 @@ class Lakemirror(Peer):
     append = upsert = load
 
     def rest(self) -> None:
-        key_index().wait()
+        wait_for_key_index()
 
     def upsert_restarted(self, table: str, file: Path) -> float:
         words = [sys.executable, "-m", "benchmarks.restarted", type(self).__name__, str(self.folder), table, str(file)]
@@ -149,10 +149,11 @@ class OnSpark(Lakemirror):
     append = upsert
 
 
-def key_index() -> KeyIndex:
-    """The key index that every engine of this process uses, with the settings of the environment."""
-    settings = Settings().with_environment()
-    return KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes)
+def wait_for_key_index() -> None:
+    """Waits until every key index is built that an apply of this process found missing."""
+    index = key_index(Settings().with_environment())
+    assert index is not None
+    index.wait()
 
 
 class _Told:

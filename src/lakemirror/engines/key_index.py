@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import tempfile
 import threading
@@ -54,6 +55,7 @@ FEWEST_ROWS = 64 * 1024
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read instead
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
+_SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
@@ -180,11 +182,11 @@ class KeyIndex:
             with self._lock:
                 self._applies -= 1
 
-    def wait(self) -> None:
-        """Waits until every requested index is built or given up."""
-        builder = self._builder
-        if builder is not None:
-            builder.join()
+    def wait(self, most: float = math.inf, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Waits until every requested index is built or given up; at most so many seconds, or until `is_over`."""
+        end, builder = time.monotonic() + most, self._builder
+        while builder is not None and builder.is_alive() and time.monotonic() < end and not is_over():
+            builder.join(min(_SLICE, end - time.monotonic()))
 
     def build(self, add: Action, target: Target) -> bool:
         """Builds the index of a data file. Returns False if it is not worth it, or there is no room.
