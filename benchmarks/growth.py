@@ -30,8 +30,6 @@ import pyarrow.parquet as pq
 from benchmarks import data, process
 from benchmarks.runner import REPOSITORY, machine, say
 from lakemirror.engines.kernels import look_up
-from lakemirror.engines.key_index import KeyIndex
-from lakemirror.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = "orders"
@@ -107,7 +105,8 @@ def _rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
 
 def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
     """The index of keys is built before it counts; then the process has nothing of it in memory; then all of it."""
-    index = KeyIndex.shared(Settings().with_environment().cache_folder / "keys", Settings().key_index_bytes)
+    from benchmarks.peers.lakemirror import wait_for_key_index
+
     for rows in sizes:
         mirror = Mirror(place / f"uuids-{rows}")
         mirror.put(*data.load(mirror.folder / "load", rows, files=max(4, rows // 1_000_000), as_uuids=True))
@@ -115,7 +114,9 @@ def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
         data.upserts(mirror.folder / "changes", rows, _WARMING + 6, 1_000, data.uniform, as_uuids=True)
         files = sorted((mirror.folder / "changes").iterdir())
         yield "no index", rows, mirror.applies(files[:1])
-        index.wait()
+        begun = time.perf_counter()
+        wait_for_key_index()
+        yield "building the index", rows, [time.perf_counter() - begun]
         look_up.LATELY_READ.clear()
         yield "index on the disk", rows, mirror.applies(files[1:2])
         yield "index", rows, mirror.applies(files[2:])[_WARMING:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -14,7 +15,9 @@ from typing import Any
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
+from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
+from lakemirror.settings import Settings
 
 CSV = {
     "fileFormat": "CSV",
@@ -62,6 +65,20 @@ class Lakemirror(Peer):
             raise RuntimeError("; ".join(f"{error.code}: {error}" for error in result.failed.values()))
 
     append = upsert = load
+
+    def rest(self) -> None:
+        wait_for_key_index()
+
+    def upsert_restarted(self, table: str, file: Path) -> float:
+        words = [sys.executable, "-m", "benchmarks.restarted", type(self).__name__, str(self.folder), table, str(file)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdin is not None and child.stdout is not None
+            child.stdout.readline()  # it has started, and found nothing to do
+            self.offer({table: [file]})
+            seconds, _ = child.communicate("go\n")
+        if child.returncode:
+            raise RuntimeError("the process that was started again failed")
+        return float(seconds)
 
     def digest(self, table: str, extra: Sequence[str] = ()) -> list[int]:
         query = digest.sql(f"delta_scan('{self.delta_table(table)}')", extra)
@@ -130,6 +147,13 @@ class OnSpark(Lakemirror):
         self.load(work)
 
     append = upsert
+
+
+def wait_for_key_index() -> None:
+    """Waits until every key index is built that an apply of this process found missing."""
+    index = key_index(Settings().with_environment())
+    assert index is not None
+    index.wait()
 
 
 class _Told:

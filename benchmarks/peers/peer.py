@@ -46,6 +46,16 @@ class Peer(ABC):
         for table, files in work.items():
             self.upsert_one(table, files)
 
+    def rest(self) -> None:  # noqa: B027
+        """Leaves the engine alone until it has no idle work any more."""
+
+    def upsert_restarted(self, table: str, file: Path) -> float | None:
+        """Offers a file of changes and applies it in a process that has just started. Seconds of the apply; None where
+        this process applied it, since the peer reads everything again each time anyway, or cannot be started twice."""
+        self.offer({table: [file]})
+        self.upsert({table: [file]})
+        return None
+
     def load_one(self, table: str, files: Sequence[Path]) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not load")
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import UNMET, DeclaredReaders, allowed
+from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.metadata import Warned
@@ -130,6 +131,15 @@ class MirroredDatabase:
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         return result
+
+    def index_keys(self, most: float, stop: threading.Event) -> None:
+        """Builds the key indexes that the last `sync` lacked, for at most so many seconds, until `stop` is set.
+
+        Without it, they are built by threads that end with the process: each pass of a short process reads all keys.
+        """
+        index = key_index(self.settings)
+        if index is not None:
+            index.wait(most, stop.is_set)
 
     def _pass(self, scheduler: Scheduler, stop: threading.Event) -> None:
         """Ticks until nothing is left that another look, a second later, could change."""

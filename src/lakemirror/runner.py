@@ -11,10 +11,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
@@ -48,6 +49,7 @@ PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 _DELETED = 10.0  # seconds after which a status folder that is gone is made again
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
 _AT_WORK = 1.0  # seconds: a status that changes while a table is at work is written so often in a store
+_WRITE_SHARE = 10.0  # pause after the status was written, as a multiple of how long that took: there may be many tables
 _IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
 _IDLE_WORK = 60.0  # seconds after idle work in which there is probably more
 _QUIET = 10.0  # seconds without work after which looks become rare
@@ -309,6 +311,9 @@ class StatusWriter:
         self._has_folder = False
         self._missed_since: float | None = None
         self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
+        self._states: list[TableState] = []  # those that `_tables` was made from
+        self._tables: tuple[TableStatus, ...] = ()
+        self._not_before = 0.0
 
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
@@ -336,7 +341,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            tuple(self._status_of(name, state) for name, state in list(scheduler.states.items())),
+            self._status_of_all(scheduler.states),
             (
                 *of_the_zone,
                 *list(scheduler.warnings.values()),
@@ -354,6 +359,8 @@ class StatusWriter:
             self._changed = moment if self._changed is None else self._changed
             if moment - self._changed < _AT_WORK:
                 return False  # each write is a request: mostly one tells what an apply began and ended
+        if not is_due and moment < self._not_before and status == "Running":
+            return False
         self._changed = None
         failpoints.reach("status.before-write")
         with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
@@ -365,7 +372,18 @@ class StatusWriter:
         self._beaten = moment if is_due else self._beaten
         self._written = now
         self._has_folder, self._missed_since = True, None
+        ended = time.monotonic()
+        self._not_before = ended + _WRITE_SHARE * (ended - moment)
         return True
+
+    def _status_of_all(self, states: Mapping[TableName, TableState]) -> tuple[TableStatus, ...]:
+        """The status of every table; the same tuple as before where no state is another."""
+        now = list(states.values())
+        if len(now) != len(self._states) or not all(map(is_, now, self._states)):
+            named = list(states.items())
+            self._tables = tuple(self._status_of(name, state) for name, state in named)
+            self._states = [state for _, state in named]
+        return self._tables
 
     def _status_of(self, name: TableName, state: TableState) -> TableStatus:
         """A table's status, made again where its state is another."""

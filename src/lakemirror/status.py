@@ -135,10 +135,14 @@ def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseSta
     One request for each file, in a store. `heartbeat`: `replicator.json` is written also where nothing else of it
     differs. LakemirrorError `storage-unavailable`.
     """
-    if before is None:
-        return False
-    after, last = render(status), render(replace(before, process=status.process))
-    changed = {path: data for path, data in after.items() if data != last[path] or (heartbeat and path == REPLICATOR)}
+    if before is None or not storage.look_again:
+        return False  # a local folder: its files are read before they are written
+    changed: dict[str, bytes] = {}
+    if status.tables is not before.tables and (tables := _tables_text(status)) != _tables_text(before):
+        changed[TABLES] = tables
+    replicator = _dump(_replicator(status))
+    if heartbeat or replicator != _dump(_replicator(replace(before, process=status.process))):
+        changed[REPLICATOR] = replicator
     return all(storage.rewrite(path, data) for path, data in changed.items())
 
 
@@ -178,9 +182,7 @@ def read_status(storage: Storage) -> DatabaseStatus | None:
 
 def render(status: DatabaseStatus) -> dict[str, bytes]:
     """The files by path. The same status gives the same bytes, in whatever order the tables come."""
-    rows = [_row_text(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
-    listed = "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else "[]"
-    return {TABLES: f'{{\n "tables": {listed}\n}}\n'.encode("ascii"), REPLICATOR: _dump(_replicator(status))}
+    return {TABLES: _tables_text(status), REPLICATOR: _dump(_replicator(status))}
 
 
 def format_time(seconds: float | None) -> str:
@@ -212,6 +214,12 @@ _NEVER = "0001-01-01T00:00:00"
 _TICKS = 10_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?", re.ASCII)
+
+
+def _tables_text(status: DatabaseStatus) -> bytes:
+    rows = [_row_text(each) for each in sorted(status.tables, key=lambda each: (each.schema, each.table))]
+    listed = "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else "[]"
+    return f'{{\n "tables": {listed}\n}}\n'.encode("ascii")
 
 
 def _replicator(status: DatabaseStatus) -> dict[str, Any]:

@@ -23,8 +23,11 @@ from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
+    from lakemirror.database import SyncResult
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.replication.apply_plan import Applied
+
+_SHORT = 1.0  # seconds that the command may build key indexes after a shorter pass
 
 
 @with_engine_options
@@ -37,6 +40,9 @@ def sync(
 ) -> None:
     """Apply everything that is there now, once. Prints a line for every table that did something.
 
+    If large tables lack a key index, the command builds it afterwards, for at most as long as the pass took or one
+    second: later passes are faster.
+
     Example: lakemirror sync shop
     """
     from lakemirror.database import MirroredDatabase
@@ -44,8 +50,14 @@ def sync(
     log_to_stderr(verbose)
     require(database)
     opened = MirroredDatabase(database, **flags)
+
+    def one_pass(stop: threading.Event) -> SyncResult:
+        result = opened.sync(progress, stop)
+        opened.index_keys(max(_SHORT, result.seconds), stop)
+        return result
+
     with _Progress(opened.storage) as progress:
-        result, number = supervised(lambda stop: opened.sync(progress, stop))
+        result, number = supervised(one_pass)
     if result is None:
         raise typer.Exit(1)
     for warned in result.warnings:

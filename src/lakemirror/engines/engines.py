@@ -21,9 +21,7 @@ class Engines:
     def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
         self._start_spark = start_spark
-        self.index = (
-            KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None
-        )
+        self.index = key_index(settings)
         self._local: Engine = LocalEngine(settings.memory, index=self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
@@ -42,3 +40,8 @@ class Engines:
 
         engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory, index=self.index)
         return engine
+
+
+def key_index(settings: Settings) -> KeyIndex | None:
+    """The key index that all engines of the process with these settings share; None if `key_index` is false."""
+    return KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None

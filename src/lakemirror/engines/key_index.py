@@ -11,19 +11,15 @@ files without an index: small files, and files whose only key is a rising number
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
+import math
 import os
-import secrets
-import shutil
 import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,22 +29,23 @@ import pyarrow.parquet as pq
 
 from lakemirror import failpoints
 from lakemirror.delta.statistics import record_count
+from lakemirror.engines.index_folder import (
+    MOST_REMEMBERED,
+    USED_LATELY,
+    IndexFolder,
+    data_file_identity,
+    index_in,
+    key_columns_text,
+    name_of,
+)
 from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Runs
-from lakemirror.engines.kernels.key_file import (
-    MOST_ROWS,
-    Damaged,
-    KeyFile,
-    TooManyEqual,
-    identity_of,
-    size_of,
-    write_key_file,
-)
+from lakemirror.engines.kernels.key_file import KeyFile
+from lakemirror.engines.kernels.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.write_keys import TooManyEqual, write_key_file
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.storage.place import is_in_store
-from lakemirror.storage.place import place as place_at
 
 log = logging.getLogger("lakemirror")
 
@@ -57,10 +54,8 @@ FEWEST_ROWS = 64 * 1024
 
 _ROWS_AT_ONCE = 64 * 1024
 _READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read instead
-_MOST_REMEMBERED = 64 * 1024  # files that are not worth an index
-_USED_LATELY = 3600.0  # seconds after its last use in which an index is not deleted to make room
-_LEFT_BEHIND = 3600.0  # seconds after which an unfinished file of a killed process is removed
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
+_SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
@@ -75,8 +70,7 @@ class KeyIndex:
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder = folder
-        self._most_bytes = most_bytes
+        self._folder = IndexFolder(folder, most_bytes)
         self._lock = threading.Lock()
         self._wanted: OrderedDict[str, tuple[Action, Target]] = OrderedDict()
         self._not_worth_it: OrderedDict[str, None] = OrderedDict()
@@ -84,7 +78,6 @@ class KeyIndex:
         self._applies = 0
         self._not_before = 0.0
         self._saying = threading.Lock()
-        self._swept = -_LEFT_BEHIND
         self._warned = False
 
     @staticmethod
@@ -92,7 +85,7 @@ class KeyIndex:
         """The index in this folder that all engines of the process share."""
         with _SHARING:
             index = _SHARED.setdefault(folder.absolute(), KeyIndex(folder, most_bytes))
-            index._most_bytes = most_bytes
+            index._folder.most_bytes = most_bytes
             return index
 
     def find(self, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray | None:
@@ -107,16 +100,16 @@ class KeyIndex:
         self, adds: Sequence[Action], target: Target, sought: look_up.Sought, each: Each = map
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
-        columns = _columns(target)
-        folder = self._of(target)
+        columns = key_columns_text(target)
+        folder = self._folder.of(target)
         result: list[np.ndarray | None] = [None] * len(adds)
         absent = []
         for place, add in enumerate(adds):
             rows = record_count(add)
             if rows is None or not self.is_asked(add, sought.keys.num_rows):
                 continue
-            identity = _identity(add, target, columns)
-            one = _Searched(_index_of(folder, identity), identity, rows, add)
+            identity = data_file_identity(add, target, columns)
+            one = _Searched(index_in(folder, identity), identity, rows, add)
             if look_up.LATELY_READ.get(one.name) is not None:
                 result[place] = self._rows_in(one, target, sought)
             elif one.path.exists():
@@ -141,7 +134,7 @@ class KeyIndex:
                 look_up.LATELY_READ.drop(one.name)  # another engine has replaced the index
         except Damaged as damaged:
             log.info("the key index is built again: %s", damaged)
-            self._drop(one.path)
+            self._folder.drop(one.path)
             return None
         except OSError as error:
             look_up.LATELY_READ.drop(one.name)
@@ -156,7 +149,7 @@ class KeyIndex:
         if not _is_large(record_count(add)) or not target.key_columns:
             return
         try:
-            name = str(self._path(_identity(add, target, _columns(target)), target))
+            name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
         except OSError:
             return
         with self._lock:
@@ -169,10 +162,13 @@ class KeyIndex:
 
     def want_missing(self, adds: Iterable[Action], target: Target) -> None:
         """Requests the indexes that data files of a table lack. Does not wait for them."""
-        columns = _columns(target)
+        columns = key_columns_text(target)
         for add in adds:
             with contextlib.suppress(OSError):
-                if _is_large(record_count(add)) and not self._path(_identity(add, target, columns), target).exists():
+                if (
+                    _is_large(record_count(add))
+                    and not self._folder.index(data_file_identity(add, target, columns), target).exists()
+                ):
                     self.want(add, target)
 
     @contextlib.contextmanager
@@ -186,11 +182,11 @@ class KeyIndex:
             with self._lock:
                 self._applies -= 1
 
-    def wait(self) -> None:
-        """Waits until every requested index is built or given up."""
-        builder = self._builder
-        if builder is not None:
-            builder.join()
+    def wait(self, most: float = math.inf, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Waits until every requested index is built or given up; at most so many seconds, or until `is_over`."""
+        end, builder = time.monotonic() + most, self._builder
+        while builder is not None and builder.is_alive() and time.monotonic() < end and not is_over():
+            builder.join(min(_SLICE, end - time.monotonic()))
 
     def build(self, add: Action, target: Target) -> bool:
         """Builds the index of a data file. Returns False if it is not worth it, or there is no room.
@@ -198,8 +194,8 @@ class KeyIndex:
         Uses about 160 MiB of memory for any number of rows. Errors: ArrowException, ValueError or FileNotFoundError
         if the data file cannot be read; OSError if the cache folder cannot be written.
         """
-        identity = _identity(add, target, _columns(target))
-        path = self._path(identity, target)
+        identity = data_file_identity(add, target, key_columns_text(target))
+        path = self._folder.index(identity, target)
         with opened(DataFile.of(add, target)) as parquet:
             rows = parquet.metadata.num_rows
             counted = record_count(add)
@@ -221,32 +217,22 @@ class KeyIndex:
                     self._remember_not_worth_it(path)
                     return False
 
-    @cached_property
-    def _seed(self) -> int:
-        """The random number kept in this folder; a new one for this process if the folder's cannot be read."""
-        seed, place = secrets.token_bytes(8), self._folder / "seed"
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError), place.open("xb") as file:
-                file.write(seed)
-            held = place.read_bytes()
-            seed = held if len(held) == len(seed) else seed
-        return int.from_bytes(seed, "little")
-
     def _write(
         self, path: Path, identity: str, rows: int, layout: KeyLayout, parquet: pq.ParquetFile, add: Action,
         target: Target,
     ) -> bool:  # fmt: skip
-        if not self._make_room(size_of(rows, layout)):
+        if not self._folder.make_room(size_of(rows, layout)):
             self._not_before = time.monotonic() + _AFTER_FAILURE
             return False
         number, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         os.close(number)
         try:
             words = self._words(parquet, add, target, layout)
-            write_key_file(Path(name), identity, rows, layout, words, seed=self._seed, pause=self._yield_to_applies)
+            write_key_file(
+                Path(name), identity, rows, layout, words, seed=self._folder.seed, pause=self._yield_to_applies
+            )
             failpoints.reach("index.before-rename")
-            if _identity(add, target, _columns(target)) != identity:
+            if data_file_identity(add, target, key_columns_text(target)) != identity:
                 raise ValueError("the data file changed while its index was built")
             Path(name).replace(path)
         finally:
@@ -307,7 +293,7 @@ class KeyIndex:
             said, self._warned = self._warned, True
         (log.info if said else log.warning)(
             "the key index in %s cannot be written, look-ups of keys are slower: %s",
-            self._folder, error.strerror or error,
+            self._folder.path, error.strerror or error,
         )  # fmt: skip
 
     def _yield_to_applies(self) -> None:
@@ -320,7 +306,7 @@ class KeyIndex:
     def _opened(self, one: _Searched) -> KeyFile:
         held = look_up.LATELY_READ.get(one.name)
         if isinstance(held, KeyFile):
-            if time.time() - held.touched > _USED_LATELY / 2:
+            if time.time() - held.touched > USED_LATELY / 2:
                 held.touch()
             return held
         file = KeyFile(one.path, one.identity)
@@ -329,55 +315,10 @@ class KeyIndex:
         look_up.LATELY_READ.put(one.name, file)
         return file
 
-    def _make_room(self, size: int) -> bool:
-        """Deletes indexes whose data file is gone, then those whose last use is longest ago, until `size` bytes fit.
-
-        Returns False if that is not enough: an index that was used within the last hour is not deleted.
-        """
-        now, held, total = time.time(), [], size
-        is_to_sweep = time.monotonic() - self._swept >= _LEFT_BEHIND
-        for path in self._folder.glob("*/*"):
-            with contextlib.suppress(OSError):
-                stat = path.stat()
-                if path.suffix == ".keys":
-                    held.append((stat.st_mtime, stat.st_size, path))
-                    total += stat.st_size
-                elif now - stat.st_mtime > _LEFT_BEHIND:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-        held.sort()
-        if is_to_sweep or total > self._most_bytes:
-            self._swept = time.monotonic()
-            kept = []
-            for when, bytes, path in held:
-                if _is_orphan(path):
-                    self._drop(path)
-                    total -= bytes
-                else:
-                    kept.append((when, bytes, path))
-            held = kept
-        for when, bytes, path in held:
-            if total <= self._most_bytes or now - when < _USED_LATELY:
-                break
-            self._drop(path)
-            total -= bytes
-        return total <= self._most_bytes
-
-    def _drop(self, path: Path) -> None:
-        failpoints.reach("index.before-drop")
-        look_up.LATELY_READ.drop(_name(path))
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-    def _path(self, identity: str, target: Target) -> Path:
-        return _index_of(self._of(target), identity)
-
-    def _of(self, target: Target) -> Path:
-        return self._folder / _digest(str(place_at(target.path).absolute()))
-
     def _remember_not_worth_it(self, path: Path) -> None:
         with self._lock:
             self._not_worth_it[str(path)] = None
-            while len(self._not_worth_it) > _MOST_REMEMBERED:
+            while len(self._not_worth_it) > MOST_REMEMBERED:
                 self._not_worth_it.popitem(last=False)
 
 
@@ -392,7 +333,7 @@ class _Searched:
 
     @property
     def name(self) -> Hashable:
-        return _name(self.path)
+        return name_of(self.path)
 
 
 class _Wider(Exception):
@@ -409,51 +350,6 @@ class _Ended(Exception):
 
 def _is_large(rows: int | None) -> bool:
     return rows is not None and rows >= FEWEST_ROWS
-
-
-def _name(path: Path) -> Hashable:
-    """The name of an index's summary in the key cache."""
-    return "key index", str(path)
-
-
-def _columns(target: Target) -> str:
-    """A text that identifies the key columns of a table."""
-    return json.dumps([(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)])
-
-
-def _identity(add: Action, target: Target, columns: str) -> str:
-    """A text that identifies a data file and its key columns. Errors: FileNotFoundError, other OSErrors."""
-    file = DataFile.of(add, target)
-    if is_in_store(file.place):  # names are never reused in a store, and a look at the object would be a request
-        return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
-    path = _absolute(file.place)
-    stat = path.stat()
-    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
-
-
-@lru_cache(_MOST_REMEMBERED)
-def _absolute(path: str) -> Path:
-    return Path(path).absolute()
-
-
-def _is_orphan(path: Path) -> bool:
-    """True if the index's data file does not exist any more, or the index does not name it."""
-    try:
-        data_file = str(json.loads(identity_of(path))[0])
-        return not is_in_store(data_file) and not Path(data_file).exists()
-    except (Damaged, ValueError, LookupError, TypeError):
-        return True
-    except OSError:
-        return False
-
-
-@lru_cache(_MOST_REMEMBERED)
-def _index_of(folder: Path, identity: str) -> Path:
-    return folder / f"{_digest(identity)}.keys"
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:

@@ -42,7 +42,8 @@ class ZoneWatch:
         self._all = True
         self._all_again = self._restless_again = 0.0
         if isinstance(self._watch, NotWatched):
-            log.debug("the landing zone is polled: %s", self._watch.reason)
+            say = log.warning if self._watch.is_limit else log.debug
+            say("the landing zone is polled: %s", self._watch.reason)
 
     @property
     def sees_everything(self) -> bool:

@@ -32,9 +32,10 @@ _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "z
 
 @dataclass(frozen=True)
 class NotWatched:
-    """Why the folders of a database cannot be watched."""
+    """Why the folders of a database cannot be watched. `is_limit`: a limit of the system, which may be raised."""
 
     reason: str
+    is_limit: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class FolderWatch:
                 self._watched[folder] = handle
                 fresh.add(folder)
             elif (number := ctypes.get_errno()) not in (errno.ENOENT, errno.ENOTDIR):
-                self.refused = f"{folder}: {os.strerror(number)}"
+                self.refused = f"{folder}: {_reason(number)}"
         return fresh
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> Changed:
@@ -148,8 +149,23 @@ def open_watch(root: Path) -> FolderWatch | NotWatched:
         return NotWatched(f"{root} is on {kind or 'an unknown file system'}")
     try:
         return FolderWatch(root)
-    except (OSError, AttributeError) as error:
+    except OSError as error:
+        return NotWatched(_reason(error.errno or 0), is_limit=error.errno == errno.EMFILE)
+    except AttributeError as error:
         return NotWatched(f"inotify: {error}")
+
+
+def _reason(number: int) -> str:
+    """Why the system refuses a watch, and what helps."""
+    text = os.strerror(number)
+    setting = {errno.ENOSPC: "max_user_watches", errno.EMFILE: "max_user_instances"}.get(number)
+    if setting is None:
+        return text
+    try:
+        limit = Path("/proc/sys/fs/inotify", setting).read_text().strip()
+    except OSError:
+        limit = "not known"
+    return f"{text}: raise fs.inotify.{setting}, which is {limit}"
 
 
 def file_system_of(path: Path) -> str:

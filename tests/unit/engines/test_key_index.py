@@ -31,9 +31,10 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_file, look_up
-from lakemirror.engines.kernels.key_file import KeyFile, write_key_file
+from lakemirror.engines.kernels import key_file, key_format, look_up, write_keys
+from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.write_keys import write_key_file
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import RowWork, Target
@@ -156,7 +157,8 @@ def test_an_index_finds_what_reading_finds(
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
     monkeypatch.setattr(key_file, "_READ_AT_ONCE", 1000)
-    monkeypatch.setattr(key_file, "_AT_ONCE", 300)
+    monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
+    monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
     table = TABLES[name]
     target, add = with_table(tmp_path, table, row_group_size=700)
@@ -251,12 +253,12 @@ def test_only_text_of_its_form_is_packed_as_a_uuid(form: str) -> None:
 def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 2999)
-    monkeypatch.setattr(key_file, "_AT_ONCE", 100)
+    monkeypatch.setattr(write_keys, "MOST_IN_BUCKET", 2999)
+    monkeypatch.setattr(write_keys, "_AT_ONCE", 100)
     target, add = with_table(tmp_path, TABLES["equal"])
     assert not KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
     assert not list((tmp_path / "keys").glob("*/*"))
-    monkeypatch.setattr(key_file, "MOST_IN_BUCKET", 3001)
+    monkeypatch.setattr(write_keys, "MOST_IN_BUCKET", 3001)
     assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
 
 
@@ -376,7 +378,7 @@ def test_the_index_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: Path
     for number in range(3):
         (tmp_path / str(number)).mkdir()
         places.append(with_table(tmp_path / str(number), TABLES["uuid"]))
-    size = key_file.size_of(5000, layout_of(TABLES["uuid"]))
+    size = key_format.size_of(5000, layout_of(TABLES["uuid"]))
     index = KeyIndex(tmp_path / "keys", 2 * size + 100)
     files: list[Path] = []
     for number, (target, add) in enumerate(places[:2]):
@@ -440,7 +442,7 @@ for turn in range(int(sys.argv[2])):
         assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
     if turn % 3 == 0:
         for path in (place / "keys").glob("*/*.keys"):
-            index._drop(path)
+            index._folder.drop(path)
     if turn % 5 == 0:
         LATELY_READ.clear()
 print("right")
@@ -537,7 +539,7 @@ def test_a_file_of_another_identity_is_refused(tmp_path: Path) -> None:
     layout = layout_of(keys)
     write_key_file(tmp_path / "a", "one", 5000, layout, [encode(keys, layout)[0]])
     KeyFile(tmp_path / "a", "one")
-    with pytest.raises(key_file.Damaged):
+    with pytest.raises(key_format.Damaged):
         KeyFile(tmp_path / "a", "two")
     with pytest.raises(ValueError, match="more than 4999 keys"):
         write_key_file(tmp_path / "b", "one", 4999, layout, [encode(keys, layout)[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
@@ -69,6 +70,18 @@ def test_a_folder_that_is_gone_is_left_out_and_one_that_is_refused_is_said(
     monkeypatch.setattr(folder_watch.ctypes, "get_errno", lambda: 28)
     assert watch.watch(["gone"]) == set()
     assert "No space left" in watch.refused
+    assert "raise fs.inotify.max_user_watches" in watch.refused
+
+
+def test_too_many_engines_for_the_system_name_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> FolderWatch:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(folder_watch, "FolderWatch", refused)
+    monkeypatch.setattr(folder_watch, "file_system_of", lambda _: "ext4")
+    found = open_watch(tmp_path)
+    assert isinstance(found, NotWatched) and found.is_limit
+    assert "raise fs.inotify.max_user_instances" in found.reason
 
 
 def test_a_wait_ends_when_it_is_over(watch: FolderWatch) -> None:

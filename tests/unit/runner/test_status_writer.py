@@ -1,0 +1,100 @@
+"""When the status is written, where writing it takes long: a database of many tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakemirror import runner
+from lakemirror import status as monitoring
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
+from lakemirror.replication.table_state import TableState
+from lakemirror.runner import StatusWriter
+from lakemirror.storage import LocalStorage
+
+ORDERS = TableName("", "orders")
+
+
+class Clock:
+    """Monotonic seconds; each write of a file takes `each`."""
+
+    def __init__(self, each: float) -> None:
+        self.now, self.each, self.writes = 1000.0, each, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(0.2)
+    write = LocalStorage.write
+
+    def slow(storage: LocalStorage, path: str, data: bytes) -> None:
+        clock.now += clock.each
+        clock.writes += 1
+        write(storage, path, data)
+
+    monkeypatch.setattr(LocalStorage, "write", slow)
+    monkeypatch.setattr(runner, "time", clock)
+    return clock
+
+
+class Database:
+    """The parts of a running database that its status is made from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / LANDING_ZONE).mkdir(parents=True)
+        self.scheduler: Any = SimpleNamespace(zone=Zone({}, []), states={ORDERS: TableState()}, warnings={}, at_work=0)
+        self._writer = StatusWriter(LocalStorage(folder))
+        self._readers: Any = SimpleNamespace(warnings={})
+
+    def at(self, number: int) -> None:
+        self.scheduler.states[ORDERS] = replace(self.scheduler.states[ORDERS], position=number)
+
+    def write(self, status: str = "Running") -> int:
+        """The position of the table in the status after it was to be written."""
+        self._writer.write(status, self.scheduler, self._readers)
+        written = json.loads((self.folder / monitoring.TABLES).read_text())
+        return int(written["tables"][0]["position"])
+
+
+def test_a_status_that_takes_long_to_write_leaves_most_of_the_time_to_applies(tmp_path: Path, clock: Clock) -> None:
+    database = Database(tmp_path)
+    database.at(1)
+    assert database.write() == 1
+    for number in (2, 3):
+        clock.now += 1.0
+        database.at(number)
+        assert database.write() == 1, "the write before took 0.4 s: the next one comes after ten times that"
+    clock.now += 2.5
+    assert database.write() == 3
+
+
+def test_the_last_status_of_an_engine_is_written_at_once(tmp_path: Path, clock: Clock) -> None:
+    database = Database(tmp_path)
+    database.write()
+    database.at(5)
+    assert database.write("Stopped") == 5
+
+
+def test_nothing_is_written_or_computed_again_while_no_table_changes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(tmp_path)
+    database.at(1)
+    database.write()
+    writes = clock.writes
+    monkeypatch.setattr(runner, "table_status", None)
+    clock.now += 6.0
+    assert database.write() == 1
+    assert clock.writes == writes
