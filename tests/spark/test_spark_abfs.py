@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("aiohttp", reason="the extra `service` is not installed")
-pyspark = pytest.importorskip("pyspark")
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit/service"))
-running_service = importlib.import_module("running_service")
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
+
+from running_service import Running
 
 from lakemirror.service.authority.principals import Principals
 from lakemirror.settings import Settings
@@ -105,7 +105,7 @@ def test_spark_publishes_and_reads_by_its_abfs_driver(library: str, tmp_path: Pa
     root = tmp_path / "root"
     root.mkdir()
     issued = Principals(root).add("publisher", ["sales=contribute"])
-    running = running_service.Running(root)
+    running = Running(root)
     try:
         running.create(running.token(issued), "abfs", start=True)
         trust = tmp_path / "trust.p12"
@@ -128,7 +128,9 @@ def test_spark_publishes_and_reads_by_its_abfs_driver(library: str, tmp_path: Pa
 
 def hadoop_azure() -> str:
     """The coordinates of the driver that belongs to the Hadoop that pyspark brings."""
-    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    spark = importlib.util.find_spec("pyspark")
+    assert spark is not None and spark.origin is not None
+    (client,) = Path(spark.origin).with_name("jars").glob("hadoop-client-api-*.jar")
     return f"org.apache.hadoop:hadoop-azure:{client.stem.removeprefix('hadoop-client-api-')}"
 
 
