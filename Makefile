@@ -36,7 +36,7 @@ format: install
 bench: install ## lakemirror beside its peers, in ten minutes, then table features, then the service; what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.table_features
-	@$(BIN)/python -m benchmarks.service --databases 20 --tables 20
+	@$(BIN)/python -m benchmarks.service
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py

@@ -6,8 +6,9 @@
 
 uploads: 1,000 files of 100 KB by 16 writers, each file one Put Blob, in turn at both; lakemirror's are on the disk when
 they are answered. large: one file of 2 GB, beside cp and fsync; the memory of the service. latency: from the answer to
-a file until its commit is there, at two files a second; beside a file that is copied into the folder. idle: the CPU of
-a service with 100 databases of 100 tables, and when it sees a fresh file. The results are printed as JSON at the end.
+a file until its commit is there, at two files a second; beside a file that is copied into the folder. idle: a service
+with 100 databases of 100 tables that have been applied: its start, memory and CPU, and when it sees a fresh file. The
+results are printed as JSON at the end.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from lakemirror.service.authority.principals import Principals
 
 _AZURITE_ACCOUNT = "bench"
 _AZURITE_KEY = base64.b64encode(b"a key for one run of a benchmark").decode()
+_SETTLE = 120.0  # seconds after which an idle service looks at its landing zones rarely
 _GOALS = {
     "uploads": "at least 3 times Azurite's uploads a second",
     "large": "at least half of cp and fsync, memory under 200 MB",
@@ -176,46 +178,64 @@ def latency(folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def idle(folder: Path, databases: int, tables: int, seconds: float) -> dict[str, Any]:
-    """The share of one core that an idle service takes, and when it sees a fresh file."""
+    """The start, the memory and the share of one core of a service whose tables are idle; when it sees a fresh file."""
     root = folder / "root"
-    with lakemirror(root, databases, tables) as target:
-        expected = databases * tables
-        begun = time.monotonic()
-        while (there := sum(1 for _ in root.glob("sales/*/Tables/*/_delta_log/*0.json"))) < expected:
-            say(f"{there} of {expected} tables are there")
-            time.sleep(5)
-        applied = time.monotonic() - begun
-        say("all tables are there; it becomes idle")
-        time.sleep(120)  # key indexes are looked for, and looks become rare
+    say(f"making {databases * tables} tables")
+    _make_tables(root, databases, tables)
+    begun = time.monotonic()
+    with lakemirror(root) as target:
+        while not _is_ready(target.port):
+            time.sleep(0.2)
+        ready = time.monotonic() - begun
+        say(f"ready after {ready:.0f} s; it becomes idle")
+        time.sleep(_SETTLE)
         before = _cpu(target.process)
         time.sleep(seconds)
         share = (_cpu(target.process) - before) / seconds
+        memory = _memory(target.process)
         waits = []
-        for number in range(10):
-            database = root / f"sales/db{number * databases // 10}"
-            waits.append(_until_committed(database, "t0", 2, _rename_in(database)))
+        for number in range(0, databases, max(1, databases // 20)):
+            database = root / f"sales/db{number}"
+            waits.append(_until_committed(database, f"t{number % tables}", 2, _rename_in(database)))
         return {
-            "tables": expected,
-            "seconds of the first applies": round(applied),
+            "tables": databases * tables,
+            "seconds until every database was looked at": round(ready, 1),
             "CPU of one core, %": round(100 * share, 2),
+            "service's memory, MB": memory,
             "fresh file: p50": _part(waits, 0.5),
             "fresh file: most": round(max(waits), 3),
-            "service's memory, MB": _peak_memory(target.process),
         }
 
 
+def _make_tables(root: Path, databases: int, tables: int) -> None:
+    """Databases `db0`, `db1` … with one applied file in each table: one database is applied, the others are copies."""
+    data = _change_file(1)
+    first = root / "sales/db0"
+    for table in range(tables):
+        place = first / f"Files/LandingZone/t{table}"
+        place.mkdir(parents=True)
+        (place / f"{1:020d}.parquet").write_bytes(data)
+    words = [sys.executable, "-m", "lakemirror.cli", "sync", str(first)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for database in range(1, databases):
+        subprocess.run(["cp", "-a", first, root / f"sales/db{database}"], check=True)
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
 @contextmanager
-def lakemirror(root: Path, databases: int = 0, tables: int = 0) -> Iterator[Target]:
-    """A service with the database `shop`, and with further ones whose tables have one file each."""
-    root.mkdir(parents=True)
+def lakemirror(root: Path) -> Iterator[Target]:
+    """A service of this root, with the empty database `shop` besides what is there."""
+    root.mkdir(parents=True, exist_ok=True)
     issued = Principals(root).add("bench", ["sales=contribute"]).shown()
     (root / "sales/shop/Files/LandingZone").mkdir(parents=True)
-    data = _change_file(1)
-    for database in range(databases):
-        for table in range(tables):
-            place = root / f"sales/db{database}/Files/LandingZone/t{table}"
-            place.mkdir(parents=True)
-            (place / f"{1:020d}.parquet").write_bytes(data)
     words = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--http", "--port", "0"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -372,9 +392,14 @@ def _part(values: list[float], share: float) -> float:
     return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
 
 
-def _peak_memory(process: int) -> int:
+def _memory(process: int, field: str = "VmRSS") -> int:
+    """MB of memory that the process has now."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1000
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) // 1000
+
+
+def _peak_memory(process: int) -> int:
+    return _memory(process, "VmHWM")
 
 
 def _cpu(process: int) -> float:

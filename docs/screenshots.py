@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary) / "demo"
         words = ["-u", "-m", "lakemirror.cli", "demo", "--serve", "--days", _DAYS, "--port", "0", "--into", str(root)]
-        demo = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("LAKEMIRROR_")}
+        demo = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True, env=plain)
         assert demo.stdout is not None
         try:
             url = demo.stdout.readline().strip().removeprefix("The page: ").rstrip("/")

@@ -166,12 +166,12 @@ class Endpoint:
     def _connect(self, origin: str) -> http.client.HTTPConnection:
         parts = urlsplit(origin)
         if parts.scheme == "http":
-            return _Quick(parts.hostname or "", parts.port, timeout=TIMEOUT)
+            return _Connection(parts.hostname or "", parts.port, timeout=TIMEOUT)
         try:
             context = ssl.create_default_context(cafile=None if self._ca is None else str(self._ca))
         except OSError as error:
             raise LakemirrorError("credential-invalid", f"{self._ca} is no PEM file with certificates") from error
-        return _QuickTls(parts.hostname or "", parts.port, timeout=TIMEOUT, context=context)
+        return _TlsConnection(parts.hostname or "", parts.port, timeout=TIMEOUT, context=context)
 
     def _post(self, origin: str, path: str, form: bytes) -> tuple[int, bytes]:
         parts = urlsplit(origin)
@@ -240,18 +240,21 @@ class _Part(io.RawIOBase):
         return data
 
 
-class _Quick(http.client.HTTPConnection):
-    """Headers and body go out in two packets: the second must not wait for the first to be confirmed."""
+class _Connection(http.client.HTTPConnection):
+    """A connection that is closed with its endpoint or its thread, whichever goes first."""
 
     def connect(self) -> None:
         super().connect()
+        # headers and body go out in two packets: the second must not wait for the first to be confirmed
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # the interpreter may be ending
+            self.close()
 
-class _QuickTls(http.client.HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    pass
 
 
 def _is_loopback(host: str) -> bool:

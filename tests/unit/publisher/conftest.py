@@ -86,7 +86,7 @@ def door(request: pytest.FixtureRequest) -> Iterator[str]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Of what takes long, `make test` runs the local door alone."""
     if "endpoint" in item.name and item.path.parent == Path(__file__).parent:
-        long = ("test_publisher_snapshot", "test_publisher_crash", "test_publisher_sql")
+        long = ("snapshot", "crash", "sql", "sql_types", "types", "files", "text")
         generated = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
-        if item.path.stem in long or generated or "race" in item.name:
+        if item.path.stem.removeprefix("test_publisher_") in long or generated or "race" in item.name:
             item.add_marker(pytest.mark.full)

@@ -31,7 +31,8 @@ class Doors:
         self.server.registry.database = _database  # type: ignore[method-assign,assignment]
 
     def landing(self, db: str | Path) -> Landing:
-        """The landing zone of a local folder, behind the endpoint."""
+        """The landing zone of a local folder, behind the endpoint; the folder is made, as the service makes it."""
+        Path(db).mkdir(parents=True, exist_ok=True)
         name = base64.urlsafe_b64encode(str(Path(db).absolute()).encode()).decode()
         return Landing(f"{self.server.url}/ws/{name}", Loader())
 

@@ -12,6 +12,8 @@ from published_contents import changes
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 
+pytestmark = pytest.mark.usefixtures("door")
+
 ROWS = [{"id": 1, "item": "tea"}, {"id": 2, "item": None}]
 
 

@@ -23,6 +23,8 @@ from lakemirror.publisher.column_types import named_type
 from lakemirror.publisher.files import publish_files, read_file
 from lakemirror.publisher.text_rows import TextForm
 
+pytestmark = pytest.mark.usefixtures("door")
+
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", None, "ü"]})
 ROWS = TABLE.to_pylist()
 CSV = 'id,name\n1,a\n2,\n3,"ü"\n'.encode()

@@ -18,6 +18,8 @@ from lakemirror.publisher import Landing, LandingTable
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.publisher.sql_types import Digits, ReadAs, decided
 
+pytestmark = pytest.mark.usefixtures("door")
+
 UTC = dt.timezone.utc
 POSTGRES: dict[str, tuple[str, pa.DataType, Any, str]] = {
     # column: SQL, type in the change file, value, what the warning says
@@ -90,6 +92,8 @@ def test_a_number_without_precision_keeps_its_first_type(database: str, tmp_path
 
     table = Landing(tmp_path).table("growing", ["id"])
     query = "select * from growing"
+    with adbc_driver_postgresql.dbapi.connect(database, autocommit=True) as emptied, emptied.cursor() as cursor:
+        cursor.execute("truncate growing")
 
     def put(*values: str) -> tuple[pa.Table, list[str]]:
         with adbc_driver_postgresql.dbapi.connect(database, autocommit=True) as made, made.cursor() as cursor:

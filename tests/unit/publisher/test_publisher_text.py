@@ -23,6 +23,8 @@ from lakemirror.publisher.column_types import TypeWarning
 from lakemirror.publisher.files import publish_files, read_file
 from lakemirror.publisher.text_rows import TextForm
 
+pytestmark = pytest.mark.usefixtures("door")
+
 GERMAN = TextForm(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm", "windows-1252")
 EXPORT = 'sep=;\r\nid;amount;day;at;name\r\n1;1.234,50;01.03.2026;01.03.2026 07:08;Größe\r\n2;2;;;"a;b"\r\n'
 ROWS = [

@@ -18,6 +18,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.column_types import TypeWarning
 
+pytestmark = pytest.mark.usefixtures("door")
+
 D = decimal.Decimal
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 IDS = (
@@ -117,7 +119,8 @@ def test_types_without_a_place_get_one(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert through(tmp_path, array) == (kind, values)
-    assert [warned in str(w.message) for w in caught] == ([True] if warned else [])
+    said = [str(w.message) for w in caught]
+    assert [warned in text for text in said] == ([True] if warned else []), said
 
 
 def test_nested_values_become_json(tmp_path: Path) -> None:

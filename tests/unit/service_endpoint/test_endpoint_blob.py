@@ -279,9 +279,16 @@ def test_containers_and_accounts(wire: Wire) -> None:
     assert (answer.headers["x-ms-account-kind"], answer.headers["x-ms-is-hns-enabled"]) == ("StorageV2", "true")
 
 
-@pytest.mark.parametrize("comp", ["lease", "snapshot", "tags", "tier", "query", "page", "appendblock"])
+@pytest.mark.parametrize(
+    "comp", ["lease", "snapshot", "tags", "tier", "query", "page", "appendblock", "immutabilityPolicies"]
+)
 def test_what_is_not_offered(wire: Wire, comp: str) -> None:
     answer = wire("PUT", f"{ZONE}/f?comp={comp}")
+    assert (answer.status, answer.code) == (501, "NotImplemented")
+
+
+def test_no_keys_of_users_are_given(wire: Wire) -> None:
+    answer = wire("POST", "/?restype=service&comp=userdelegationkey", b"<KeyInfo/>")
     assert (answer.status, answer.code) == (501, "NotImplemented")
 
 

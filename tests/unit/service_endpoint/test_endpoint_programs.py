@@ -2,6 +2,7 @@
 
 `LAKEMIRROR_JS_CLIENTS`: a folder in which `npm install @azure/storage-file-datalake` was run.
 `LAKEMIRROR_OPEN_MIRRORING_SDK`: the vendor's `openmirroring_operations.py`.
+`LAKEMIRROR_RCLONE`: the program rclone, where it is not on the PATH.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from endpoint_double import ACCOUNT_KEY, EndpointServer
 
 JS_CLIENTS = os.environ.get("LAKEMIRROR_JS_CLIENTS", "")
 SDK = os.environ.get("LAKEMIRROR_OPEN_MIRRORING_SDK", "")
+RCLONE = os.environ.get("LAKEMIRROR_RCLONE") or shutil.which("rclone") or ""
 
 SCRIPT = """
 import { createRequire } from "node:module";
@@ -150,3 +153,42 @@ def test_duckdb(endpoint: EndpointServer) -> None:
     assert rows == [(499500,)]
     session.execute(f"copy (select 1 id) to 'az://ws/sales/Files/LandingZone/t/{1:020d}.parquet'")
     assert duckdb.sql(f"from '{endpoint.landing_zone}/t/{1:020d}.parquet'").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(not RCLONE, reason="no rclone on this machine (LAKEMIRROR_RCLONE)")
+def test_rclone(endpoint: EndpointServer, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "RCLONE_CONFIG": str(tmp_path / "none.conf"),
+        "RCLONE_CONFIG_LAKE_TYPE": "azureblob",
+        "RCLONE_CONFIG_LAKE_ACCOUNT": "loader",
+        "RCLONE_CONFIG_LAKE_KEY": ACCOUNT_KEY,
+        "RCLONE_CONFIG_LAKE_ENDPOINT": f"{endpoint.url}/loader",
+        "RCLONE_AZUREBLOB_CHUNK_SIZE": "1Mi",
+        "RCLONE_AZUREBLOB_NO_CHECK_CONTAINER": "false",
+    }
+
+    def rclone(*words: str | Path) -> str:
+        program = [RCLONE, "--retries", "1", "--low-level-retries", "1", *map(str, words)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    zone, source = "lake:ws/sales/Files/LandingZone", tmp_path / "source"
+    (source / "t").mkdir(parents=True)
+    (source / "t/_metadata.json").write_text('{"keyColumns": ["id"]}')
+    (source / "t/1 ü+.parquet").write_bytes(os.urandom(5_000_000))
+    rclone("copy", source, zone)
+    rclone("check", source, zone)
+    for name in ("_metadata.json", "1 ü+.parquet"):
+        assert (endpoint.landing_zone / "t" / name).read_bytes() == (source / "t" / name).read_bytes()
+    assert sorted(rclone("lsf", "-R", "--files-only", zone).split("\n")) == ["", "t/1 ü+.parquet", "t/_metadata.json"]
+    assert "ws/" in rclone("lsd", "lake:").replace(" ws", " ws/")
+    rclone("moveto", f"{zone}/t/1 ü+.parquet", f"{zone}/t/{1:020d}.parquet")
+    rclone("copyto", f"{zone}/t/{1:020d}.parquet", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == (source / "t/1 ü+.parquet").read_bytes()
+    assert rclone("cat", "--offset", "2", "--count", "3", f"{zone}/t/_metadata.json") == "key"
+    rclone("sync", source, zone)
+    assert sorted(path.name for path in (endpoint.landing_zone / "t").iterdir()) == ["1 ü+.parquet", "_metadata.json"]
+    rclone("delete", zone)
+    assert [path for path in endpoint.landing_zone.rglob("*") if path.is_file()] == []
