@@ -263,7 +263,17 @@ def _azurite(folder: Path, npm: str) -> Iterator[Target | None]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["node", program, "--silent", "--skipApiVersionCheck", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    words = [
+        "node",
+        program,
+        "--silent",
+        "--disableTelemetry",
+        "--skipApiVersionCheck",
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+    ]
     accounts = {**os.environ, "AZURITE_ACCOUNTS": f"{_AZURITE_ACCOUNT}:{_AZURITE_KEY}"}
     process = subprocess.Popen([*map(str, words), "--location", str(folder)], stdout=subprocess.DEVNULL, env=accounts)
     try:
