@@ -22,14 +22,6 @@ from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.storage import MOVING
 
 
-@pytest.fixture(
-    params=["s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
-)
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found: StoreServer = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture
 def proxy(server: StoreServer) -> Iterator[FaultProxy]:
     with fault_proxy(server.endpoint) as found:
@@ -317,3 +309,13 @@ def test_a_file_is_replaced_only_where_it_is_as_this_process_wrote_it(server: St
     server.delete(bucket, "status")
     server.put(bucket, "status", b"another")
     assert not store.replace("status", b"5") and store.read("status") == b"another"
+
+
+def test_of_several_objects_to_delete_some_may_be_gone(server: StoreServer) -> None:
+    store = connect(server.bucket(), server.options)
+    names = [f"part {number}" for number in range(30)]
+    for name in names[::2]:
+        store.put(name, b"x")
+    store.delete(names)
+    assert list(store.entries("")) == []
+    store.delete(names[:1])
