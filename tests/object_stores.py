@@ -165,6 +165,11 @@ def connect(address: str, options: dict[str, str]) -> ObjectStore:
     return connections.store_at(address)
 
 
+def for_delta_rs(options: dict[str, str]) -> dict[str, str]:
+    """The options as delta-rs spells them, where it differs."""
+    return {**options, "allow_http": "true"}
+
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

@@ -159,6 +159,21 @@ class ObjectStore:
             time.sleep(min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1.0))
         raise LakemirrorError("storage-unavailable", f"{self.uri(key)} appears and disappears", file=self.uri(key))
 
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Puts the object only if none is there; True where this call did.
+
+        False may also mean that a first try was carried out and its answer lost: the caller compares.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._coded("put", key):
+            try:
+                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
     def replace(self, key: str, data: bytes) -> bool:
         """Puts the object over the one that this process put there last; False where another one is there, or none.
 
