@@ -45,8 +45,8 @@ StorageOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--storage",
-        help="An option of the object store, over the environment: AWS_ENDPOINT_URL=http://…. KEY alone takes the "
-        "value of this environment variable. Spark's executors get these options, too.",
+        help="An option of the object store, over the environment, also for Spark's executors: "
+        "AWS_ENDPOINT_URL=http://… A KEY alone takes the value of that environment variable.",
         callback=_give_storage_options,
         is_eager=True,
         metavar="KEY[=VALUE]",

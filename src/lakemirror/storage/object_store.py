@@ -192,10 +192,8 @@ class ObjectStore:
             before, generation = self._own.get(key, (None, ""))
         if before is None or not before.tag:
             return False
-        over: Any = {
-            "e_tag": f'"{before.tag}"',
-            "version": generation or None,
-        }  # Google compares generations, others ETags
+        over: Any = {"version": generation} if generation else {}  # Google compares generations, others compare ETags
+        over["e_tag"] = f'"{before.tag}"'
         self.requests["put"] += 1
         try:
             found = obstore.put(self._store, key, data, mode=over, use_multipart=False)
