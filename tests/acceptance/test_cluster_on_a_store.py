@@ -18,7 +18,7 @@ from tests.databases import Database
 from tests.landing import MARKER
 from tests.model import ModelTable
 from tests.object_stores import SECRET, StoreServer, minio, minio_binary, moto
-from tests.spark_cluster import PATIENCE, Cluster
+from tests.spark_cluster import PATIENCE, QUICK, Cluster
 
 from lakemirror.storage import connections
 
@@ -57,6 +57,7 @@ def test_a_cluster_mirrors_a_bucket_while_a_worker_is_killed(
     events.mkdir()
     logged = {
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false",
+        "spark.executor.extraJavaOptions": QUICK,
     }  # fmt: skip
     database = Database(f"{store.bucket()}/shop", store.options)
     model = published(database)
@@ -74,7 +75,7 @@ def test_a_cluster_mirrors_a_bucket_while_a_worker_is_killed(
         },
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 2 * PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while commits(database) < 3 and driver.poll() is None and time.monotonic() < deadline:
         time.sleep(0.2)
     assert driver.poll() is None, driver.communicate()
