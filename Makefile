@@ -19,7 +19,7 @@ test: install ## all tests but the slow matrices, with fewer random rounds, in t
 test-unit: install ## the tests that start no JVM: seconds
 	@$(BIN)/python -m pytest tests/unit
 
-test-full: install ## every test
+test-full: install ## every test; of stores those that MINIO_BINARY, AZURITE_BINARY and FAKE_GCS_BINARY name
 	@$(BIN)/python -m pytest
 
 lint: install types ## style, format and types

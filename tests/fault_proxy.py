@@ -18,14 +18,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 ERROR, REFUSED, LOST, TRUNCATED, SLOW = "error", "refused", "lost", "truncated", "slow"
 
 
 @dataclass
 class FaultProxy:
-    """`fault(method, path)` names what becomes of a request; empty: nothing. `requests` counts methods."""
+    """`fault(method, path)` names what becomes of a request; empty: nothing. `requests` counts methods.
+
+    Paths are decoded: `%2F` is a slash.
+    """
 
     endpoint: str
     fault: Callable[[str, str], str] = lambda _method, _path: ""
@@ -56,8 +59,9 @@ def fault_proxy(endpoint: str) -> Iterator[FaultProxy]:
                 self._chunked() if "chunked" in self.headers.get("Transfer-Encoding", "") else self.rfile.read(length)
             )
             proxy.requests[self.command] += 1
-            fault = REFUSED if proxy.down else proxy.fault(self.command, self.path)
-            proxy.seen.append((self.command, self.path, fault))
+            path = unquote(self.path)  # one client encodes more characters than another
+            fault = REFUSED if proxy.down else proxy.fault(self.command, path)
+            proxy.seen.append((self.command, path, fault))
             if proxy.pause:
                 time.sleep(proxy.pause)
             if fault == REFUSED:

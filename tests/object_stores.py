@@ -1,11 +1,13 @@
 """Object stores on loopback for tests: a server, a bucket of its own for each database, the options to reach it.
 
-moto serves S3 from PyPI. MinIO and Azurite are used where MINIO_BINARY and AZURITE_BINARY name them.
+moto serves S3 from PyPI. MinIO, Azurite and fake-gcs-server are used where MINIO_BINARY, AZURITE_BINARY and
+FAKE_GCS_BINARY name them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from typing import Any
 
 from lakemirror.storage import connections
 from lakemirror.storage.object_store import ObjectStore
+from tests.gcs_server import JsonApi, translated
 
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = (
@@ -35,6 +38,7 @@ class StoreServer:
     name: str
     endpoint: str
     options: dict[str, str] = field(default_factory=dict)
+    gcs: JsonApi | None = None
 
     def bucket(self, name: str = "") -> str:
         """The address of a new bucket."""
@@ -42,6 +46,9 @@ class StoreServer:
         if self.name == "azurite":
             azure_client(self.endpoint).create_container(name)
             return f"az://{name}"
+        if self.gcs is not None:
+            self.gcs.make_bucket(name)
+            return f"gs://{name}"
         client(self.endpoint).create_bucket(Bucket=name)
         return f"s3://{name}"
 
@@ -50,6 +57,8 @@ class StoreServer:
         name = bucket.partition("://")[2]
         if self.name == "azurite":
             azure_client(self.endpoint).get_blob_client(name, key).upload_blob(data)
+        elif self.gcs is not None:
+            self.gcs.put(name, key, data)
         else:
             client(self.endpoint).put_object(Bucket=name, Key=key, Body=data)
 
@@ -58,13 +67,14 @@ class StoreServer:
         name = bucket.partition("://")[2]
         if self.name == "azurite":
             azure_client(self.endpoint).get_blob_client(name, key).delete_blob()
+        elif self.gcs is not None:
+            self.gcs.delete(name, key)
         else:
             client(self.endpoint).delete_object(Bucket=name, Key=key)
 
     def through(self, endpoint: str) -> dict[str, str]:
         """The same options by way of another endpoint."""
-        name = "AZURE_STORAGE_ENDPOINT" if self.name == "azurite" else "AWS_ENDPOINT_URL"
-        return {**self.options, name: self.options[name].replace(self.endpoint, endpoint)}
+        return {name: value.replace(self.endpoint, endpoint) for name, value in self.options.items()}
 
 
 def client(endpoint: str) -> Any:
@@ -118,6 +128,27 @@ def azurite(binary: str) -> Iterator[StoreServer]:
         yield StoreServer("azurite", endpoint, options)
 
 
+@contextlib.contextmanager
+def fake_gcs(binary: str) -> Iterator[StoreServer]:
+    """fake-gcs-server, in memory, behind the translation that obstore and delta-rs need."""
+    port = free_port()
+    command = [binary, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+    with _process([*command, "-log-level", "error"], port, {}):
+        server = f"http://127.0.0.1:{port}"
+        with translated(server) as endpoint:
+            key = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "tests", "private_key_id": "1"}
+            options = {
+                "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps({**key, "private_key": SECRET}),
+                "GOOGLE_ALLOW_HTTP": "true",
+            }
+            yield StoreServer("fake-gcs-server", endpoint, options, JsonApi(server))
+
+
+def fake_gcs_binary() -> str:
+    """Where fake-gcs-server is; empty where it is not."""
+    return os.environ.get("FAKE_GCS_BINARY", "")
+
+
 def azurite_binary() -> str:
     """Where Azurite's blob service is; empty where it is not."""
     return os.environ.get("AZURITE_BINARY", "")
@@ -132,6 +163,11 @@ def connect(address: str, options: dict[str, str]) -> ObjectStore:
     """The store of a bucket, reached with these options from now on."""
     connections.give_options(address, options)
     return connections.store_at(address)
+
+
+def for_delta_rs(options: dict[str, str]) -> dict[str, str]:
+    """The options as delta-rs spells them, where it differs."""
+    return {**options, "allow_http": "true"}
 
 
 def free_port() -> int:

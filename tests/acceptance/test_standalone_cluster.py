@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,66 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, put, table_bag
-
-from lakemirror.spark_session import java, jvm
-
-_PATIENCE = 90.0
-
-
-class Cluster:
-    """Processes from the pyspark package; what each prints goes to a file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.master = ""
-        self._folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
-        # without PYTHONPATH: lakemirror comes with the tasks
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            "JAVA_HOME": str(java.find().home),
-            "SPARK_HOME": str(jvm.spark_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_WORKER_DIR": str(folder / "work"),
-        }
-
-    def start(self) -> None:
-        self.master = self._start("Master", "--host", "127.0.0.1", "--port", "0", says=r"master at (spark://\S+)")
-        for _ in range(2):
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", self.master)
-            self._start("Worker", *words, says=r"registered with master (\S+)")
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-        for process in self._processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def kill_a_worker(self) -> None:
-        """The last worker, as a machine that is gone: its executor ends with it."""
-        self._processes[-1].kill()
-
-    def executors(self) -> list[str]:
-        """The log folders of the executors that ran here, a worker each."""
-        return sorted(str(path) for path in (self._folder / "work").glob("app-*/*"))
-
-    def _start(self, role: str, *words: str, says: str) -> str:
-        log = self._folder / f"{role}-{len(self._processes)}.log"
-        main = f"org.apache.spark.deploy.{role.lower()}.{role}"
-        with log.open("wb") as file:
-            command = [str(jvm.spark_home() / "bin" / "spark-class"), main, "--webui-port", "0", *words]
-            process = subprocess.Popen(command, env=self.environment, stdout=file, stderr=subprocess.STDOUT)
-        self._processes.append(process)
-        deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline and process.poll() is None:
-            found = re.search(says, log.read_text(errors="replace"))
-            if found:
-                return found[1]
-            time.sleep(0.1)
-        raise RuntimeError(f"{role} did not start: {log.read_text(errors='replace')[-2000:]}")
+from tests.spark_cluster import PATIENCE, Cluster
 
 
 @pytest.fixture
@@ -143,7 +83,7 @@ def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, cluster: C
     ended(sync(here, mine, "--engine", "local"))
     running = sync(there, mine, "--engine", "spark", "--master", cluster.master)
     log = there / "Tables" / "orders" / "_delta_log"
-    deadline = time.monotonic() + 2 * _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while len(list(log.glob("*.json"))) < 3 and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert running.poll() is None, "it was through before a worker could be killed"

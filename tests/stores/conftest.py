@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.databases import Database
-from tests.object_stores import StoreServer, azurite, azurite_binary, minio, minio_binary, moto
+from tests.object_stores import (
+    StoreServer,
+    azurite,
+    azurite_binary,
+    fake_gcs,
+    fake_gcs_binary,
+    minio,
+    minio_binary,
+    moto,
+)
 
 from lakemirror.storage import connections
 
@@ -36,9 +45,28 @@ def azurite_server() -> Iterator[StoreServer]:
         yield server
 
 
-@pytest.fixture(
-    params=["local", "s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
-)
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[StoreServer]:
+    if not fake_gcs_binary():
+        pytest.skip("FAKE_GCS_BINARY does not name a fake-gcs-server")
+    with fake_gcs(fake_gcs_binary()) as server:
+        yield server
+
+
+STORES = [
+    "s3",
+    *(pytest.param(name, marks=pytest.mark.full) for name in ("minio_server", "azurite_server", "gcs_server")),
+]
+
+
+@pytest.fixture(params=STORES)
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    """Each store in turn; moto alone in the short run."""
+    found: StoreServer = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["local", *STORES])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new mirrored database, on a local disk and in a bucket."""
     if request.param == "local":

@@ -21,8 +21,8 @@ LONG = tuple(name for name in NAMES if not name.startswith(("move.", "merge.", "
 
 
 @pytest.mark.parametrize("failpoint", [*SHORT, *(pytest.param(name, marks=pytest.mark.full) for name in LONG)])
-def test_a_killed_engine_loses_nothing_and_repeats_nothing(s3: StoreServer, failpoint: str) -> None:
-    database = Database(f"{s3.bucket()}/shop", s3.options)
+def test_a_killed_engine_loses_nothing_and_repeats_nothing(server: StoreServer, failpoint: str) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
     try:
         database.declare("orders", [])  # rows without keys: a file that is applied twice shows
         for number in range(1, 4):
@@ -45,8 +45,8 @@ def test_a_killed_engine_loses_nothing_and_repeats_nothing(s3: StoreServer, fail
 
 
 @pytest.mark.full
-def test_two_engines_apply_every_file_once(s3: StoreServer) -> None:
-    database = Database(f"{s3.bucket()}/shop", s3.options)
+def test_two_engines_apply_every_file_once(server: StoreServer) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
     try:
         database.declare("orders", [])
         for number in range(1, 13):

@@ -20,12 +20,6 @@ from lakemirror.publisher import Landing
 from lakemirror.storage import connections
 
 
-@pytest.fixture(params=["s3", *(pytest.param(n, marks=pytest.mark.full) for n in ("minio_server", "azurite_server"))])
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found: StoreServer = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture
 def database(server: StoreServer) -> Iterator[Database]:
     yield Database(f"{server.bucket()}/shop", server.options)

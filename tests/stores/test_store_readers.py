@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.databases import Database
 from tests.landing import MARKER
-from tests.object_stores import StoreServer
+from tests.object_stores import StoreServer, for_delta_rs
 
 from lakemirror.storage import connections
 
 
 @pytest.fixture
-def table(s3: StoreServer) -> Database:
-    database = Database(f"{s3.bucket()}/shop", s3.options)
+def table(server: StoreServer) -> Database:
+    database = Database(f"{server.bucket()}/shop", server.options)
     database.declare("orders", ["id"])
     database.put("orders", 1, {"id": [1, 2, 3], "v": ["a", "b", "c"]})
     database.put("orders", 2, {"id": [2, 3], "v": ["B", None], MARKER: [1, 2]})
@@ -24,8 +25,10 @@ def table(s3: StoreServer) -> Database:
 
 
 def test_delta_rs_reads_and_writes_beside_us(table: Database) -> None:
+    if table.address.startswith("az://"):
+        pytest.skip("delta-rs finds no log on Azurite, with its endpoint")
     deltalake = pytest.importorskip("deltalake")
-    found = deltalake.DeltaTable(table.table("orders"), storage_options=table.options)
+    found = deltalake.DeltaTable(table.table("orders"), storage_options=for_delta_rs(table.options))
     rows = deltalake.QueryBuilder().register("t", found).execute("select * from t order by id")
     import pyarrow as pa
 
@@ -39,18 +42,22 @@ def test_delta_rs_reads_and_writes_beside_us(table: Database) -> None:
 
 
 def test_duckdb_reads(table: Database) -> None:
+    if table.address.startswith("az://"):
+        pytest.skip("DuckDB's extension for Azure is not at hand")
     duckdb = pytest.importorskip("duckdb")
     extensions = [pytest.importorskip(f"duckdb_extension_{name}") for name in ("httpfs", "delta")]
     session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for each in extensions:
         session.execute(f"load '{next(Path(each.__file__).parent.rglob('*.duckdb_extension'))}'")
-    options = table.options
+    if table.address.startswith("gs://"):  # by keys of the kind that S3 has, which the server does not check
+        key = json.loads(table.options["GOOGLE_SERVICE_ACCOUNT_KEY"])
+        kind, endpoint, words = "gcs", key["gcs_base_url"], ("any", "any")
+    else:
+        kind, endpoint = "s3", table.options["AWS_ENDPOINT_URL"]
+        words = table.options["AWS_ACCESS_KEY_ID"], table.options["AWS_SECRET_ACCESS_KEY"]
     session.execute(
-        "create secret (type s3, key_id $id, secret $secret, region 'us-east-1', endpoint $endpoint, use_ssl false, "
-        "url_style 'path')"
-        .replace("$id", repr(options["AWS_ACCESS_KEY_ID"]))
-        .replace("$secret", repr(options["AWS_SECRET_ACCESS_KEY"]))
-        .replace("$endpoint", repr(options["AWS_ENDPOINT_URL"].removeprefix("http://")))
-    )  # fmt: skip
+        f"create secret (type {kind}, key_id '{words[0]}', secret '{words[1]}', region 'us-east-1', "
+        f"endpoint '{endpoint.removeprefix('http://')}', use_ssl false, url_style 'path')"
+    )
     rows = session.execute(f"select id, v from delta_scan('{table.table('orders')}') order by id").fetchall()
     assert rows == [(1, "a"), (2, "B")]

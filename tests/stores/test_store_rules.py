@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,15 +19,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 from lakemirror.storage.object_storage import ObjectStorage
 from lakemirror.storage.object_store import ObjectStore
-from lakemirror.storage.storage import MOVING
-
-
-@pytest.fixture(
-    params=["s3", *(pytest.param(each, marks=pytest.mark.full) for each in ("minio_server", "azurite_server"))]
-)
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found: StoreServer = request.getfixturevalue(request.param)
-    return found
+from lakemirror.storage.storage import MOVING, Entry
 
 
 @pytest.fixture
@@ -261,47 +253,81 @@ def test_a_commit_on_a_table_that_has_gone_or_moved_is_not_made(server: StoreSer
     connections.forget_all()
 
 
-def test_two_engines_that_set_one_file_aside_keep_it(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(f"{server.bucket()}/shop", server.options)
-    storage = database.storage
-    assert isinstance(storage, ObjectStorage)
-    table, name = "Files/LandingZone/orders", f"{1:020}.parquet"
-    target = f"{table}/_ProcessedFiles/{name}"
-    storage.write(f"{table}/_metadata.json", b"{}")
-    storage.write(f"{table}/{name}", b"rows")
-    entry = storage.stat(f"{table}/{name}")
-    assert entry is not None
-    copy, is_first = ObjectStore.copy, [True]
-
-    def beside_another(self: ObjectStore, source: str, to: str) -> None:
-        copy(self, source, to)
-        if is_first.pop() if is_first else False:
-            assert storage.set_aside(entry, target)  # the other engine is done before this one looks again
-
-    monkeypatch.setattr(ObjectStore, "copy", beside_another)
-    assert not storage.set_aside(entry, target)
-    assert database.files(table) == [target, f"{table}/_metadata.json"]
+SMALL, LARGE = b"rows", b"rows" * 100_000
+"""A file that is set aside by a put, and one that the store copies."""
 
 
-def test_a_file_of_a_folder_that_its_publisher_deletes_does_not_come_back(
-    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+def test_two_engines_that_set_one_file_aside_keep_it(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    database = Database(f"{server.bucket()}/shop", server.options)
-    storage = database.storage
+    storage, entry, target = listed_file(server, content)
+    other_engine: list[bool] = []
+    after_the_copy(monkeypatch, lambda: other_engine.append(storage.set_aside(entry, target)))
+    assert storage.set_aside(entry, target)
+    assert other_engine == [False]
+    assert [each.path for each in storage.list("Files/LandingZone/orders").files] == [target]
+    assert storage.read(target) == content
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+def test_a_file_of_a_folder_that_its_publisher_deletes_does_not_come_back(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    storage, entry, target = listed_file(server, content)
+    after_the_copy(monkeypatch, lambda: storage.delete(entry.path))
+    assert not storage.set_aside(entry, target)
+    assert not storage.exists("Files/LandingZone/orders")
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+def test_a_file_that_was_put_again_is_not_set_aside_and_replaces_nothing(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    """Neither before the copy nor after it; and what another engine set aside under this name stays."""
+    again = content.upper()
+    storage, entry, target = listed_file(server, content)
+    storage.write(entry.path, again)
+    storage.write(target, b"of the folder before")
+    assert not storage.set_aside(entry, target)
+    assert storage.read(target) == b"of the folder before"
+    assert storage.read(entry.path) == again
+    storage.delete(target)
+    assert not storage.set_aside(entry, target)
+    assert not storage.exists(target)
+    storage.write(entry.path, content)
+    after_the_copy(monkeypatch, lambda: storage.write(entry.path, again))
+    assert not storage.set_aside(entry, target)
+    assert not storage.exists(target)
+    assert storage.read(entry.path) == again
+
+
+def listed_file(server: StoreServer, content: bytes) -> tuple[ObjectStorage, Entry, str]:
+    """A change file as a listing shows it, and where it is set aside."""
+    storage = Database(f"{server.bucket()}/shop", server.options).storage
     assert isinstance(storage, ObjectStorage)
     table, name = "Files/LandingZone/orders", f"{1:020}.parquet"
-    storage.write(f"{table}/{name}", b"rows")
+    storage.write(f"{table}/{name}", content)
     entry = storage.stat(f"{table}/{name}")
     assert entry is not None
-    copy = ObjectStore.copy
+    return storage, entry, f"{table}/_ProcessedFiles/{name}"
 
-    def deleted_then(self: ObjectStore, source: str, to: str) -> None:
-        copy(self, source, to)
-        storage.delete(f"{table}/{name}")
 
-    monkeypatch.setattr(ObjectStore, "copy", deleted_then)
-    assert not storage.set_aside(entry, f"{table}/_ProcessedFiles/{name}")
-    assert database.files(table) == []
+def after_the_copy(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Does something once, between the copy of a file and what follows."""
+    left = [act]
+
+    def watched(true: Callable[..., bool]) -> Callable[..., bool]:
+        def copied(*given: Any) -> bool:
+            found = true(*given)
+            if left:
+                left.pop()()
+            return found
+
+        return copied
+
+    for name in ("put_new", "copy_new"):
+        monkeypatch.setattr(ObjectStore, name, watched(getattr(ObjectStore, name)))
 
 
 def test_a_file_is_replaced_only_where_it_is_as_this_process_wrote_it(server: StoreServer) -> None:
@@ -317,3 +343,13 @@ def test_a_file_is_replaced_only_where_it_is_as_this_process_wrote_it(server: St
     server.delete(bucket, "status")
     server.put(bucket, "status", b"another")
     assert not store.replace("status", b"5") and store.read("status") == b"another"
+
+
+def test_of_several_objects_to_delete_some_may_be_gone(server: StoreServer) -> None:
+    store = connect(server.bucket(), server.options)
+    names = [f"part {number}" for number in range(30)]
+    for name in names[::2]:
+        store.put(name, b"x")
+    store.delete(names)
+    assert list(store.entries("")) == []
+    store.delete(names[:1])

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from urllib.parse import unquote
 
 import pytest
 from tests.databases import Database, parquet
@@ -24,12 +23,6 @@ from tests.object_stores import StoreServer
 
 from lakemirror.storage import connections
 from lakemirror.storage.object_storage import ObjectStorage
-
-
-@pytest.fixture(params=["s3", *(pytest.param(n, marks=pytest.mark.full) for n in ("minio_server", "azurite_server"))])
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found: StoreServer = request.getfixturevalue(request.param)
-    return found
 
 
 def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(server: StoreServer) -> None:
@@ -118,17 +111,18 @@ def test_kills_at_random_lose_nothing(server: StoreServer) -> None:
 
 @pytest.mark.full
 def test_twenty_thousand_objects_are_listed_in_pages(server: StoreServer) -> None:
+    count = 3_000 if server.name == "fake-gcs-server" else 20_000  # that server looks at every object for each put
     database = Database(f"{server.bucket()}/shop", server.options)
     database.declare("orders", [])
     storage = database.storage
     assert isinstance(storage, ObjectStorage)
     zone = "Files/LandingZone/orders"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: storage.write(f"{zone}/_ProcessedFiles/{n:020}.txt", b"x"), range(20_000)))
+        list(pool.map(lambda n: storage.write(f"{zone}/_ProcessedFiles/{n:020}.txt", b"x"), range(count)))
     database.write(f"orders/{1:020}.parquet", parquet({"id": [1]}))
     storage.store.requests.clear()
-    assert len(storage.list("Files/LandingZone").files) == 20_002
-    assert storage.store.requests["list"] <= 22
+    assert len(storage.list("Files/LandingZone").files) == count + 2
+    assert storage.store.requests["list"] <= count // 1000 + 2
     database.sync()
     assert list(database.bag("orders")) == [(1,)]
     connections.forget_all()
@@ -155,7 +149,7 @@ def asked_until_quiet(seen: list[tuple[str, str, str]], version: int) -> list[st
     wait_until(lambda: puts(seen, version), 60.0)
     while True:
         time.sleep(1.5)
-        found = [f"{method} {unquote(path).partition('shop/')[2]}" for method, path, _ in list(seen)]
+        found = [f"{method} {path.partition('shop/')[2]}" for method, path, _ in list(seen)]
         found = [each for each in found if not _OF_EACH_PASS.search(each)]
         if found == asked:
             return asked

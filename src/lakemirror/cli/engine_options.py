@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,9 +20,9 @@ def _give_storage_options(given: list[str] | None) -> list[str] | None:
     options = {}
     for each in given or []:
         name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter("give KEY=VALUE")
-        options[name] = value
+        if not name or (not equals and name not in os.environ):
+            raise typer.BadParameter("give KEY=VALUE, or the KEY of an environment variable")
+        options[name] = value if equals else os.environ[name]
     if options:
         give_options("", options)
     return given
@@ -44,10 +45,11 @@ StorageOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--storage",
-        help="An option of the object store, as KEY=VALUE, over the environment: AWS_ENDPOINT_URL=http://…",
+        help="An option of the object store, over the environment, also for Spark's executors: "
+        "AWS_ENDPOINT_URL=http://… A KEY alone takes the value of that environment variable.",
         callback=_give_storage_options,
         is_eager=True,
-        metavar="KEY=VALUE",
+        metavar="KEY[=VALUE]",
     ),
 ]
 EngineName = Annotated[

@@ -54,6 +54,18 @@ def options_of(root: str) -> dict[str, str]:
         return {**_options.get("", {}), **_options.get(root, {})}
 
 
+def given_options() -> dict[str, dict[str, str]]:
+    """All options that were given, by root; by "" those for every bucket. They hold secrets."""
+    with _lock:
+        return {root: dict(options) for root, options in _options.items() if options}
+
+
+def give_only(options: Mapping[str, Mapping[str, str]]) -> None:
+    """Sets all options, as `given_options` names them. Others are forgotten; connections with equal options stay."""
+    for root in [*given_options(), *options]:
+        give_options(root, options.get(root, {}))
+
+
 def store_at(root: str) -> ObjectStore:
     """The store of a root such as `s3://lake`. `stores-extra-missing`, `setting-invalid`."""
     options = options_of(root)
@@ -128,4 +140,4 @@ def _profile(config: Mapping[str, str]) -> Any:
     return Boto3CredentialProvider(Session())
 
 
-__all__ = ["forget_all", "give_options", "options_of", "store_at"]
+__all__ = ["forget_all", "give_only", "give_options", "given_options", "options_of", "store_at"]

@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO, cast
 
@@ -18,6 +19,9 @@ from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.storage import MOVING, Entry, Listing
 
 PROBES = "Files/Monitoring/"
+_PUT_AGAIN = (
+    256 << 10
+)  # bytes of a file that is set aside by a put: S3 needs three requests for a copy "only if absent"
 
 
 class ObjectStorage:
@@ -131,11 +135,20 @@ class ObjectStorage:
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
 
     def set_aside(self, entry: Entry, target: str) -> bool:
-        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
+        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests.
+
+        The copy is made only if nothing is at `target`: what is there may be another engine's copy, and the file here
+        one that its publisher has put since.
+        """
         key, place = self._key(entry.path), self._key(target)
         try:
-            self.store.copy(key, place)
+            if entry.size <= _PUT_AGAIN:
+                is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
+            else:
+                is_copied = self.store.copy_new(key, place)
         except FileNotFoundError:
+            return False
+        if not is_copied:
             return False
         now = self.store.head(key)
         if now is not None and now.etag == entry.etag:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +20,12 @@ from hypothesis import strategies as st
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.spark import SparkEngine
 from lakemirror.engines.spark.row_numbers import packed, unpacked
+from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.spark.tasks import Failed, Units
 from lakemirror.engines.spark.units import groups_of
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage import connections
 
 ALONE = """
 import pickle, sys
@@ -90,6 +95,62 @@ for number in (1, 2, 2):
         [sys.executable, "-c", script], input=pickle.dumps(source), capture_output=True, check=False, cwd=tmp_path
     )
     assert done.stdout.split() == [b"1", b"2", b"2"], done.stderr.decode()
+
+
+OPTIONS = """
+import json, pickle, sys
+from pyspark import SparkFiles
+SparkFiles._root_directory, SparkFiles._is_running_on_worker = sys.argv[1], True
+for run in pickle.load(sys.stdin.buffer):
+    assert list(run(iter(()))) == []
+    connections = sys.modules.get("lakemirror.storage.connections")
+    print(json.dumps(connections.given_options() if connections else {}))
+"""
+
+
+def test_a_task_has_the_options_of_stores_that_were_sent_with_it_and_no_others(tmp_path: Path) -> None:
+    """By a Broadcast, which has a value on an executor, and by a file."""
+    from pyspark import cloudpickle
+
+    sent = {"": {"aws_region": "here"}, "s3://lake": {"aws_access_key_id": "a-secret"}}
+    other = {"": {"aws_region": "there"}}
+    (tmp_path / "options.json").write_text(json.dumps(sent))
+    references = [None, SimpleNamespace(value=sent), SimpleNamespace(value=other), "options.json", None]
+    runs = [task("results", "read_rows", b"", [], store_options=each) for each in references]
+    done = subprocess.run(
+        [sys.executable, "-c", OPTIONS, str(tmp_path)], input=cloudpickle.dumps(runs), capture_output=True, check=False
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{}, sent, other, sent, {}], done.stderr.decode()
+
+
+def test_options_are_sent_once_and_again_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_options", {})
+    context = Mock()
+    context.broadcast.side_effect = lambda value: SimpleNamespace(value=value)
+    options = StoreOptions(Mock(sparkContext=context), is_remote=False)
+    assert options.reference() is None
+    connections.give_options("s3://lake", {"AWS_REGION": "here"})
+    first = options.reference()
+    assert options.reference() is first and first.value == {"s3://lake": {"aws_region": "here"}}
+    connections.give_options("s3://lake", {"AWS_REGION": "there"})
+    assert options.reference().value == {"s3://lake": {"aws_region": "there"}}
+    connections.give_options("s3://lake", {})
+    assert options.reference() is None
+    assert context.broadcast.call_count == 2
+
+
+def test_options_for_a_connect_server_are_a_file_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_options", {"": {"aws_region": "here"}})
+    seen: list[tuple[str, int, object]] = []
+
+    def add(path: str, *, file: bool) -> None:
+        assert file
+        seen.append((path, Path(path).parent.stat().st_mode & 0o077, json.loads(Path(path).read_text())))
+
+    name = StoreOptions(Mock(addArtifacts=add), is_remote=True).reference()
+    ((path, open_to_others, content),) = seen
+    assert Path(path).name == name and not Path(path).exists()
+    assert not open_to_others and content == {"": {"aws_region": "here"}}
 
 
 @given(st.sets(st.integers(0, 1 << 20)) | st.sets(st.integers(0, 300)))

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from lakemirror.cli.engine_options import _give_storage_options
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 from lakemirror.storage.addresses import is_store_address, parse_address
@@ -69,3 +71,14 @@ def test_a_wrong_option_is_named_and_its_value_is_not() -> None:
     assert raised.value.code == "setting-invalid"
     assert "a-secret" not in str(raised.value)
     assert "aws_no_such_option" in raised.value.message
+
+
+def test_an_option_may_be_named_alone_and_has_the_value_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_options", {})
+    monkeypatch.setenv("AWS_REGION", "here")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    _give_storage_options(["AWS_REGION", "AWS_ACCESS_KEY_ID=a=b"])
+    assert connections.given_options() == {"": {"aws_region": "here", "aws_access_key_id": "a=b"}}
+    for wrong in ("AWS_ENDPOINT_URL", "=value", ""):
+        with pytest.raises(typer.BadParameter):
+            _give_storage_options([wrong])

@@ -10,24 +10,30 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import marshal
 import sys
 import types
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 PACKAGE = "lakemirror"
 
 
-def carried(code: bytes, digest: str, function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def carried(
+    code: bytes, digest: str, function: str, *arguments: Any, store_options: Any = None
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function for `mapInArrow` that calls `function` (`module:name`) with the batches and `arguments`.
 
     `code`: the modules. `digest`: identifies them, because a Python worker may have seen another version's modules.
+    `store_options`: a Broadcast of the options of object stores, the name of a file with them, or None.
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         _install(code, digest)
+        _give_options(store_options)
         module, _, name = function.partition(":")
         yield from getattr(importlib.import_module(module), name)(batches, *arguments)
 
@@ -59,6 +65,20 @@ class CarriedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         exec(marshal.loads(self.modules[module.__name__][1]), module.__dict__)
+
+
+def _give_options(given: Any) -> None:
+    """Sets the options of object stores for this task, and forgets those of a task before it."""
+    name = f"{PACKAGE}.storage.connections"
+    if given is None and name not in sys.modules:
+        return
+    if isinstance(given, str):
+        from pyspark import SparkFiles
+
+        options = json.loads(Path(SparkFiles.get(given)).read_text("utf-8"))
+    else:
+        options = given.value if given is not None else {}
+    importlib.import_module(name).give_only(options)
 
 
 def _install(code: bytes, digest: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.errors import LakemirrorError, SetupError
 
@@ -46,6 +47,7 @@ class Jobs:
     def __init__(self, session: SparkSession) -> None:
         self.session = session
         self.is_remote = type(session).__module__.startswith("pyspark.sql.connect")
+        self._store_options = StoreOptions(session, is_remote=self.is_remote)
 
     @property
     def parallelism(self) -> int:
@@ -78,7 +80,7 @@ class Jobs:
             blobs = made[0]
             for more in made[1:]:
                 blobs = blobs.union(more)
-            run = task("gathered", function, pickle.dumps(shared))
+            run = task("gathered", function, pickle.dumps(shared), store_options=self._store_options.reference())
             found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         tasks = sum(len(stage.units) for stage in stages) + partitions
         return self._collect(description, found, 1, tasks)[0]
@@ -108,7 +110,8 @@ class Jobs:
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
         units = [pickle.dumps(unit) for unit in stage.units]
-        run = task(how, stage.function, pickle.dumps(stage.shared), units, *more)
+        shared, options = pickle.dumps(stage.shared), self._store_options.reference()
+        run = task(how, stage.function, shared, units, *more, store_options=options)
         count = len(units)
         return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 

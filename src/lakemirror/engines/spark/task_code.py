@@ -23,16 +23,17 @@ from lakemirror.engines.spark import carrier
 TASKS = "lakemirror.engines.spark.tasks"
 
 
-def task(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def task(function: str, *arguments: Any, store_options: Any = None) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function for `mapInArrow` that calls `function` of `tasks` on an executor, with the batches and `arguments`.
 
-    `arguments`: bytes and plain values, which are pickled with it.
+    `arguments`: bytes and plain values, which are pickled with it. `store_options`: where it finds the options of
+    object stores (`StoreOptions.reference`).
     """
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(carrier)  # type: ignore[no-untyped-call]
     code, digest = bundle()
-    return carrier.carried(code, digest, f"{TASKS}:{function}", *arguments)
+    return carrier.carried(code, digest, f"{TASKS}:{function}", *arguments, store_options=store_options)
 
 
 @cache
