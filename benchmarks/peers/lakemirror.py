@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import threading
@@ -125,11 +126,54 @@ class NotWaiting(Lakemirror):
 class OnSpark(Lakemirror):
     """The same with the row work of changes on Spark, whose start is part of the time; the first load is local."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._steps: dict[str, float] = {}
+
     def upsert(self, work: Work) -> None:
         self._settings = {"engine": "spark"}
-        self.load(work)
+        with _SparkSteps() as steps:
+            self.load(work)
+        self._steps = steps.seconds()
 
     append = upsert
+
+    def steps(self) -> dict[str, float]:
+        return self._steps
+
+
+class _SparkSteps(logging.Handler):
+    """What the time of a pass is spent on: Spark's jobs as the engine logs them, and what is before and after them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._jobs: list[tuple[str, float, float]] = []  # step, beginning, end
+        self._log = logging.getLogger("lakemirror.engines.spark.jobs")
+
+    def __enter__(self) -> _SparkSteps:
+        self._begun = time.time()
+        self._log.addHandler(self)
+        self._log.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = time.time()
+        self._log.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and len(record.args) == 3:
+            description, _, seconds = record.args
+            step = str(description).rpartition(": ")[2]
+            self._jobs.append((step, record.created - float(str(seconds)), record.created))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each step, in order; of the driver before each job and at the end, too."""
+        found: dict[str, float] = {}
+        before = self._begun
+        for step, begun, ended in self._jobs:
+            found |= {f"until {step}": round(begun - before, 2), step: round(ended - begun, 2)}
+            before = ended
+        return found | {"after the last job": round(self._ended - before, 2)}
 
 
 class _Told:
