@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakemirror.spark_session import java, jvm
 
-_PATIENCE = 90.0
+_PATIENCE = 600.0
 
 
 class Cluster:

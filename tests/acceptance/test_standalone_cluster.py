@@ -15,7 +15,7 @@ import pytest
 from benchmarks.standalone import Cluster, cluster
 from tests.landing import MARKER, declare, put, table_bag
 
-_PATIENCE = 180.0
+_PATIENCE = 1800.0
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def sync(database: Path, environment: dict[str, str], *words: str) -> subprocess
 
 
 def ended(process: subprocess.Popen[str]) -> None:
-    out, err = process.communicate(timeout=400)
+    out, err = process.communicate(timeout=_PATIENCE)
     assert process.returncode == 0, (out, err)
 
 
