@@ -128,7 +128,7 @@ class OnSpark(Lakemirror):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._steps: dict[str, float] = {}
+        self._steps: list[tuple[str, float]] = []
 
     def upsert(self, work: Work) -> None:
         self._settings = {"engine": "spark"}
@@ -138,20 +138,20 @@ class OnSpark(Lakemirror):
 
     append = upsert
 
-    def steps(self) -> dict[str, float]:
+    def steps(self) -> list[tuple[str, float]]:
         return self._steps
 
 
 class _SparkSteps(logging.Handler):
-    """What the time of a pass is spent on: Spark's jobs as the engine logs them, and what is before and after them."""
+    """What the time of a pass is spent on: Spark's jobs, what the driver does between them, and failed attempts."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self._jobs: list[tuple[str, float, float]] = []  # step, beginning, end
-        self._log = logging.getLogger("lakemirror.engines.spark.jobs")
+        self._events: list[tuple[str, float, float]] = []  # what, beginning, end
+        self._log = logging.getLogger("lakemirror")
 
     def __enter__(self) -> _SparkSteps:
-        self._begun = time.time()
+        self._begun, self._level = time.time(), self._log.level
         self._log.addHandler(self)
         self._log.setLevel(logging.DEBUG)
         return self
@@ -159,21 +159,25 @@ class _SparkSteps(logging.Handler):
     def __exit__(self, *_: object) -> None:
         self._ended = time.time()
         self._log.removeHandler(self)
+        self._log.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and len(record.args) == 3:
-            description, _, seconds = record.args
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        if record.name.endswith(".jobs") and len(arguments) == 3:
+            description, _, seconds = arguments
             step = str(description).rpartition(": ")[2]
-            self._jobs.append((step, record.created - float(str(seconds)), record.created))
+            self._events.append((step, record.created - float(str(seconds)), record.created))
+        elif any(isinstance(each, LakemirrorError) for each in arguments):
+            self._events.append((record.getMessage()[:200], record.created, record.created))
 
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each step, in order; of the driver before each job and at the end, too."""
-        found: dict[str, float] = {}
+    def seconds(self) -> list[tuple[str, float]]:
+        """Seconds of each job and of what is between them, in order. A failed attempt has its message and 0 seconds."""
+        found: list[tuple[str, float]] = []
         before = self._begun
-        for step, begun, ended in self._jobs:
-            found |= {f"until {step}": round(begun - before, 2), step: round(ended - begun, 2)}
+        for what, begun, ended in self._events:
+            found += [("driver", round(begun - before, 2)), (what, round(ended - begun, 2))]
             before = ended
-        return found | {"after the last job": round(self._ended - before, 2)}
+        return [*found, ("driver", round(self._ended - before, 2))]
 
 
 class _Told:

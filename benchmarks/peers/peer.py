@@ -63,9 +63,9 @@ class Peer(ABC):
         """How many commits a table has; None where there is no such thing."""
         return None
 
-    def steps(self) -> dict[str, float]:
-        """Seconds of the parts of the last pass, where the peer knows them: they explain an outlier."""
-        return {}
+    def steps(self) -> list[tuple[str, float]]:
+        """The parts of the last pass and their seconds, where the peer knows them: they explain an outlier."""
+        return []
 
     def on_disk(self) -> list[Path]:
         """Every file that belongs to its tables."""
