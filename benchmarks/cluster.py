@@ -123,7 +123,9 @@ def run(given: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 
 def _options(memory: str) -> tuple[tuple[str, str], ...]:
-    return tuple({**EXPERT, "spark.executor.memory": memory, "spark.executor.cores": "1"}.items())
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    executors = {"spark.executor.memory": memory, "spark.executor.cores": "1"}
+    return tuple({**EXPERT, **here, **executors}.items())
 
 
 def _first_load(folder: Path, files: Sequence[Path]) -> None:
