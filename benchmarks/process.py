@@ -102,13 +102,14 @@ def _alive(members: Mapping[int, int]) -> list[int]:
 class Peak:
     """The largest resident memory of a process and all below it while the block runs, in bytes.
 
-    `members`: every process that was seen, by id, with when it began.
+    `apart`: processes that do not count, with all below them. `members`: every process that was seen, by id, with when
+    it began.
     """
 
-    def __init__(self, root: int, pause: float = 0.2) -> None:
+    def __init__(self, root: int, pause: float = 0.2, *, apart: Iterable[int] = ()) -> None:
         self.bytes = 0
         self.members: dict[int, int] = {}
-        self._root, self._pause = root, pause
+        self._root, self._pause, self._apart = root, pause, tuple(apart)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -124,6 +125,8 @@ class Peak:
         while not self._done.wait(self._pause):
             seen = processes()
             now = family(self._root, seen)
+            for other in self._apart:
+                now -= family(other, seen)
             self.bytes = max(self.bytes, sum(seen[pid].memory for pid in now))
             self.members |= {pid: seen[pid].began for pid in now}
 

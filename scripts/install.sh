@@ -87,4 +87,3 @@ install_java() {
 install_packages
 install_java
 .venv/bin/python -m lakemirror.spark_session.jars >/dev/null
-.venv/bin/python -m lakemirror.spark_session.class_archive --background

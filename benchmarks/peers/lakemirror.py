@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -142,11 +143,58 @@ class NotWaiting(Lakemirror):
 class OnSpark(Lakemirror):
     """The same with the row work of changes on Spark, whose start is part of the time; the first load is local."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._steps: list[tuple[str, float]] = []
+
     def upsert(self, work: Work) -> None:
         self._settings = {"engine": "spark"}
-        self.load(work)
+        with _SparkSteps() as steps:
+            self.load(work)
+        self._steps = steps.seconds()
 
     append = upsert
+
+    def steps(self) -> list[tuple[str, float]]:
+        return self._steps
+
+
+class _SparkSteps(logging.Handler):
+    """What the time of a pass is spent on: Spark's jobs, what the driver does between them, and failed attempts."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self._events: list[tuple[str, float, float]] = []  # what, beginning, end
+        self._log = logging.getLogger("lakemirror")
+
+    def __enter__(self) -> _SparkSteps:
+        self._begun, self._level = time.time(), self._log.level
+        self._log.addHandler(self)
+        self._log.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = time.time()
+        self._log.removeHandler(self)
+        self._log.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        if record.name.endswith(".jobs") and len(arguments) == 3:
+            description, _, seconds = arguments
+            step = str(description).rpartition(": ")[2]
+            self._events.append((step, record.created - float(str(seconds)), record.created))
+        elif any(isinstance(each, LakemirrorError) for each in arguments):
+            self._events.append((record.getMessage()[:200], record.created, record.created))
+
+    def seconds(self) -> list[tuple[str, float]]:
+        """Seconds of each job and of what is between them, in order. A failed attempt has its message and 0 seconds."""
+        found: list[tuple[str, float]] = []
+        before = self._begun
+        for what, begun, ended in self._events:
+            found += [("driver", round(begun - before, 2)), (what, round(ended - begun, 2))]
+            before = ended
+        return [*found, ("driver", round(self._ended - before, 2))]
 
 
 def wait_for_key_index() -> None:

@@ -73,6 +73,10 @@ class Peer(ABC):
         """How many commits a table has; None where there is no such thing."""
         return None
 
+    def steps(self) -> list[tuple[str, float]]:
+        """The parts of the last pass and their seconds, where the peer knows them: they explain an outlier."""
+        return []
+
     def on_disk(self) -> list[Path]:
         """Every file that belongs to its tables."""
         return [path for path in self.folder.rglob("*") if path.is_file()]

@@ -101,6 +101,7 @@ def costs(peer: Peer, meter: Meter, given: int, data: Data, tables: Sequence[str
         "given": given,
         "files": len(disk),
         "disk": sum(file.stat().st_size for file in disk if file.exists()),
+        "steps": peer.steps(),
         "commits": None if None in commits else sum(commits),  # type: ignore[arg-type]
         **_read(peer, tables[0], data.extra),
         "digest": digests[0],

@@ -18,7 +18,7 @@ from tests.databases import Database
 from tests.landing import MARKER
 from tests.model import ModelTable
 from tests.object_stores import SECRET, StoreServer, minio, minio_binary, moto
-from tests.spark_cluster import PATIENCE, QUICK, Cluster
+from tests.spark_cluster import PATIENCE, QUICK, Cluster, quick_cluster, start_connect
 
 from lakemirror.storage import connections
 
@@ -37,13 +37,8 @@ def store() -> Iterator[StoreServer]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    (tmp_path / "cluster").mkdir()
-    started = Cluster(tmp_path / "cluster")
-    try:
-        started.start()
+    with quick_cluster(tmp_path / "cluster") as started:
         yield started
-    finally:
-        started.stop()
 
 
 @pytest.mark.full
@@ -62,7 +57,7 @@ def test_a_cluster_mirrors_a_bucket_while_a_worker_is_killed(
     database = Database(f"{store.bucket()}/shop", store.options)
     model = published(database)
     if way == "connect":
-        words = ["--spark-remote", cluster.start_connect(logged)]
+        words = ["--spark-remote", start_connect(cluster, logged)]
     else:
         options = {**logged, "spark.pyspark.python": sys.executable}
         words = ["--master", cluster.master, *(f"--spark={key}={value}" for key, value in options.items())]

@@ -1,4 +1,4 @@
-"""A Spark cluster of its own, master and two workers on loopback: the same tables as this process makes."""
+"""A Spark cluster with two workers makes the same tables as the local engine, also if a worker is killed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.landing import MARKER, declare, put, table_bag
-from tests.spark_cluster import PATIENCE, Cluster
+from tests.spark_cluster import PATIENCE, Cluster, quick_cluster
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    (tmp_path / "cluster").mkdir()
-    started = Cluster(tmp_path / "cluster")
-    try:
-        started.start()
+def spark_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with quick_cluster(tmp_path / "cluster") as started:
         yield started
-    finally:
-        started.stop()
 
 
 def first(database: Path) -> None:
@@ -49,31 +44,31 @@ def sync(database: Path, environment: dict[str, str], *words: str) -> subprocess
 
 
 def ended(process: subprocess.Popen[str]) -> None:
-    out, err = process.communicate(timeout=400)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, (out, err)
 
 
 @pytest.mark.full
-def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, cluster: Cluster) -> None:
+def test_a_standalone_cluster_gives_the_same_tables(spark: Any, tmp_path: Path, spark_cluster: Cluster) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    mine = {**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    mine = {**spark_cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     for step in (first, second):
         step(here)
         step(there)
         ended(sync(here, mine, "--engine", "local"))
-        ended(sync(there, mine, "--engine", "spark", "--master", cluster.master))
+        ended(sync(there, mine, "--engine", "spark", "--master", spark_cluster.master))
         for table in ("orders", "sales.customers"):
             rows = table_bag(spark, here, table)
             assert len(rows) == 1000  # of which the second step deletes four and adds four
             assert table_bag(spark, there, table) == rows
-    assert len({Path(path).name for path in cluster.executors()}) == 2, "both workers did the work"
+    assert len({Path(path).name for path in spark_cluster.executors()}) == 2, "both workers did the work"
     assert list((there / "Tables").rglob("deletion_vector_*.bin"))
 
 
 @pytest.mark.full
-def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, cluster: Cluster) -> None:
+def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, spark_cluster: Cluster) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    mine = {**cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_BATCH_FILES": "4"}
+    mine = {**spark_cluster.environment, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LAKEMIRROR_BATCH_FILES": "4"}
     for database in (here, there):
         declare(database, "orders", ["id"])
         for number in range(1, 25):
@@ -81,12 +76,12 @@ def test_a_worker_is_killed_in_the_middle(spark: Any, tmp_path: Path, cluster: C
             markers = pa.array([2 if i % 7 == 0 else 4 for i in range(20_000)], pa.int32())
             put(database, "orders", number, {"id": ids, "name": [f"{number}-{i}" for i in ids], MARKER: markers})
     ended(sync(here, mine, "--engine", "local"))
-    running = sync(there, mine, "--engine", "spark", "--master", cluster.master)
+    running = sync(there, mine, "--engine", "spark", "--master", spark_cluster.master)
     log = there / "Tables" / "orders" / "_delta_log"
     deadline = time.monotonic() + PATIENCE
     while len(list(log.glob("*.json"))) < 3 and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert running.poll() is None, "it was through before a worker could be killed"
-    cluster.kill_a_worker()
+    spark_cluster.kill_a_worker()
     ended(running)
     assert table_bag(spark, there, "orders") == table_bag(spark, here, "orders")

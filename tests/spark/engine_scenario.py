@@ -228,8 +228,14 @@ def _main(folder: str, remote: str = "") -> int:
         session = SparkSession.builder.remote(remote).getOrCreate()
     else:
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        quiet = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        session = quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        options = {
+            "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }  # fmt: skip
+        builder = SparkSession.builder.master("local[2]")
+        for name, value in options.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
     found = differences(session, Path(folder))
     print(json.dumps(found))
     session.stop()

@@ -31,7 +31,7 @@ def run(script: str, cache: Path, *arguments: str) -> subprocess.CompletedProces
     }
     command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, start_new_session=True, cwd=cache
+        command, env=environment, capture_output=True, text=True, timeout=1800, start_new_session=True, cwd=cache
     )
 
 

@@ -29,7 +29,7 @@ def test_other_versions_of_pyspark(version: str, tmp_path: Path) -> None:
     variables = {**clean(), "PYTHONPATH": str(ROOT / "src"), "JAVA_HOME": str(java.find().home)}
     done = subprocess.run(
         [str(environment(version)), str(SCENARIO), str(tmp_path)], env=variables, capture_output=True, text=True,
-        timeout=600, check=False, cwd=tmp_path,
+        timeout=1800, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     check(json.loads(done.stdout.splitlines()[-1]))

@@ -27,7 +27,7 @@ def test_the_spark_engine_works_in_a_bucket() -> None:
             [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "spark",
              "--master", "local[2]"],
             env={**os.environ, **database.options, "LAKEMIRROR_BATCH_FILES": "1", "PYSPARK_PYTHON": sys.executable},
-            capture_output=True, text=True, timeout=180,
+            capture_output=True, text=True, timeout=1800,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert SECRET not in done.stdout + done.stderr

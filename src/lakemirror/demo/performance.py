@@ -1,6 +1,6 @@
 """The demo: publishes a year of flights while the mirror runs on Spark, then checks the tables against the source.
 
-Afterwards the local engine applies the same files, for comparison.
+Afterwards each engine applies the same files as one backlog, for comparison.
 """
 
 from __future__ import annotations
@@ -142,11 +142,12 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
     by_spark = sum(watch.engines.get("spark", {}).values())
     if by_spark:
         live = time.monotonic() - started
-        alone = _by_local_engine(source, steps, folder)
+        by_engine = _as_backlog(source, steps, folder, session)
         console.print(
             f"Spark applied the files while they arrived, {_PACE * 1000:.0f} ms apart: {watch.seconds:.1f} s of "
-            f"{live:.1f} s. The local engine, which needs no JVM, then applied the same files as one backlog in "
-            f"{alone:.1f} s. By default (`--engine auto`), each batch goes to the faster engine."
+            f"{live:.1f} s. The same files as one backlog then took {by_engine['spark']:.1f} s by Spark, which ran "
+            f"already, and {by_engine['local']:.1f} s by the local engine, which needs no JVM. By default "
+            f"(`--engine auto`), each batch goes to the faster engine."
         )
     _what_next(console, folder)
     spark_session.stop(session)
@@ -197,18 +198,22 @@ def _mirror(
     return watch
 
 
-def _by_local_engine(source: FlightsSource, steps: list[Step], folder: Path) -> float:
-    """The seconds that the local engine takes for the same files, in a temporary database."""
-    with tempfile.TemporaryDirectory(prefix="local-engine-", dir=folder) as place:
-        beside = Path(place)
-        (beside / LANDING_ZONE).mkdir(parents=True)
+def _as_backlog(source: FlightsSource, steps: list[Step], folder: Path, session: SparkSession) -> dict[str, float]:
+    """The seconds that each engine takes for the same files in a temporary database, by the engine's name."""
+    seconds = {}
+    with tempfile.TemporaryDirectory(prefix="backlog-", dir=folder) as place:
+        published = Path(place, "published")
+        (published / LANDING_ZONE).mkdir(parents=True)
         for step in steps:
-            source.publish(beside, step)
-        begun = time.monotonic()
-        result = MirroredDatabase(beside, engine="local").sync()
-        seconds = time.monotonic() - begun
-    if result.failed:
-        raise next(iter(result.failed.values()))
+            source.publish(published, step)
+        for engine in ("spark", "local"):
+            database = Path(place, engine)
+            shutil.copytree(published, database)
+            begun = time.monotonic()
+            result = MirroredDatabase(database, spark=session, engine=engine).sync()
+            seconds[engine] = time.monotonic() - begun
+            if result.failed:
+                raise next(iter(result.failed.values()))
     return seconds
 
 

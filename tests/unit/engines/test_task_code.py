@@ -7,6 +7,8 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -18,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
-from lakemirror.engines.spark import SparkEngine
+from lakemirror.engines.spark import SparkEngine, task_code
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
@@ -53,6 +55,20 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     (rows,) = pickle.loads(done.stdout)
     assert pickle.loads(rows[0]["result"]) == Failed("concurrent-commit", "absent.parquet is gone", "absent.parquet")
+
+
+def test_threads_may_need_the_code_at_the_same_time() -> None:
+    """`ast.parse` in several threads fails in CPython 3.11, and so did the first batches of several tables."""
+    task_code._bundle.cache_clear()
+    started = threading.Barrier(4)
+
+    def bundle() -> str:
+        started.wait()
+        return task_code.bundle()[1]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({each.result() for each in [pool.submit(bundle) for _ in range(4)]}) == 1
+    assert task_code._bundle.cache_info().misses == 1
 
 
 def test_what_is_installed_is_found_behind_what_is_carried() -> None:

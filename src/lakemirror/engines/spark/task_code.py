@@ -8,14 +8,16 @@ that is pickled by value is a different class on the executor.
 
 from __future__ import annotations
 
-import ast
+import dis
 import hashlib
 import importlib.util
 import marshal
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.abc import InspectLoader
+from types import CodeType
 from typing import Any
 
 from lakemirror.engines.spark import carrier
@@ -36,9 +38,17 @@ def task(function: str, *arguments: Any, store_options: Any = None) -> Callable[
     return carrier.carried(code, digest, f"{TASKS}:{function}", *arguments, store_options=store_options)
 
 
-@cache
 def bundle() -> tuple[bytes, str]:
     """The modules that tasks import, and their digest."""
+    with _bundling:  # the first batches of several tables need it at the same time
+        return _bundle()
+
+
+_bundling = threading.Lock()
+
+
+@cache
+def _bundle() -> tuple[bytes, str]:
     modules: dict[str, tuple[bool, bytes]] = {}
     waiting = [TASKS]
     while waiting:
@@ -53,12 +63,14 @@ def bundle() -> tuple[bytes, str]:
         loader = _loader(name)
         if loader is None:
             continue  # not a module, but a name in one
-        modules[name] = (loader.is_package(name), marshal.dumps(loader.get_code(name)))
-        tree = ast.parse(loader.get_source(name) or "")
-        # `lakemirror/__init__.py` imports the rest at the first use of a name, which tasks never do
-        waiting += _imported(tree.body if name == carrier.PACKAGE else ast.walk(tree))
-    code = zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, dict(sorted(modules.items())))))
-    return code, hashlib.sha256(code).hexdigest()
+        code = loader.get_code(name)
+        if code is None:
+            continue
+        modules[name] = (loader.is_package(name), marshal.dumps(code))
+        if name != carrier.PACKAGE:  # it imports modules at the first use of their names, which tasks never do
+            waiting += _imported(code)
+    packed = zlib.compress(marshal.dumps((importlib.util.MAGIC_NUMBER, dict(sorted(modules.items())))))
+    return packed, hashlib.sha256(packed).hexdigest()
 
 
 def _loader(name: str) -> InspectLoader | None:
@@ -69,12 +81,21 @@ def _loader(name: str) -> InspectLoader | None:
     return spec.loader if spec is not None and isinstance(spec.loader, InspectLoader) else None
 
 
-def _imported(nodes: Iterable[ast.AST]) -> list[str]:
-    """The names of lakemirror's modules that these statements import, and of the names imported from them."""
+def _imported(code: CodeType) -> list[str]:
+    """The names of lakemirror's modules that this code imports, and of the names imported from them.
+
+    Reads byte code: `ast.parse` fails if another thread is in it, too (CPython 3.11).
+    """
     found: list[str] = []
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    if any(name.partition(".")[0] == carrier.PACKAGE for name in code.co_names):
+        module = ""
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "IMPORT_NAME":
+                module = instruction.argval
+                found.append(module)
+            elif instruction.opname == "IMPORT_FROM":
+                found.append(f"{module}.{instruction.argval}")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found += _imported(inner)
     return [name for name in found if name.partition(".")[0] == carrier.PACKAGE]
