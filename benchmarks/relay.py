@@ -95,7 +95,8 @@ class _Notes:
             self.delay = int(what.removeprefix("delay/")) / 1000
             return b"[]"
         with self._lock:
-            found, self._all = self._all, []
+            found = [each for each in self._all if each[1]]
+            self._all = [each for each in self._all if not each[1]]  # their answers are still to come
         return json.dumps(found).encode()
 
 

@@ -3,13 +3,14 @@
     python -m benchmarks.store_work ACT PEER ADDRESS DATA.json
 
 `ADDRESS`: the database, a folder or `s3://…`; how a store is reached is in the environment. The measured part is
-between two questions to the relay that LAKEMIRROR_RELAY names: its requests are those of this part alone.
+between two questions to the relay that BENCHMARK_RELAY names: its requests are those of this part alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import threading
@@ -26,10 +27,12 @@ from benchmarks.process import Meter, hide_pandas
 from benchmarks.relay import Relay
 from benchmarks.scenarios.scenario import TABLE, Data
 from lakemirror import MirroredDatabase
+from lakemirror.storage.connections import options_of
 from lakemirror.storage.place import StorePath, place
 
 _ZONE = "Files/LandingZone"
 _AT_ONCE = 4
+_COMMIT = re.compile(r"/_delta_log/\d{20}\.json")
 _SHOWN = 400  # requests that are kept with the figures, in order
 
 
@@ -41,7 +44,7 @@ class Measured:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        url = os.environ.get("LAKEMIRROR_RELAY")
+        url = os.environ.get("BENCHMARK_RELAY")
         relay = Relay(url) if url else None
         if relay is not None:
             relay.requests()
@@ -50,6 +53,9 @@ class Measured:
         self.figures = {"seconds": meter.seconds, "cpu": meter.cpu}
         if relay is not None:
             asked = relay.requests()
+            commits = [each.answered for each in asked if each.method == "PUT" and _COMMIT.search(each.path)]
+            if commits:
+                self.figures["until commit"] = commits[0] - asked[0].began
             self.figures |= {
                 "requests": len(asked),
                 "sent": sum(each.sent for each in asked),
@@ -77,7 +83,9 @@ def _put(zone: StorePath, name: str, data: bytes) -> None:
     import obstore
     from obstore.store import from_url
 
-    obstore.put(from_url(zone.root), f"{zone.key}/{name}", data)
+    given = {option: text for option, text in options_of(zone.root).items() if option != "aws_allow_http"}
+    store: Any = from_url(zone.root, config=given or None, client_options={"allow_http": True})  # type: ignore[call-overload]
+    obstore.put(store, f"{zone.key}/{name}", data)
 
 
 class FromStore(DeltaRs):
@@ -130,7 +138,7 @@ def backlog(peer: str, address: str, data: Data, measured: Measured) -> None:
 
 
 def load(peer: str, address: str, data: Data, measured: Measured) -> None:
-    """The first load of a table; for `copy`, the same objects copied by the store; for `through`, by this machine."""
+    """The first load of a table; or copies of the same objects."""
     publish(address, TABLE, data.load)
     zone, target = place(address) / _ZONE / TABLE, place(address) / "Tables" / TABLE
 
@@ -138,7 +146,7 @@ def load(peer: str, address: str, data: Data, measured: Measured) -> None:
         name = f"{number:020}.parquet"
         if isinstance(zone, Path):
             shutil.copyfile(zone / name, target / name)
-        elif peer == "copy" and isinstance(target, StorePath):
+        elif peer == "copied by the store" and isinstance(target, StorePath):
             zone.store.copy(f"{zone.key}/{name}", f"{target.key}/{name}")
         else:
             (target / name).write_bytes((zone / name).read_bytes())
@@ -146,7 +154,7 @@ def load(peer: str, address: str, data: Data, measured: Measured) -> None:
     if peer.startswith("lakemirror"):
         MirroredDatabase(address).storage.probe()  # a connection is open, as in an engine that runs
         with measured.part():
-            _lakemirror(address, trust_footers=peer.endswith("trusting"))
+            _lakemirror(address, trust_footers=peer.endswith("trust_footers"))
     elif peer == "delta-rs":
         with TemporaryDirectory() as scratch, measured.part():
             files = fetched(address, TABLE, Path(scratch), 1, len(data.load))

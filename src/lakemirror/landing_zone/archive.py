@@ -62,12 +62,12 @@ def retire(
     over one that rests there already (it gets the name `<name>.<n>` there, which no publisher counts).
     """
     moved = []
+    left = leftovers(folder, metadata, applied)
     with storage.holding_folders():
-        for entry in leftovers(folder, metadata, applied):
-            target = _free_place(storage, folder, entry, PROCESSED)
-            if _move(storage, entry, target):
-                moved.append((entry.path, target))
-                failpoints.reach("retire.between-moves")
+        moves = ((entry, _free_place(storage, folder, entry, PROCESSED)) for entry in left)
+        for entry, target in storage.set_aside_all(moves):
+            moved.append((entry.path, target))
+            failpoints.reach("retire.between-moves")
     return moved
 
 
@@ -119,8 +119,8 @@ def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str)
     target = place = f"{home}/{aside}{entry.path[len(home) :]}"
     n = 0
     if storage.look_again:  # only engines put files there, and the copy of another one is of the same file
-        taken = {each.path for each in (*folder.processed, *folder.quarantined)}
-        while place in taken:
+        taken = {each.path: each.etag for each in (*folder.processed, *folder.quarantined)}
+        while taken.get(place, entry.etag) != entry.etag:  # the same content: a copy whose file was not deleted yet
             n += 1
             place = f"{target}.{n}"
         return place
