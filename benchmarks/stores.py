@@ -285,8 +285,8 @@ def page(report: Mapping[str, Any]) -> str:
         f"Machine: {report['machine']}; MinIO runs on it, too.",
         "",
         "Seconds are medians over the rounds. *ratio*: times what lakemirror takes in the store. *to disk*: times what",
-        "the same peer takes on the local disk. *requests*, *sent*, *received*: from the peer's process to the store and",
-        "back, counted by a relay that all requests of all peers pass. *CPU*: of that process. *table*: whether it holds",
+        "the same peer takes on the local disk. *requests*, *sent*, *received*: from the peer to the store and back,",
+        "counted by a relay that all requests of all peers pass. *CPU*: of the peer. *table*: whether it holds",
         "what DuckDB computes from the same files.",
     ]
     for question in report["questions"].values():

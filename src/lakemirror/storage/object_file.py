@@ -1,6 +1,7 @@
 """An object opened for reading: what pyarrow and Python read from as from a file, by few ranged requests.
 
 small object ─▶ one request for all of it, none where it is in memory
+a span that is read more than once ─▶ hold: requests side by side
 large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of them kept ─▶ larger reads as they are asked
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError
@@ -20,6 +22,9 @@ _FIRST = 256 << 10  # bytes at the end that are read first
 _ALL = 8 << 20  # an object of at most so many bytes is read completely
 _BLOCK = 4 << 20
 _BLOCKS = 6
+_HELD = 64 << 20  # the most bytes that `hold` reads
+_PART = 8 << 20  # bytes of one of its requests
+_AT_ONCE = 4
 _END = " end"  # the last bytes of an object, among what is kept in memory
 
 
@@ -49,6 +54,25 @@ class ObjectFile(io.RawIOBase):
         self._end = end
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._span: tuple[int, memoryview] = (0, memoryview(b""))
+
+    def hold(self, begin: int, end: int) -> None:
+        """Reads these bytes by requests side by side, and keeps them until the next `hold`: they are read more than
+        once. More than 64 MiB are not kept; then each read is a request of its own."""
+        self._span = (0, memoryview(b""))
+        end = min(end, self._end_begins)
+        if begin < 0 or not 0 < end - begin <= _HELD or self.size <= _ALL:
+            return
+        data = bytearray(end - begin)
+        starts = range(begin, end, _PART)
+
+        def fetch(at: int) -> None:
+            size = min(_PART, end - at)
+            data[at - begin : at - begin + size] = self._range(at, size)
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="parts") as pool:
+            list(pool.map(fetch, starts))
+        self._span = (begin, memoryview(data))
 
     def readable(self) -> bool:
         return True
@@ -82,6 +106,9 @@ class ObjectFile(io.RawIOBase):
     def _read_at(self, begin: int, size: int) -> bytes:
         if not size:
             return b""
+        first, held = self._span
+        if first <= begin and begin + size <= first + len(held):
+            return bytes(held[begin - first : begin - first + size])
         if begin >= self._end_begins:
             at = begin - self._end_begins
             return self._end[at : at + size]

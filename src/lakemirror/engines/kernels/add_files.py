@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +24,12 @@ from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import check_all_pages
+from lakemirror.landing_zone.pages import check_pages, extent
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders
+from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.place import Place, StorePath, opened, place
 
 SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
@@ -130,10 +132,6 @@ def add_file(
         if "/" in below:
             make_folders(copy.parent, top)
         _copy(unit.path, copy)
-        dictionaries: set[str] = set()
-        if not is_own:
-            with _source(copy) as source:
-                dictionaries = check_all_pages(source, read_footer(source))
         if is_own:
             stats = statistics_of_own(copy, columns)
         elif trust_footer:
@@ -142,8 +140,8 @@ def add_file(
                 raise ValueError("it changed while it was copied")
             stats = statistics_told(found, columns)
         else:
-            stats = statistics(copy, columns, footer.num_rows, dictionaries)
-        status = copy.stat()
+            stats = _checked_statistics(copy, columns, footer.num_rows)
+        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
@@ -173,8 +171,23 @@ def _copy(source: str, target: Place) -> None:
         copy_file(source, target)
 
 
-def _source(path: Place) -> pa.NativeFile:
-    return pa.PythonFile(opened(path), mode="r") if isinstance(path, StorePath) else pa.OSFile(str(path))
+def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+    """The statistics of a copy, computed from its rows. Row group by row group, so that bytes come from a store once:
+    its pages are held against the footer, then its rows are read. ValueError and ArrowException where they differ."""
+    with copy.open("rb") as pages:
+        footer = read_footer(pages)
+
+        def dictionaries(group: int) -> set[str]:
+            if isinstance(source, ObjectFile):
+                source.hold(*extent(footer.row_group(group)))
+                return check_pages(source, footer, group)
+            return check_pages(pages, footer, group)
+
+        source = pages.raw if isinstance(copy, StorePath) else opened(copy)
+        found = statistics(source, columns, rows, dictionaries)
+        if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
+            copy.store.remember(copy.key, source.size, source.entry.tag)
+        return found
 
 
 def _held(unit: ChangeUnit) -> list[FileColumn]:
