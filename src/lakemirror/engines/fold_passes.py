@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,9 @@ from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
+from lakemirror.storage.place import is_in_store
 
+_REQUESTS_AT_ONCE = 8
 _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
 _MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
 
@@ -135,9 +138,13 @@ def look_up_keys(
         version = (add.get("size"), add.get("modificationTime"))
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
-    if sum(record_count(add) or _FEW for add in adds) < _FEW:
-        each = map  # starting threads takes longer than reading small files
-    groups = [item for found in each(groups_of, adds) for item in found]
+    if is_in_store(target.path) and len(adds) > 1:
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(adds)), thread_name_prefix="footers") as pool:
+            groups = [item for found in pool.map(groups_of, adds) for item in found]
+    else:
+        if sum(record_count(add) or _FEW for add in adds) < _FEW:
+            each = map  # starting threads takes longer than reading small files
+        groups = [item for found in each(groups_of, adds) for item in found]
     if index is not None:
         for add in adds:
             index.want(add, target)

@@ -25,7 +25,6 @@ _BLOCKS = 6
 _HELD = 64 << 20  # the most bytes that `hold` reads
 _PART = 8 << 20  # bytes of one of its requests
 _AT_ONCE = 4
-_END = " end"  # the last bytes of an object, among what is kept in memory
 
 
 class ObjectFile(io.RawIOBase):
@@ -40,15 +39,15 @@ class ObjectFile(io.RawIOBase):
         self._store, self._key = store, key
         self.entry: Entry
         if written_once and known is None:
-            known = store.seen(key)
+            known = store.cache.seen(key)
         if known is not None and known.tag:
             self.entry = known
             end = self._known_end(known)
         else:
             self.entry, end = store.tail(key, _FIRST)
             if written_once and self.entry.tag:
-                store.see(self.entry)
-                store.keep(key, self.entry.tag + _END, end)
+                store.cache.see(self.entry)
+                store.cache.keep_end(key, self.entry.tag, end)
         self.size = self.entry.size
         self._end_begins = self.size - len(end)
         self._end = end
@@ -60,18 +59,19 @@ class ObjectFile(io.RawIOBase):
         """Reads these bytes by requests side by side, and keeps them until the next `hold`: they are read more than
         once. More than 64 MiB are not kept; then each read is a request of its own."""
         self._span = (0, memoryview(b""))
-        end = min(end, self._end_begins)
-        if begin < 0 or not 0 < end - begin <= _HELD or self.size <= _ALL:
+        asked = min(end, self._end_begins)
+        if begin < 0 or not 0 < asked - begin <= _HELD or self.size <= _ALL:
             return
-        data = bytearray(end - begin)
-        starts = range(begin, end, _PART)
+        data = bytearray(asked - begin)
+        starts = range(begin, asked, _PART)
 
         def fetch(at: int) -> None:
-            size = min(_PART, end - at)
+            size = min(_PART, asked - at)
             data[at - begin : at - begin + size] = self._range(at, size)
 
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="parts") as pool:
             list(pool.map(fetch, starts))
+        data += self._end[: max(0, end - asked)]
         self._span = (begin, memoryview(data))
 
     def readable(self) -> bool:
@@ -115,7 +115,7 @@ class ObjectFile(io.RawIOBase):
         if self.size <= _ALL:
             self._end = self._range(0, self._end_begins) + self._end
             self._end_begins = 0
-            self._store.keep(self._key, self.entry.tag, self._end)
+            self._store.cache.keep(self._key, self.entry.tag, self._end)
             return self._end[begin : begin + size]
         if size >= _BLOCK:
             return self._range(begin, size)
@@ -136,13 +136,14 @@ class ObjectFile(io.RawIOBase):
 
     def _known_end(self, known: Entry) -> bytes:
         """The last bytes that are read first: all of a small object, and of one that is in memory."""
-        for tag in (known.tag, known.tag + _END):
-            if (kept := self._store.kept(self._key, tag)) is not None:
-                return kept
+        cache = self._store.cache
+        kept = cache.content(self._key, known.tag) or cache.end(self._key, known.tag)
+        if kept is not None:
+            return kept
         if known.size <= _FIRST:
             return self._store.read_same(self._key, known)
         end = self._store.range(self._key, known.size - _FIRST, _FIRST, known.tag)
-        self._store.keep(self._key, known.tag + _END, end)
+        cache.keep_end(self._key, known.tag, end)
         return end
 
     def _range(self, begin: int, size: int) -> bytes:

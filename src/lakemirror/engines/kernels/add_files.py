@@ -186,7 +186,7 @@ def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> di
         source = pages.raw if isinstance(copy, StorePath) else opened(copy)
         found = statistics(source, columns, rows, dictionaries)
         if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
-            copy.store.remember(copy.key, source.size, source.entry.tag)
+            copy.store.cache.remember(copy.key, source.size, source.entry.tag)
         return found
 
 
