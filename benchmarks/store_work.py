@@ -69,7 +69,11 @@ def publish(address: str, table: str, files: Sequence[Path], first: int = 1) -> 
     zone = place(address) / _ZONE / table
     zone.mkdir(parents=True, exist_ok=True)
     if first == 1:
-        (zone / "_metadata.json").write_bytes(json.dumps({"keyColumns": ["id"]}).encode())
+        content = json.dumps({"keyColumns": ["id"]}).encode()
+        if isinstance(zone, Path):
+            (zone / "_metadata.json").write_bytes(content)
+        else:
+            _put(zone, "_metadata.json", content)
     for number, file in enumerate(files, first):
         name = f"{number:020}.parquet"
         if isinstance(zone, Path):

@@ -30,6 +30,7 @@ from lakemirror.engines.kernels.look_up import (
     may_hold,
     read_footer,
     row_groups,
+    version_of,
 )
 from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
@@ -135,7 +136,7 @@ def look_up_keys(
 
     def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
         add, group, footer = item
-        version = (add.get("size"), add.get("modificationTime"))
+        version = version_of(add)
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
     if is_in_store(target.path) and len(adds) > 1:
@@ -145,12 +146,12 @@ def look_up_keys(
         if sum(record_count(add) or _FEW for add in adds) < _FEW:
             each = map  # starting threads takes longer than reading small files
         groups = [item for found in each(groups_of, adds) for item in found]
-    if index is not None:
-        for add in adds:
-            index.want(add, target)
     for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
         if len(rows):
             result.setdefault(add["path"], []).append(rows)
+    if index is not None:
+        for add in adds:
+            index.want(add, target)
     return {path: np.concatenate(rows) for path, rows in result.items()}
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakemirror.storage.storage import Entry
 
 _FIRST = 256 << 10  # bytes at the end that are read first
+_AT_ONE_TIME = 1 << 20  # an object of a known size of at most so many bytes is read by one request
 _ALL = 8 << 20  # an object of at most so many bytes is read completely
 _BLOCK = 4 << 20
 _BLOCKS = 6
@@ -140,7 +141,7 @@ class ObjectFile(io.RawIOBase):
         kept = cache.content(self._key, known.tag) or cache.end(self._key, known.tag)
         if kept is not None:
             return kept
-        if known.size <= _FIRST:
+        if known.size <= _AT_ONE_TIME:
             return self._store.read_same(self._key, known)
         end = self._store.range(self._key, known.size - _FIRST, _FIRST, known.tag)
         cache.keep_end(self._key, known.tag, end)
