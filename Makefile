@@ -33,10 +33,11 @@ format: install
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: install ## lakemirror beside its peers, in ten minutes, then table features, then the service; what it leaves out: python -m benchmarks --help
+bench: install ## lakemirror beside its peers, in ten minutes, then table features, the service, a store (MINIO_BINARY); what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.table_features
 	@$(BIN)/python -m benchmarks.service --databases 20 --tables 20
+	@$(BIN)/python -m benchmarks.stores
 
 docs: install ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
