@@ -142,6 +142,8 @@ def add_file(
         else:
             stats = _checked_statistics(copy, columns, footer.num_rows)
         status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
+        if isinstance(copy, StorePath):
+            copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
