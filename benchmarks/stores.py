@@ -235,7 +235,7 @@ QUESTIONS: dict[str, Question] = {
 
 def run(program: str, only: Sequence[str], rounds: int, *, full: bool, scratch: Path) -> dict[str, Any]:
     """The report: every row of every question, with the figures of its rounds."""
-    report: dict[str, Any] = {"machine": machine(), "questions": {}}
+    report: dict[str, Any] = {"machine": machine(), "load": round(os.getloadavg()[0], 1), "questions": {}}
     with minio(program) as server:
         target = urlsplit(server.endpoint)
         with relay(target.hostname or "", target.port or 80) as front:
@@ -282,12 +282,14 @@ def page(report: Mapping[str, Any]) -> str:
         "Made by `python -m benchmarks.stores --page` from the results of `python -m benchmarks.stores`; not edited by",
         "hand.",
         "",
-        f"Machine: {report['machine']}; MinIO runs on it, too.",
+        f"Machine: {report['machine']}; MinIO runs on it, too. Load average when it began: {report['load']}. Above 1 other",
+        "work was going on, and seconds say little; requests and bytes are the same.",
         "",
         "Seconds are medians over the rounds. *ratio*: times what lakemirror takes in the store. *to disk*: times what",
         "the same peer takes on the local disk. *requests*, *sent*, *received*: from the peer to the store and back,",
-        "counted by a relay that all requests of all peers pass. *CPU*: of the peer. *table*: whether it holds",
-        "what DuckDB computes from the same files.",
+        "counted by a relay that all requests of all peers pass. *until the commit*: readers see the rows; then applied",
+        "files are set aside. *files touched*: change files, data files, deletion vectors. *CPU*: of the peer. *table*:",
+        "whether it holds what DuckDB computes from the same files.",
     ]
     for question in report["questions"].values():
         rows = rows_of(question)
