@@ -10,6 +10,7 @@ because a publisher may write into its file again (`docs/decisions/020-adoption.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ _AS_THEY_ARE = {
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
 _WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # types that no change file leads to
+
+_COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,8 @@ def add_file(
 
 def _copy(source: str, target: Place) -> None:
     if isinstance(target, StorePath):
-        target.store.copy(StorePath(*parse_address(source)).key, target.key)
+        with _COPIES:
+            target.store.copy(StorePath(*parse_address(source)).key, target.key)
     else:
         copy_file(source, target)
 
