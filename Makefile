@@ -36,10 +36,11 @@ format: setup
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: setup ## lakemirror beside its peers, in ten minutes, then table features, then the service; what it leaves out: python -m benchmarks --help
+bench: setup ## lakemirror beside its peers, in ten minutes, then table features, the service, a store (MINIO_BINARY); what it leaves out: python -m benchmarks --help
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.table_features
 	@$(BIN)/python -m benchmarks.service
+	@$(BIN)/python -m benchmarks.stores
 
 docs: setup ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py

@@ -92,6 +92,10 @@ class Settings:
     key_index_bytes: int = _setting(
         4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
     )
+    store_cache_bytes: int = _setting(
+        256 * 1024**2,
+        "Bytes that commits, metadata and footers of object stores may take in the cache folder; 0: none are kept.",
+    )
     poll: float = _setting(
         0.3, "Least seconds between two commits of one table; `run` applies together what arrives in between."
     )
@@ -108,7 +112,8 @@ class Settings:
     spark_remote: str = _setting("", "Spark Connect address, such as sc://host:15002; empty: classic Spark.")
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
     cache_dir: str = _setting(
-        "", "Where jars, the start-up archive and the key index are kept; empty: ~/.cache/lakemirror."
+        "",
+        "Where jars, the start-up archive, the key index and what stores gave are kept; empty: ~/.cache/lakemirror.",
     )
     driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")
     spark: tuple[tuple[str, str], ...] = _setting((), "Any spark.* setting, as KEY=VALUE; may be repeated.")

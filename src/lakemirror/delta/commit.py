@@ -216,7 +216,7 @@ def _claim(root: Place, files: Iterable[Place]) -> None:
         before = time.time() - _OLD
         for path in files:
             if isinstance(path, StorePath):
-                own = path.store.own(path.key)
+                own = path.store.cache.own(path.key)
                 if own is not None and own.modified / 1e9 >= before:
                     continue  # written just now
                 if path.stat().st_mtime < before:

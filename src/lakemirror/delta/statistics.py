@@ -12,7 +12,7 @@ import datetime
 import decimal
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -85,11 +85,13 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
     return exact_json.text(dict(stats))
 
 
-def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: Iterable[str] = ()) -> dict[str, Any]:
-    """Delta's `stats` of a Parquet file, computed from its rows.
+def statistics(
+    source: Any, columns: Sequence[Column], rows: int, dictionaries: Callable[[int], Iterable[str]] = lambda _: ()
+) -> dict[str, Any]:
+    """Delta's `stats` of a Parquet file, computed from its rows. `source`: what `storage.opened` gives.
 
-    `rows`: the number of rows in the footer. `dictionaries`: string columns whose pages are all dictionary-encoded;
-    each distinct value is read once per row group.
+    `rows`: the number of rows in the footer. `dictionaries`: called before each row group is read, with its number;
+    gives the string columns whose pages in it are all dictionary-encoded: each distinct value is read once.
 
     Errors: ArrowException or ValueError if the rows contradict the footer: another number of rows or NULLs, or a value
     outside the bounds. UnsafeBounds if a floating-point column has NaN and bounds in its footer, or -0.0 without 0.0
@@ -98,13 +100,15 @@ def statistics(path: Place, columns: Sequence[Column], rows: int, dictionaries: 
     whole = Tally(columns)
     names = [column.name for column in columns]
     texts = {column.name for column in columns if column.type == "string"}
-    with pq.ParquetFile(opened(path), read_dictionary=list(texts.intersection(dictionaries))) as file:
-        for index in range(file.num_row_groups):
-            group = Tally(columns)
+    footer = pq.read_metadata(source)
+    for index in range(footer.num_row_groups):
+        group = Tally(columns)
+        short = list(texts.intersection(dictionaries(index)))
+        with pq.ParquetFile(source, metadata=footer, read_dictionary=short) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
                 group.add(batch)
-            group.check(file.metadata.row_group(index), index)
-            whole.join(group)
+        group.check(footer.row_group(index), index)
+        whole.join(group)
     if whole.rows != rows:
         raise ValueError(f"{whole.rows} rows, but the footer says {rows}")
     return whole.stats()
@@ -147,7 +151,7 @@ def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
     told = statistics_told(footer, columns)
     floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
     if floating:
-        read = statistics(path, floating, footer.num_rows)
+        read = statistics(opened(path), floating, footer.num_rows)
         for bounds in ("minValues", "maxValues"):
             told[bounds].update(read[bounds])
     return told

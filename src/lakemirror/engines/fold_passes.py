@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,15 @@ from lakemirror.engines.kernels.look_up import (
     may_hold,
     read_footer,
     row_groups,
+    version_of,
 )
 from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
+from lakemirror.storage.place import is_in_store
 
+_REQUESTS_AT_ONCE = 8
 _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
 _MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
 
@@ -132,18 +136,22 @@ def look_up_keys(
 
     def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
         add, group, footer = item
-        version = (add.get("size"), add.get("modificationTime"))
+        version = version_of(add)
         return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
 
-    if sum(record_count(add) or _FEW for add in adds) < _FEW:
-        each = map  # starting threads takes longer than reading small files
-    groups = [item for found in each(groups_of, adds) for item in found]
-    if index is not None:
-        for add in adds:
-            index.want(add, target)
+    if is_in_store(target.path) and len(adds) > 1:
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(adds)), thread_name_prefix="footers") as pool:
+            groups = [item for found in pool.map(groups_of, adds) for item in found]
+    else:
+        if sum(record_count(add) or _FEW for add in adds) < _FEW:
+            each = map  # starting threads takes longer than reading small files
+        groups = [item for found in each(groups_of, adds) for item in found]
     for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
         if len(rows):
             result.setdefault(add["path"], []).append(rows)
+    if index is not None:
+        for add in adds:
+            index.want(add, target)
     return {path: np.concatenate(rows) for path, rows in result.items()}
 
 

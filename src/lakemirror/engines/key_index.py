@@ -254,6 +254,8 @@ class KeyIndex:
         if len(columns) > 1:
             return False
         for group in look_up.row_groups(add, target, None, parquet.metadata):
+            if look_up.runs_lately_read(group, target, look_up.version_of(add)) is not None:
+                continue
             last = -(1 << 63) - 1
             for keys in rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE):
                 if not look_up.is_number(keys[0].type) or keys[0].null_count:

@@ -62,12 +62,12 @@ def retire(
     over an existing one: it gets the name `<name>.<n>` there, which no publisher counts.
     """
     moved = []
+    left = leftovers(folder, metadata, applied)
     with storage.holding_folders():
-        for entry in leftovers(folder, metadata, applied):
-            target = _free_place(storage, folder, entry, PROCESSED)
-            if _move(storage, entry, target):
-                moved.append((entry.path, target))
-                failpoints.reach("retire.between-moves")
+        moves = ((entry, _free_place(storage, folder, entry, PROCESSED)) for entry in left)
+        for entry, target in storage.set_aside_all(moves):
+            moved.append((entry.path, target))
+            failpoints.reach("retire.between-moves")
     return moved
 
 

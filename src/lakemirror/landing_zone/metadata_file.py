@@ -21,7 +21,7 @@ def read_metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
     if folder.metadata is None:
         return TableMetadata()
     try:
-        return parse_metadata(storage.read(path, MAX_SIZE), path)
+        return parse_metadata(storage.read(path, MAX_SIZE, folder.metadata), path)
     except FileNotFoundError:
         return TableMetadata()
     except LakemirrorError as error:

@@ -75,19 +75,23 @@ def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int,
     return found
 
 
-def check_all_pages(file: Any, footer: Any) -> set[str]:
-    """The columns all of whose pages point into dictionaries, by their paths.
+def check_pages(file: Any, footer: Any, group: int) -> set[str]:
+    """The columns all of whose pages in a row group point into dictionaries, by their paths.
 
-    Compares every column's pages of an open Arrow file with its footer. ValueError where their counts differ.
+    Compares every column's pages of an open file (`seek`, `read`) with its footer. ValueError where their counts
+    differ.
     """
-    others: set[str] = set()
-    columns = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
-    for group in range(footer.num_row_groups):
-        for leaf, column in enumerate(columns):
-            found = checked_pages(lambda at, size: bytes(file.read_at(size, at)), footer, group, leaf)
-            if any(page.is_data and page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found):
-                others.add(column)
-    return set(columns) - others
+
+    def read_at(at: int, size: int) -> bytes:
+        file.seek(at)
+        return bytes(file.read(size))
+
+    pointing: set[str] = set()
+    for leaf in range(footer.num_columns):
+        found = checked_pages(read_at, footer, group, leaf)
+        if all(page.encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found if page.is_data):
+            pointing.add(footer.schema.column(leaf).path)
+    return pointing
 
 
 def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
@@ -135,6 +139,17 @@ def _header(
             if last:
                 raise ValueError(f"the page header at byte {at} does not end") from None
             look *= 16
+
+
+def extent(group: Any) -> tuple[int, int]:
+    """Where the bytes of a row group begin and end in its file, as its footer says."""
+    chunks = [group.column(leaf) for leaf in range(group.num_columns)]
+    begins = [
+        begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
+        for chunk in chunks
+    ]
+    ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+    return min(begins, default=0), max(ends, default=0)
 
 
 def begin_of(page: int, dictionary: int | None) -> int:

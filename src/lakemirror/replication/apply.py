@@ -33,7 +33,7 @@ from lakemirror.replication.apply_plan import Applied, ApplyPlan
 from lakemirror.replication.planner import whole_unit
 from lakemirror.storage.durable import POWER
 from lakemirror.storage.inside import make_folders
-from lakemirror.storage.place import Place, place
+from lakemirror.storage.place import Place, is_in_store, place
 
 log = logging.getLogger("lakemirror")
 
@@ -143,7 +143,8 @@ def _as_they_are(
         own = bool(item.file.read_from)
         return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
-    with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
+    threads = _AT_ONCE if is_in_store(target.path) else max(1, min(_AT_ONCE, os.cpu_count() or 1))
+    with ThreadPoolExecutor(threads) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]
     found = [each.result() for each in begun if each.exception() is None]
     adds = [each for each in found if isinstance(each, dict)]

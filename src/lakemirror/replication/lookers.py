@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 
 LOOK = "look"
 """The name of the threads."""
-_SIDE_BY_SIDE = 4
 _OFTEN = 15  # looks at the progress in the time of a stuck thread, while there may be more threads
 _QUICK = 20  # looks that one thread does between two of them where it waits for nothing
 
@@ -25,8 +24,10 @@ Job = Callable[[], None]
 class Lookers:
     """Runs the looks of one pass."""
 
-    def __init__(self, *, slow: float = 0.3, most: int = 32) -> None:
-        """`slow`: seconds without progress after which a thread counts as stuck. `most`: stuck threads at one time."""
+    def __init__(self, *, side_by_side: int = 4, slow: float = 0.3, most: int = 32) -> None:
+        """`side_by_side`: threads at one time, where looks take long. `slow`: seconds without progress after which a
+        thread counts as stuck. `most`: stuck threads at one time."""
+        self._side_by_side = side_by_side
         self._slow = slow
         self._most = most
         self._stuck = 0
@@ -43,7 +44,7 @@ class Lookers:
         turn = _Pass(waiting)
         self._start(turn)
         seen, threads = 0, 1
-        while threads < _SIDE_BY_SIDE and waiting and not turn.ended.wait(self._slow / _OFTEN):
+        while threads < self._side_by_side and waiting and not turn.ended.wait(self._slow / _OFTEN):
             if turn.done - seen < _QUICK and waiting:
                 self._start(turn)
                 threads += 1

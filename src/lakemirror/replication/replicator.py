@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,7 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.change_file import ChangeFile, change_files, partition_of, path_below
 from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify, parse_marker, read_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
@@ -59,6 +60,7 @@ from lakemirror.storage.durable import POWER, sync_each
 
 log = logging.getLogger("lakemirror")
 
+_REQUESTS_AT_ONCE = 8
 _STEADY = 1.0  # seconds between two looks that make a delimited file complete
 _WORTH_A_LOOK = 32 << 20  # bytes of change files: before so much work, the log is read for other commits
 
@@ -151,6 +153,7 @@ class Replicator:
             self._check_keys(found)
             self._check_other_writers(found)
         self._read_progress(found)
+        self._fetch_footers(found)
         with self._storage.holding_folders():
             found.pending = pending(
                 folder,
@@ -362,6 +365,25 @@ class Replicator:
         if self._metadata is None or self._metadata[0] != etag or not etag:
             self._metadata = (etag, read_metadata(self._storage, folder))
         return self._metadata[1]
+
+    def _fetch_footers(self, found: TablePlan) -> None:
+        """Reads the footers of the files that wait, side by side where each is a request. What fails is read again."""
+        if not self._storage.look_again or found.metadata.file_format != "Parquet":
+            return
+        wanted = [
+            entry
+            for number, entry in change_files(found.folder, found.metadata)
+            if self._footers.get(entry.path, ("",))[0] != entry.etag
+            and not found.applied.holds(path_below(entry, found.folder), number, partition_of(entry, found.folder))
+        ][: self._settings.batch_files]
+
+        def fetch(entry: Entry) -> None:
+            with suppress(Exception):
+                self._footer(entry)
+
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="footers") as pool:
+                list(pool.map(fetch, wanted))
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
         cached = self._footers.get(entry.path)

@@ -42,6 +42,7 @@ from lakemirror.replication.table_status import remembered
 from lakemirror.settings import Settings
 from lakemirror.status import TableStatus
 from lakemirror.storage import Storage
+from lakemirror.storage.connections import cache_on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 LONGEST_LOOK = 60.0  # seconds that a pass waits for a look at one table
+_AT_ONCE, _AT_ONCE_IN_A_STORE = 4, 16  # looks: in a store they wait for answers
 _RACES = 5  # lost races in a row after which a table goes to the end of the queue
 
 
@@ -97,7 +99,7 @@ class Scheduler:
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
         self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not started yet
-        self._lookers = Lookers()
+        self._lookers = Lookers(side_by_side=_AT_ONCE_IN_A_STORE if storage.look_again else _AT_ONCE)
         self._settled = SettledLooks(storage)
         self._ambiguous: dict[TableName, TableName] = {}
         self._dropped = DroppedTables(storage)
@@ -105,6 +107,8 @@ class Scheduler:
         self._engines = Engines(settings, self.need_spark)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        if storage.look_again:
+            cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
         staging.sweep(storage)
 
     @property

@@ -11,10 +11,12 @@ import os
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.disk_cache import DiskCache
 from lakemirror.storage.object_store import ObjectStore
 
 _CLIENT = {
@@ -31,6 +33,7 @@ _RETRY = {
 _lock = threading.Lock()
 _stores: dict[str, ObjectStore] = {}
 _options: dict[str, dict[str, str]] = {}
+_disk: DiskCache | None = None
 
 
 def give_options(address: str, options: Mapping[str, str]) -> None:
@@ -46,6 +49,20 @@ def give_options(address: str, options: Mapping[str, str]) -> None:
             _options[root] = given
             for each in [root] if root else list(_stores):
                 _stores.pop(each, None)
+
+
+def cache_on_disk(folder: Path, most_bytes: int) -> None:
+    """Keeps what an engine that starts asks for in this folder, for every bucket of this process; 0: nothing."""
+    global _disk
+    with _lock:
+        if not most_bytes:
+            _disk = None
+        elif _disk is None or _disk.folder != folder:
+            _disk = DiskCache(folder, most_bytes)
+        else:
+            _disk.most_bytes = most_bytes
+        for store in _stores.values():
+            store.cache.disk = _disk
 
 
 def options_of(root: str) -> dict[str, str]:
@@ -72,13 +89,15 @@ def store_at(root: str) -> ObjectStore:
     with _lock:
         found = _stores.get(root)
         if found is None:
-            found = _stores[root] = ObjectStore(root, _opened(root, options))
+            found = _stores[root] = ObjectStore(root, _opened(root, options), _disk)
         return found
 
 
 def forget_all() -> None:
     """Closes every connection and forgets all options: for tests."""
+    global _disk
     with _lock:
+        _disk = None
         _stores.clear()
         _options.clear()
 
@@ -140,4 +159,6 @@ def _profile(config: Mapping[str, str]) -> Any:
     return Boto3CredentialProvider(Session())
 
 
-__all__ = ["forget_all", "give_only", "give_options", "given_options", "options_of", "store_at"]
+__all__ = [
+    "cache_on_disk", "forget_all", "give_only", "give_options", "given_options", "options_of", "store_at",
+]  # fmt: skip

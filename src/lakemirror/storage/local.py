@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -153,6 +153,12 @@ class LocalStorage:
         with contextlib.suppress(PermissionError, LakemirrorError):  # a file of another owner keeps its own time
             self.touch(target)
         return True
+
+    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        for entry, target in moves:
+            with contextlib.suppress(OSError, LakemirrorError):
+                if self.set_aside(entry, target):
+                    yield entry, target
 
     def finish_move(self, path: str) -> bool:
         """False: a rename on a local disk is complete or not made."""

@@ -1,6 +1,7 @@
 """An object opened for reading: what pyarrow and Python read from as from a file, by few ranged requests.
 
 small object ─▶ one request for all of it, none where it is in memory
+a span that is read more than once ─▶ hold: requests side by side
 large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of them kept ─▶ larger reads as they are asked
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
     from lakemirror.storage.storage import Entry
 
 _FIRST = 256 << 10  # bytes at the end that are read first
+_AT_ONE_TIME = 1 << 20  # an object of a known size of at most so many bytes is read by one request
 _ALL = 8 << 20  # an object of at most so many bytes is read completely
 _BLOCK = 4 << 20
 _BLOCKS = 6
-_END = " end"  # the last bytes of an object, among what is kept in memory
+_HELD = 64 << 20  # the most bytes that `hold` reads
+_PART = 8 << 20  # bytes of one of its requests
+_AT_ONCE = 4
 
 
 class ObjectFile(io.RawIOBase):
@@ -35,20 +40,40 @@ class ObjectFile(io.RawIOBase):
         self._store, self._key = store, key
         self.entry: Entry
         if written_once and known is None:
-            known = store.seen(key)
+            known = store.cache.seen(key)
         if known is not None and known.tag:
             self.entry = known
             end = self._known_end(known)
         else:
             self.entry, end = store.tail(key, _FIRST)
             if written_once and self.entry.tag:
-                store.see(self.entry)
-                store.keep(key, self.entry.tag + _END, end)
+                store.cache.see(self.entry)
+                store.cache.keep_end(key, self.entry.tag, end)
         self.size = self.entry.size
         self._end_begins = self.size - len(end)
         self._end = end
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._span: tuple[int, memoryview] = (0, memoryview(b""))
+
+    def hold(self, begin: int, end: int) -> None:
+        """Reads these bytes by requests side by side, and keeps them until the next `hold`: they are read more than
+        once. More than 64 MiB are not kept; then each read is a request of its own."""
+        self._span = (0, memoryview(b""))
+        asked = min(end, self._end_begins)
+        if begin < 0 or not 0 < asked - begin <= _HELD or self.size <= _ALL:
+            return
+        data = bytearray(asked - begin)
+        starts = range(begin, asked, _PART)
+
+        def fetch(at: int) -> None:
+            size = min(_PART, asked - at)
+            data[at - begin : at - begin + size] = self._range(at, size)
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="parts") as pool:
+            list(pool.map(fetch, starts))
+        data += self._end[: max(0, end - asked)]
+        self._span = (begin, memoryview(data))
 
     def readable(self) -> bool:
         return True
@@ -82,13 +107,16 @@ class ObjectFile(io.RawIOBase):
     def _read_at(self, begin: int, size: int) -> bytes:
         if not size:
             return b""
+        first, held = self._span
+        if first <= begin and begin + size <= first + len(held):
+            return bytes(held[begin - first : begin - first + size])
         if begin >= self._end_begins:
             at = begin - self._end_begins
             return self._end[at : at + size]
         if self.size <= _ALL:
             self._end = self._range(0, self._end_begins) + self._end
             self._end_begins = 0
-            self._store.keep(self._key, self.entry.tag, self._end)
+            self._store.cache.keep(self._key, self.entry.tag, self._end)
             return self._end[begin : begin + size]
         if size >= _BLOCK:
             return self._range(begin, size)
@@ -109,13 +137,14 @@ class ObjectFile(io.RawIOBase):
 
     def _known_end(self, known: Entry) -> bytes:
         """The last bytes that are read first: all of a small object, and of one that is in memory."""
-        for tag in (known.tag, known.tag + _END):
-            if (kept := self._store.kept(self._key, tag)) is not None:
-                return kept
-        if known.size <= _FIRST:
+        cache = self._store.cache
+        kept = cache.content(self._key, known.tag) or cache.end(self._key, known.tag)
+        if kept is not None:
+            return kept
+        if known.size <= _AT_ONE_TIME:
             return self._store.read_same(self._key, known)
         end = self._store.range(self._key, known.size - _FIRST, _FIRST, known.tag)
-        self._store.keep(self._key, known.tag + _END, end)
+        cache.keep_end(self._key, known.tag, end)
         return end
 
     def _range(self, begin: int, size: int) -> bytes:

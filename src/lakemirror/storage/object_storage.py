@@ -7,7 +7,8 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO, cast
@@ -19,9 +20,10 @@ from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.storage import MOVING, Entry, Listing
 
 PROBES = "Files/Monitoring/"
-_PUT_AGAIN = (
-    256 << 10
-)  # bytes of a file that is set aside by a put: S3 needs three requests for a copy "only if absent"
+_TOGETHER = 64  # files that are set aside together
+_WORTH_A_LISTING = 3
+_PUT_AGAIN = 256 << 10  # bytes of a file that is put again: an S3 copy "only if absent" takes three requests
+_AT_ONCE = 8  # copies within the store
 
 
 class ObjectStorage:
@@ -135,35 +137,78 @@ class ObjectStorage:
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
 
     def set_aside(self, entry: Entry, target: str) -> bool:
-        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests.
+        """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
+        if not self._is_copied(entry, target):
+            return False
+        return bool(self._completed([(entry, target)], {entry.path: self.stat(entry.path)}))
 
-        The copy is made only if nothing is at `target`: what is there may be another engine's copy, and the file here
-        one that its publisher has put since.
+    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """As `Storage.set_aside_all`: a copy for each file, side by side; one listing; one request that deletes."""
+        left = list(moves)
+        while left:
+            some, left = left[:_TOGETHER], left[_TOGETHER:]
+            with contextlib.suppress(LakemirrorError):
+                yield from self._set_aside_some(some)
+
+    def _set_aside_some(self, moves: Sequence[tuple[Entry, str]]) -> Sequence[tuple[Entry, str]]:
+        if len(moves) < _WORTH_A_LISTING:
+            return [move for move in moves if self.set_aside(*move)]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="archive") as pool:
+            copied = [move for move, is_there in zip(moves, pool.map(self._copy, moves), strict=True) if is_there]
+        return self._completed(copied, self._as_listed([entry.path for entry, _ in copied]))
+
+    def _copy(self, move: tuple[Entry, str]) -> bool:
+        """As `_is_copied`; False also where the file cannot be copied now."""
+        with contextlib.suppress(LakemirrorError):
+            return self._is_copied(*move)
+        return False
+
+    def _is_copied(self, entry: Entry, target: str) -> bool:
+        """True once the copy of a file is there; False where the file is gone, or something is at `target`.
+
+        What is at `target` may be another engine's copy, and the file here one that its publisher has put since.
         """
         key, place = self._key(entry.path), self._key(target)
         try:
-            if entry.size <= _PUT_AGAIN:
-                is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
-            else:
-                is_copied = self.store.copy_new(key, place)
+            if entry.size > _PUT_AGAIN:
+                return self.store.copy_new(key, place)
+            return self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
         except FileNotFoundError:
             return False
-        if not is_copied:
-            return False
-        now = self.store.head(key)
-        if now is not None and now.etag == entry.etag:
-            self.store.delete([key])
-            return True
-        if now is not None or self._is_alone(place, os.path.commonpath([key, place])):
-            self.store.delete([place])
-        return False
 
-    def _is_alone(self, key: str, folder: str) -> bool:
-        """True where nothing but this object is in a folder: somebody has deleted the folder.
+    def _as_listed(self, paths: Sequence[str]) -> dict[str, Entry | None]:
+        """The objects of these paths that are there now, by path, from one listing of the keys between them."""
+        found: dict[str, Entry | None] = {}
+        if not paths:
+            return found
+        folder = os.path.commonpath([each.rpartition("/")[0] for each in paths])
+        for entry in self._entries(folder, min(paths)[:-1]):
+            if entry.path > max(paths):
+                break
+            found[entry.path] = entry
+        return found
 
-        Otherwise another engine has moved the same file, and its copy is this one.
+    def _completed(
+        self, moves: Sequence[tuple[Entry, str]], now: Mapping[str, Entry | None]
+    ) -> Sequence[tuple[Entry, str]]:
+        """Deletes the files whose copies are made and that are still the listed ones; returns those.
+
+        `now`: the files as they are now. The copy of another file is deleted, and copies in a folder that somebody
+        has deleted. Where the file alone is gone, another engine has moved it, and its copy is this one.
         """
-        return all(each.path == key for each in islice(self.store.entries(f"{folder}/"), 2))
+        same = [(entry, target) for entry, target in moves if (at := now.get(entry.path)) and at.etag == entry.etag]
+        self.store.delete([self._key(entry.path) for entry, _ in same])
+        replaced = [target for entry, target in moves if (at := now.get(entry.path)) and at.etag != entry.etag]
+        gone = [target for entry, target in moves if now.get(entry.path) is None]
+        if gone and not same and self._are_alone([target for _, target in moves], moves[0]):
+            replaced += gone
+        self.store.delete([self._key(target) for target in replaced])
+        return same
+
+    def _are_alone(self, targets: Sequence[str], move: tuple[Entry, str]) -> bool:
+        """True where nothing but these copies is in the table's folder: somebody has deleted the folder."""
+        folder = os.path.commonpath([move[0].path, move[1]])
+        return all(each.path in targets for each in islice(self._entries(folder), len(targets) + 1))
 
     def finish_move(self, path: str) -> bool:
         """Carries on with a move of a table's folder, from or to `path`, that its engine did not end.
@@ -243,8 +288,9 @@ class ObjectStorage:
             pending += [each for each in inner.folders if enter(each)]
         return listing
 
-    def _entries(self, path: str) -> Iterator[Entry]:
-        return (self._relative(each) for each in self.store.entries(self._below(path)))
+    def _entries(self, path: str, after: str = "") -> Iterator[Entry]:
+        begin = self._key(after) if after else ""
+        return (self._relative(each) for each in self.store.entries(self._below(path), begin))
 
     def _key(self, path: str) -> str:
         return f"{self._top}/{path}" if self._top and path else self._top or path

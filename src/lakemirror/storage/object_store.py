@@ -15,21 +15,19 @@ import contextlib
 import errno
 import random
 import re
-import threading
 import time
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.storage.disk_cache import DiskCache
+from lakemirror.storage.object_cache import ObjectCache
 from lakemirror.storage.storage import Entry
 
 _CREATE_TRIES = 6
 _LONGEST_PAUSE = 3.0  # seconds
-_KEPT = 64 << 20  # bytes of small objects in memory
-_SMALL = 8 << 20  # bytes of an object that is kept
-_OWN = 20_000  # objects of which it is remembered that this process wrote them
 _PART = 8 << 20  # bytes of a part of an upload
 _PARTS_AT_ONCE = 2
 
@@ -44,15 +42,12 @@ class ObjectStore:
     Every verb raises FileNotFoundError or LakemirrorError and nothing else.
     """
 
-    def __init__(self, root: str, store: Any) -> None:
+    def __init__(self, root: str, store: Any, disk: DiskCache | None = None) -> None:
+        """`disk`: keeps what an engine that starts asks for."""
         self.root = root
         self.requests: Counter[str] = Counter()
+        self.cache = ObjectCache(root, disk)
         self._store = store
-        self._lock = threading.Lock()
-        self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._left = _KEPT
-        self._own: OrderedDict[str, tuple[Entry, str]] = OrderedDict()  # with its generation, where the store has one
-        self._seen: OrderedDict[str, Entry] = OrderedDict()
 
     def head(self, key: str) -> Entry | None:
         """The object, or None."""
@@ -68,20 +63,20 @@ class ObjectStore:
         """The complete object; FileNotFoundError. `known`: as a listing showed it, then it may come from memory."""
         import obstore
 
-        if known is not None and (kept := self.kept(key, known.tag)) is not None:
+        if known is not None and (kept := self.cache.content(key, known.tag)) is not None:
             return kept
         with self._coded("get", key):
             found = obstore.get(self._store, key)
             data = bytes(found.bytes())
-            self.keep(key, _tag(found.meta), data)
+            self.cache.keep(key, _tag(found.meta), data, lasting=known is not None)
         return data
 
     def read_same(self, key: str, known: Entry) -> bytes:
         """The complete object that a listing showed, perhaps from memory; FileNotFoundError where it is another."""
-        if (kept := self.kept(key, known.tag)) is not None:
+        if (kept := self.cache.content(key, known.tag)) is not None:
             return kept
         data = self.range(key, 0, known.size, known.tag)
-        self.keep(key, known.tag, data)
+        self.cache.keep(key, known.tag, data)
         return data
 
     def tail(self, key: str, size: int) -> tuple[Entry, bytes]:
@@ -117,8 +112,7 @@ class ObjectStore:
             try:
                 return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError as error:
-                with self._lock:
-                    self._seen.pop(key, None)
+                self.cache.forget([key])
                 raise _missing(self.uri(key)) from error
 
     def put(self, key: str, data: bytes) -> Entry:
@@ -144,7 +138,7 @@ class ObjectStore:
             self.requests["put"] += 1
             try:
                 found = obstore.put(self._store, key, data, mode="create", use_multipart=False)
-                return self._written(key, data, found)
+                return self._written(key, data, found, is_new=True)
             except (AlreadyExistsError, PreconditionError):
                 with contextlib.suppress(FileNotFoundError):
                     return self._ours(key, data)
@@ -188,20 +182,20 @@ class ObjectStore:
             PreconditionError,
         )
 
-        with self._lock:
-            before, generation = self._own.get(key, (None, ""))
+        before = self.cache.own(key)
         if before is None or not before.tag:
             return False
+        generation = self.cache.generation(key)
         over: Any = {"version": generation} if generation else {}  # Google compares generations, others compare ETags
         over["e_tag"] = f'"{before.tag}"'
         self.requests["put"] += 1
         try:
             found = obstore.put(self._store, key, data, mode=over, use_multipart=False)
         except (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError, NotSupportedError):
-            self._disown([key])
+            self.cache.forget([key])
             return False
         except (BaseError, OSError, ValueError) as error:
-            self._disown([key])
+            self.cache.forget([key])
             if "status code: 501" in str(error):
                 return False
             raise self._failure("put", key, error) from None
@@ -237,7 +231,7 @@ class ObjectStore:
 
         for begin in range(0, len(keys), 1000):
             some = list(keys[begin : begin + 1000])
-            self._disown(some)
+            self.cache.forget(some)
             try:
                 with self._coded("delete", some[0]):
                     obstore.delete(self._store, some if len(some) > 1 else some[0])
@@ -275,30 +269,6 @@ class ObjectStore:
     def uri(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
 
-    def own(self, key: str) -> Entry | None:
-        """The object as this process wrote it lately; None where it did not."""
-        with self._lock:
-            return self._own.get(key, (None, ""))[0]
-
-    def kept(self, key: str, tag: str) -> bytes | None:
-        """The object with this ETag, where it is in memory."""
-        with self._lock:
-            if not tag or (key, tag) not in self._contents:
-                return None
-            self._contents.move_to_end((key, tag))
-            return self._contents[key, tag]
-
-    def keep(self, key: str, tag: str, data: bytes) -> None:
-        """Keeps the complete object in memory, where it is small; others go for it."""
-        if not tag or len(data) > _SMALL:
-            return
-        with self._lock:
-            if (key, tag) not in self._contents:
-                self._contents[key, tag] = data
-                self._left -= len(data)
-            while self._left < 0:
-                self._left += len(self._contents.popitem(last=False)[1])
-
     def probe(self, prefix: str) -> None:
         """`store-unsafe` where the store ignores the condition "only if absent". Three requests."""
         key = f"{prefix}probe-{uuid.uuid4().hex}"
@@ -323,39 +293,11 @@ class ObjectStore:
                 return None
             return self._written(key, data, found.meta)
 
-    def _written(self, key: str, data: bytes, found: Any) -> Entry:
-        """`found`: what the store says of the object."""
-        entry = self._remember(key, len(data), _tag(found), str(found.get("version") or ""))
-        self.keep(key, entry.tag, data)
+    def _written(self, key: str, data: bytes, found: Any, *, is_new: bool = False) -> Entry:
+        """`found`: the store's answer about the object. `is_new`: nobody replaces it."""
+        entry = self.cache.remember(key, len(data), _tag(found), str(found.get("version") or ""))
+        self.cache.keep(key, entry.tag, data, lasting=is_new)
         return entry
-
-    def _remember(self, key: str, size: int, tag: str, generation: str) -> Entry:
-        """Notes an object that this process has written."""
-        entry = Entry(key, size, time.time_ns(), tag)
-        with self._lock:
-            self._own[key] = entry, generation
-            self._own.move_to_end(key)
-            while len(self._own) > _OWN:
-                self._own.popitem(last=False)
-        return entry
-
-    def see(self, entry: Entry) -> None:
-        """Notes an object that nobody replaces."""
-        with self._lock:
-            self._seen[entry.path] = entry
-            while len(self._seen) > _OWN:
-                self._seen.popitem(last=False)
-
-    def seen(self, key: str) -> Entry | None:
-        """An object that nobody replaces, as it was when it was read last; None where it is not known."""
-        with self._lock:
-            return self._seen.get(key)
-
-    def _disown(self, keys: Sequence[str]) -> None:
-        with self._lock:
-            for key in keys:
-                self._own.pop(key, None)
-                self._seen.pop(key, None)
 
     @contextlib.contextmanager
     def _coded(self, verb: str, key: str) -> Iterator[None]:
@@ -438,7 +380,7 @@ class ObjectWriter:
         with self._owner._coded("put", self._key):
             self._owner.requests["put"] -= 1
             self._inner.close()
-        self._owner._remember(self._key, self._size, "", "")
+        self._owner.cache.remember(self._key, self._size, "")
 
     def abort(self) -> None:
         """Gives the object up. Parts that are in the store stay until the bucket's rule for them removes them."""

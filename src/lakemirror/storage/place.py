@@ -93,7 +93,7 @@ class StorePath:
 
     def as_written(self) -> StorePath:
         """The same, `known` as this process wrote it last; as it is where it did not."""
-        return replace(self, known=self.store.own(self.key))
+        return replace(self, known=self.store.cache.own(self.key))
 
     def absolute(self) -> StorePath:
         return self

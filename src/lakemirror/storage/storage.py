@@ -7,7 +7,7 @@ package knows where a database is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
@@ -133,6 +133,12 @@ class Storage(Protocol):
 
         The folder may have been deleted and made again since it was listed, with another file under the same name,
         which nobody has applied. So the file is compared with the listed one, and stays if it is another.
+        """
+
+    def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
+        """`set_aside` for several files; yields those that were moved. A store moves many at once.
+
+        A file that cannot be moved is left out, and stays.
         """
 
     def finish_move(self, path: str) -> bool:

@@ -10,8 +10,10 @@ because a publisher may write into its file again (`docs/decisions/020-adoption.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +25,12 @@ from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import check_all_pages
+from lakemirror.landing_zone.pages import check_pages, extent
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders
+from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.place import Place, StorePath, opened, place
 
 SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
@@ -49,6 +52,8 @@ _AS_THEY_ARE = {
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
 _WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # types that no change file leads to
+
+_COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
 
 @dataclass(frozen=True)
@@ -130,10 +135,6 @@ def add_file(
         if "/" in below:
             make_folders(copy.parent, top)
         _copy(unit.path, copy)
-        dictionaries: set[str] = set()
-        if not is_own:
-            with _source(copy) as source:
-                dictionaries = check_all_pages(source, read_footer(source))
         if is_own:
             stats = statistics_of_own(copy, columns)
         elif trust_footer:
@@ -142,8 +143,10 @@ def add_file(
                 raise ValueError("it changed while it was copied")
             stats = statistics_told(found, columns)
         else:
-            stats = statistics(copy, columns, footer.num_rows, dictionaries)
-        status = copy.stat()
+            stats = _checked_statistics(copy, columns, footer.num_rows)
+        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
+        if isinstance(copy, StorePath):
+            copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
@@ -168,13 +171,29 @@ def add_file(
 
 def _copy(source: str, target: Place) -> None:
     if isinstance(target, StorePath):
-        target.store.copy(StorePath(*parse_address(source)).key, target.key)
+        with _COPIES:
+            target.store.copy(StorePath(*parse_address(source)).key, target.key)
     else:
         copy_file(source, target)
 
 
-def _source(path: Place) -> pa.NativeFile:
-    return pa.PythonFile(opened(path), mode="r") if isinstance(path, StorePath) else pa.OSFile(str(path))
+def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+    """The statistics of a copy, computed from its rows. Row group by row group, so that bytes come from a store once:
+    its pages are held against the footer, then its rows are read. ValueError and ArrowException where they differ."""
+    with copy.open("rb") as pages:
+        footer = read_footer(pages)
+
+        def dictionaries(group: int) -> set[str]:
+            if isinstance(source, ObjectFile):
+                source.hold(*extent(footer.row_group(group)))
+                return check_pages(source, footer, group)
+            return check_pages(pages, footer, group)
+
+        source = pages.raw if isinstance(copy, StorePath) else opened(copy)
+        found = statistics(source, columns, rows, dictionaries)
+        if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
+            copy.store.cache.remember(copy.key, source.size, source.entry.tag)
+        return found
 
 
 def _held(unit: ChangeUnit) -> list[FileColumn]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -158,8 +159,7 @@ def find(
     `version`: the file's size and time, which identify its content in the cache; None: nothing is cached. `room`: how
     much of the cache this look-up may fill. Errors: ArrowException, ValueError, FileNotFoundError.
     """
-    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
-    name = (group.file.place, version, group.index, kind)
+    name = _name_of_keys(group, target, version)
     keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
     kept = LATELY_READ.get(name) if keeps else None
     if isinstance(kept, pa.Table | Runs):
@@ -181,6 +181,22 @@ def find(
             LATELY_READ.put(name, kept)
         return whole_numbers(_matches(kept, sought) + group.first_row)
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
+
+
+def runs_lately_read(group: RowGroup, target: Target, version: object) -> Runs | None:
+    """The keys of a row group as runs, where they were read lately and are rising numbers; else None."""
+    kept = LATELY_READ.get(_name_of_keys(group, target, version))
+    return kept if isinstance(kept, Runs) else None
+
+
+def version_of(add: Action) -> object:
+    """What identifies the content of a data file in the cache: its size and time."""
+    return add.get("size"), add.get("modificationTime")
+
+
+def _name_of_keys(group: RowGroup, target: Target, version: object) -> Hashable:
+    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    return group.file.place, version, group.index, kind
 
 
 def key_columns(target: Target) -> list[TargetColumn]:
