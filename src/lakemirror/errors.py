@@ -10,7 +10,7 @@ HTTP status and the hint. One row of `CODES` is one code; there is no second pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

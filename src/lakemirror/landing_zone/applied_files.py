@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

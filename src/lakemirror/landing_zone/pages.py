@@ -8,10 +8,11 @@ parquet.thrift, `PageHeader`, in Thrift's compact encoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lakemirror.landing_zone.thrift import I32, STRUCT, Wire, struct
+from lakemirror.quick_dataclass import dataclass
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
