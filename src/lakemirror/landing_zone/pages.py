@@ -7,12 +7,10 @@ parquet.thrift, `PageHeader`, in Thrift's compact encoding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from lakemirror.landing_zone.thrift import I32, STRUCT, Wire, struct
-from lakemirror.quick_dataclass import dataclass
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
@@ -32,8 +30,7 @@ _HEADER = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """A page: `values` with NULLs, `rows` where its header says them; `size` after decompression, in bytes.
 
     `begin`, `stored`: where its bytes are in the file, and how many, as they are stored.
@@ -43,9 +40,9 @@ class Page:
     values: int
     size: int
     encoding: int
-    rows: int | None = None
-    begin: int = field(default=0, compare=False)
-    stored: int = field(default=0, compare=False)
+    rows: int | None
+    begin: int
+    stored: int
 
     @property
     def is_data(self) -> bool:
@@ -58,20 +55,34 @@ def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     ValueError where headers make no sense, leave the chunk, or name an encoding that nobody reads.
     """
     begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
-    return list(_pages(read_at, begin, begin + chunk.total_compressed_size))
+    end = begin + chunk.total_compressed_size
+    whole = read_at(begin, end - begin) if end - begin <= _SMALL_CHUNK else None
+    found, at = [], begin
+    while at < end:
+        fields, length = _header(read_at, whole, begin, at, end)
+        kind, size, stored = fields.get(1), fields.get(2), fields.get(3)
+        if kind not in _KINDS or size is None or stored is None:
+            raise ValueError(f"the page header at byte {at} makes no sense")
+        if size < 0 or stored < 0 or at + length + stored > end:
+            raise ValueError(f"the page at byte {at} does not end in its column")
+        if kind != INDEX:
+            found.append(_page(kind, size, fields.get(_COUNTS[kind]), at, at + length, stored))
+        at += length + stored
+    return found
 
 
 def checked_pages(read_at: Callable[[int, int], bytes], footer: Any, group: int, leaf: int) -> list[Page]:
     """The pages of a column in a row group, whose counts are those of the footer. ValueError where they are not."""
-    told, chunk, schema = footer.row_group(group), footer.row_group(group).column(leaf), footer.schema.column(leaf)
+    told, schema = footer.row_group(group), footer.schema.column(leaf)
+    chunk, expected = told.column(leaf), told.num_rows
     found = pages(read_at, chunk)
-    data = [page for page in found if page.is_data]
-    values, rows = sum(page.values for page in data), [page.rows for page in data]
-    said = chunk.num_values if schema.max_repetition_level > 0 else told.num_rows
-    counted = told.num_rows if not rows or None in rows else sum(filter(None, rows))
-    if values != said or values < told.num_rows or counted != told.num_rows:
+    data = [page for page in found if page.kind != DICTIONARY]
+    values, rows = sum([page.values for page in data]), [page.rows for page in data]
+    said = chunk.num_values if schema.max_repetition_level > 0 else expected
+    counted = expected if not rows or None in rows else sum(filter(None, rows))
+    if values != said or values < expected or counted != expected:
         raise ValueError(
-            f"row group {group} has {told.num_rows} rows, but the pages of column {schema.path!r} hold {values} values"
+            f"row group {group} has {expected} rows, but the pages of column {schema.path!r} hold {values} values"
         )
     return found
 
@@ -89,21 +100,6 @@ def check_all_pages(file: Any, footer: Any) -> set[str]:
             if any(page.is_data and page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found):
                 others.add(column)
     return set(columns) - others
-
-
-def _pages(read_at: Callable[[int, int], bytes], begin: int, end: int) -> Iterator[Page]:
-    whole = read_at(begin, end - begin) if end - begin <= _SMALL_CHUNK else None
-    at = begin
-    while at < end:
-        fields, length = _header(read_at, whole, begin, at, end)
-        kind, size, compressed = fields.get(1), fields.get(2), fields.get(3)
-        if kind not in _KINDS or not isinstance(size, int) or not isinstance(compressed, int):
-            raise ValueError(f"the page header at byte {at} makes no sense")
-        if size < 0 or compressed < 0 or at + length + compressed > end:
-            raise ValueError(f"the page at byte {at} does not end in its column")
-        if kind != INDEX:
-            yield _page(kind, size, fields.get(_COUNTS[kind]), at, at + length, compressed)
-        at += length + compressed
 
 
 def _page(kind: int, size: int, header: Any, at: int, begin: int, stored: int) -> Page:

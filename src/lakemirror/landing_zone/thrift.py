@@ -77,6 +77,8 @@ def struct(
             fields[number] = kind == 1
         elif kind == 12:
             fields[number], at = struct(data, at, depth + 1, wire[2] if wire is not None else None)
+        elif kind == 9:
+            fields[number], at = _list(data, at, depth, wire)
         else:
             fields[number], at = _value(data, at, kind, depth, wire)
 
@@ -156,6 +158,11 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
         elif kind == I32 and data[at] < 128:
             item = (data[at] >> 1) ^ -(data[at] & 1)
             at += 1
+        elif kind == BINARY and data[at] < 128:
+            end = at + 1 + data[at]
+            if end > len(data):
+                raise IndexError(end)
+            item, at = data[at + 1 : end], end
         else:
             item, at = _value(data, at, kind, depth + 1, wire)
         items.append(item)
