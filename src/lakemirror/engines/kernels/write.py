@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -45,6 +45,8 @@ _MOST_OPEN = 64  # open files; a table with more partitions gets more and smalle
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
 _INDEXED = 32  # columns with statistics, as in Delta Spark
 _FLOATING = ("float", "double")
+_SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
+_SAMPLES, _SAMPLED = 4, 1024  # of the first row group: so many runs of so many rows show how often values repeat
 
 
 def write_rows(
@@ -245,10 +247,11 @@ class _Files:
             self._open[key] = _File(path, created(path), below, values, Tally(self._indexed))
         return self._open[key]
 
-    def _writer(self, path: Path | ObjectWriter, schema: pa.Schema) -> pq.ParquetWriter:
+    def _writer(self, file: _File, schema: pa.Schema) -> pq.ParquetWriter:
+        dictionaries = [name for name in self._exact if _is_repeated([rows.column(name) for rows in file.buffered])]
         return pq.ParquetWriter(
-            path, schema, compression="snappy", store_schema=False,
-            use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
+            file.sink, schema, compression="snappy", store_schema=False,
+            use_dictionary=dictionaries, write_statistics=self._exact, write_page_checksum=True,
         )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
@@ -256,7 +259,7 @@ class _Files:
             for batch in file.buffered:
                 file.tally.add(batch)
             if file.writer is None:
-                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
+                file.writer = self._writer(file, _with_dictionaries(self._schema, file.buffered))
             file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
@@ -270,7 +273,7 @@ class _Files:
         if self._open.pop(key, None) is None:
             return  # the file was completed with this row group
         if file.writer is None:
-            file.writer = self._writer(file.sink, self._schema)
+            file.writer = self._writer(file, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
         file.writer.close()
         if isinstance(file.sink, ObjectWriter):
@@ -327,6 +330,25 @@ def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.S
         if all(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
             schema = schema.set(place, column.with_type(pa.dictionary(pa.int32(), column.type)))
     return schema
+
+
+def _is_repeated(parts: Sequence[pa.Array]) -> bool:
+    """True if a Parquet dictionary pays for a column: if on average at least `_SHARED` rows have the same value.
+
+    `parts`: the column's values in the first row group. The number of different values is estimated from a sample: of
+    n values taken from D different ones about n * n / (2 * D) are found again. A dictionary of values that are all
+    different makes the file larger, and takes as long to make as all else.
+    """
+    if not parts or any(pa.types.is_dictionary(part.type) for part in parts):
+        return True
+    values = pa.chunked_array(parts)
+    rows = len(values)
+    if rows > _SAMPLED * _SAMPLES:
+        begins = [rows * part // _SAMPLES for part in range(_SAMPLES)]
+        values = pa.chunked_array([part for begin in begins for part in values.slice(begin, _SAMPLED).chunks])
+    sampled = len(values) - values.null_count
+    repeated = sampled - pc.count_distinct(values).as_py()
+    return bool(2 * repeated >= sampled or 2 * repeated * rows >= _SHARED * sampled * sampled)
 
 
 def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
