@@ -23,6 +23,7 @@ from lakemirror.engines.kernels.look_up import (
     Sought,
     find,
     groups_to_search,
+    holds_runs,
     is_among,
     key_columns,
     may_hold,
@@ -132,19 +133,25 @@ def look_up_keys(
 
     def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
         add, group, footer = item
-        version = (add.get("size"), add.get("modificationTime"))
-        return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
+        return np.asarray(find(group, target, sought, version=_version(add), room=room, footer=footer))
 
     if sum(record_count(add) or _FEW for add in adds) < _FEW:
         each = map  # starting threads takes longer than reading small files
     groups = [item for found in each(groups_of, adds) for item in found]
-    if index is not None:
-        for add in adds:
-            index.want(add, target)
     for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
         if len(rows):
             result.setdefault(add["path"], []).append(rows)
+    if index is not None:
+        scattered = {add["path"] for add, group, _ in groups if not holds_runs(group, target, _version(add))}
+        for add in adds:
+            if add["path"] in scattered:
+                index.want(add, target)
     return {path: np.concatenate(rows) for path, rows in result.items()}
+
+
+def _version(add: Action) -> tuple[Any, Any]:
+    """What tells the content of a data file apart from others of its name."""
+    return add.get("size"), add.get("modificationTime")
 
 
 def _folded(

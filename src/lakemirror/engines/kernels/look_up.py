@@ -158,8 +158,7 @@ def find(
     `version`: the file's size and time, which identify its content in the cache; None: nothing is cached. `room`: how
     much of the cache this look-up may fill. Errors: ArrowException, ValueError, FileNotFoundError.
     """
-    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
-    name = (group.file.place, version, group.index, kind)
+    name = _name_of_keys(group, target, version)
     keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
     kept = LATELY_READ.get(name) if keeps else None
     if isinstance(kept, pa.Table | Runs):
@@ -181,6 +180,11 @@ def find(
             LATELY_READ.put(name, kept)
         return whole_numbers(_matches(kept, sought) + group.first_row)
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
+
+
+def holds_runs(group: RowGroup, target: Target, version: object) -> bool:
+    """True if the cache holds the keys of a row group in few bytes, because they are numbers that rise."""
+    return isinstance(LATELY_READ.get(_name_of_keys(group, target, version)), Runs)
 
 
 def key_columns(target: Target) -> list[TargetColumn]:
@@ -348,6 +352,12 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
     except (ValueError, TypeError, OverflowError, AttributeError, decimal.InvalidOperation):
         return None
     return None
+
+
+def _name_of_keys(group: RowGroup, target: Target, version: object) -> tuple[object, ...]:
+    """The name of a row group's keys in the cache."""
+    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    return group.file.place, version, group.index, kind
 
 
 def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, _SoughtColumn]]:
