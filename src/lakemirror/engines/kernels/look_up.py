@@ -123,7 +123,8 @@ class GroupsOfFile:
 def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
     """The row groups of a data file that may hold a sought key.
 
-    All row groups of small files are returned, and cached: reading their bounds takes longer than the search.
+    All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
+    files the footer is cached alone.
     """
     small = (record_count(add) or _SMALL) < _SMALL
     name = (
@@ -133,13 +134,14 @@ def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFil
         add.get("modificationTime"),
         target.partition_columns,
     )
-    kept = LATELY_READ.get(name) if small else None
-    if isinstance(kept, GroupsOfFile):
-        return kept
-    footer = read_footer(add, target)
+    kept = LATELY_READ.get(name)
+    held = kept if isinstance(kept, GroupsOfFile) else None
+    if held is not None and small:
+        return held
+    footer = read_footer(add, target) if held is None else held.footer
     found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else sought, footer)))
-    if small:
-        LATELY_READ.put(name, found)
+    if held is None:
+        LATELY_READ.put(name, found if small else GroupsOfFile(footer, ()))
     return found
 
 
@@ -182,9 +184,10 @@ def find(
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
 
 
-def holds_runs(group: RowGroup, target: Target, version: object) -> bool:
-    """True if the cache holds the keys of a row group in few bytes, because they are numbers that rise."""
-    return isinstance(LATELY_READ.get(_name_of_keys(group, target, version)), Runs)
+def kept_keys(group: RowGroup, target: Target, version: object) -> Kept | None:
+    """The cached keys of a row group: Runs if they are numbers that rise, else a table. None if none are cached."""
+    kept = LATELY_READ.get(_name_of_keys(group, target, version))
+    return kept if isinstance(kept, pa.Table | Runs) else None
 
 
 def key_columns(target: Target) -> list[TargetColumn]:

@@ -46,7 +46,7 @@ _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates be
 _INDEXED = 32  # columns with statistics, as in Delta Spark
 _FLOATING = ("float", "double")
 _SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
-_SAMPLES, _SAMPLED = 4, 1024  # of the first row group: so many runs of so many rows show how often values repeat
+_SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
 
 def write_rows(
