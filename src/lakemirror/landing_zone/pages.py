@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lakemirror.landing_zone.thrift import I32, STRUCT, Wire, struct
+from lakemirror.landing_zone.thrift import I32, STRUCT, Wire, end_of_struct, struct, varint
 
 DATA, INDEX, DICTIONARY, DATA_V2 = 0, 1, 2, 3
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT = (
@@ -20,6 +20,10 @@ PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTE
 _READABLE = {PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, RLE_DICTIONARY, SPLIT}
 _KINDS = (DATA, INDEX, DICTIONARY, DATA_V2)
 _COUNTS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}  # the field of a header that holds them
+# the bytes of usual headers: a field's distance from the one before and its type
+_I32, _STATISTICS, _SORTED = 0x15, 0x1C, (0x11, 0x12)
+_KIND_OF = {b"\x15\x00": DATA, b"\x15\x04": DICTIONARY}
+_COUNTS_AFTER_SIZE, _COUNTS_AFTER_CHECKSUM = {DATA: 0x2C, DICTIONARY: 0x4C}, {DATA: 0x1C, DICTIONARY: 0x3C}
 _FIRST_LOOK = 256  # bytes; statistics make headers longer
 _LONGEST_HEADER = 16 << 20
 _SMALL_CHUNK = 128 << 10  # read at once
@@ -59,6 +63,11 @@ def pages(read_at: Callable[[int, int], bytes], chunk: Any) -> list[Page]:
     whole = read_at(begin, end - begin) if end - begin <= _SMALL_CHUNK else None
     found, at = [], begin
     while at < end:
+        usual = _usual_page(whole, at - begin, begin) if whole is not None else None
+        if usual is not None and usual.begin + usual.stored <= end and usual.encoding in _READABLE:
+            found.append(usual)
+            at = usual.begin + usual.stored
+            continue
         fields, length = _header(read_at, whole, begin, at, end)
         kind, size, stored = fields.get(1), fields.get(2), fields.get(3)
         if kind not in _KINDS or size is None or stored is None:
@@ -100,6 +109,54 @@ def check_all_pages(file: Any, footer: Any) -> set[str]:
             if any(page.is_data and page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) for page in found):
                 others.add(column)
     return set(columns) - others
+
+
+def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
+    """The page whose header is at `at`, if the header has the fields that most writers write, in their order.
+
+    None for all others, also damaged ones. It saves most of the time of `_header`. `begin`: the place of `data` in the
+    file.
+    """
+    try:
+        kind = _KIND_OF.get(data[at : at + 2])
+        if kind is None:
+            return None
+        size, at = _number(data, at + 2)
+        stored, at = _number(data, at)
+        if data[at] == _I32:  # a checksum
+            at = varint(data, at + 1)[1]
+            is_usual = data[at] == _COUNTS_AFTER_CHECKSUM[kind]
+        else:
+            is_usual = data[at] == _COUNTS_AFTER_SIZE[kind]
+        if not is_usual:
+            return None
+        values, at = _number(data, at + 1)
+        encoding, at = _number(data, at)
+        if kind == DATA:
+            _, at = _number(data, at)
+            _, at = _number(data, at)
+            if data[at] == _STATISTICS:
+                at = end_of_struct(data, at + 1, 1)
+        elif data[at] in _SORTED:
+            at += 1
+        if data[at : at + 2] != b"\0\0":
+            return None
+    except (IndexError, ValueError):
+        return None
+    return Page(kind, values, size, encoding, None, begin + at + 2, stored)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """The next field's number, which is not negative, and the place after it. ValueError for any other field."""
+    if data[at] != _I32:
+        raise ValueError
+    raw = data[at + 1]
+    at += 2
+    if raw > 127:
+        raw, at = varint(data, at - 1)
+    if raw & 1:
+        raise ValueError
+    return raw >> 1, at
 
 
 def _page(kind: int, size: int, header: Any, at: int, begin: int, stored: int) -> Page:

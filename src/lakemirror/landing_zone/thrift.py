@@ -44,7 +44,7 @@ def struct(
         if head >> 4:
             number += head >> 4
         else:
-            raw, at = _varint(data, at)
+            raw, at = varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
         wire = None
@@ -62,13 +62,13 @@ def struct(
             raw = data[at]
             at += 1
             if raw > 127:
-                raw, at = _varint(data, at - 1)
+                raw, at = varint(data, at - 1)
             fields[number] = (raw >> 1) ^ -(raw & 1)
         elif kind == 8:
             size = data[at]
             at += 1
             if size > 127:
-                size, at = _varint(data, at - 1)
+                size, at = varint(data, at - 1)
             end = at + size
             if end > len(data):
                 raise IndexError(end)
@@ -83,6 +83,11 @@ def struct(
             fields[number], at = _value(data, at, kind, depth, wire)
 
 
+def end_of_struct(data: bytes, at: int, depth: int = 0) -> int:
+    """The place behind the struct that begins at `at`. IndexError, ValueError as for `struct`."""
+    return _behind(data, at, STRUCT, depth)
+
+
 def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
     """The place behind a value that nobody wants; IndexError and ValueError as for one that is read."""
     if kind == 12:
@@ -94,7 +99,7 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             if head == 0:
                 return at
             if not head >> 4:
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
             kind = head & 15
             if 3 < kind < 7 and data[at] < 128:
                 at += 1
@@ -103,19 +108,19 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             elif kind > 2:
                 at = _behind(data, at, kind, depth + 1)
     if kind == 8:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         if at + size > len(data):
             raise IndexError(at + size)
         return at + size
     if kind in (4, 5, 6):
-        return _varint(data, at)[1]
+        return varint(data, at)[1]
     if kind in (9, 10):
         if depth > _DEEPEST:
             raise ValueError("it nests too deep")
         size, kind = data[at] >> 4, data[at] & 15
         at += 1
         if size == 15:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
         for _ in range(size):
             at = _behind(data, at, kind, depth + 1)
         return at
@@ -127,10 +132,10 @@ def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None
     if kind == 12:
         return struct(data, at, depth + 1, wire.fields if wire is not None else None)
     if kind == 8:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         return _bytes(data, at, size), at + size
     if kind in (4, 5, 6):
-        raw, at = _varint(data, at)
+        raw, at = varint(data, at)
         return (raw >> 1) ^ -(raw & 1), at
     if kind in (1, 2, 3):
         return data[at], at + 1
@@ -147,7 +152,7 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     size, kind = data[at] >> 4, data[at] & 15
     at += 1
     if size == 15:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
     items: list[Any] = []
     item: Any
     kind = wire.items if wire is not None else kind
@@ -175,7 +180,8 @@ def _bytes(data: bytes, at: int, size: int) -> bytes:
     return data[at : at + size]
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number that begins at `at`, and the place behind it. IndexError, ValueError as for `struct`."""
     result = shift = 0
     while True:
         byte = data[at]
