@@ -163,11 +163,14 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
     if not values or len(data) < 4:
         return None
     zero = data == 0
-    places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    is_length = zero[1:-2] & zero[2:-1]
+    is_length &= zero[3:]
+    places = np.flatnonzero(is_length)
     if len(places) != values or places[0] != 0:
         return None
-    lengths = data[places].astype(np.int64)
-    if not np.array_equal(places + 4 + lengths, np.append(places[1:], len(data))):
+    lengths = data[places]
+    ends_last = int(places[-1]) + 4 + int(lengths[-1]) == len(data)
+    if not ends_last or (places[1:] - places[:-1] - 4 != lengths[:-1]).any():
         return None
     return int(lengths.max())
 
