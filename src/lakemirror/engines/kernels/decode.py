@@ -28,6 +28,7 @@ _POINTING = (RLE_DICTIONARY, PLAIN_DICTIONARY)  # the encodings of pages that po
 _SHARED = 8  # a dictionary is kept if at least so many rows share each of its values
 _LEVELS = 4  # bytes of a nested value's levels
 _GROWN = 64  # a nested column that grows so many times when decoded cannot be cut into rows safely
+_SCANNED = 1 << 16  # bytes of a dictionary that are scanned at once: more would not stay in the processor's cache
 _OBJECT = 150  # bytes of a Python value; JSON text of some types is made from Python values
 _TEXT = 24  # bytes of a number as text
 _ESCAPED = 6  # bytes of an escaped character in JSON
@@ -162,10 +163,13 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
     data = np.frombuffer(dictionary, np.uint8)
     if not values or len(data) < 4:
         return None
-    zero = data == 0
-    is_length = zero[1:-2] & zero[2:-1]
-    is_length &= zero[3:]
-    places = np.flatnonzero(is_length)
+    found = []
+    for begin in range(0, len(data) - 3, _SCANNED):
+        zero = data[begin : begin + _SCANNED + 3] == 0
+        is_length = zero[1:-2] & zero[2:-1]
+        is_length &= zero[3:]
+        found.append(np.flatnonzero(is_length) + begin)
+    places = np.concatenate(found)
     if len(places) != values or places[0] != 0:
         return None
     lengths = data[places]

@@ -137,9 +137,9 @@ class _Reading:
         self._append_only = append_only
         self._default = default_marker
         self._budget = budget
-        data = source.read() if source.size() <= _IN_MEMORY else None
+        data = source.read_buffer() if source.size() <= _IN_MEMORY else None  # memory that Arrow uses again
         self._source = source if data is None else pa.BufferReader(data)
-        self._data: bytes | None = data
+        self._data: memoryview | None = None if data is None else memoryview(data)
         self._keeps_dictionaries = encoded
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
@@ -279,7 +279,7 @@ class _Reading:
 
     def _read_at(self, at: int, size: int) -> bytes:
         if self._data is not None:
-            return self._data[at : at + size]
+            return bytes(self._data[at : at + size])
         return bytes(self._source.read_at(size, at))
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
