@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.landing_zone.zone_warnings import zone_warnings
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.apply_plan import Applied
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator

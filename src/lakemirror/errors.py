@@ -10,7 +10,7 @@ HTTP status and the hint. One row of `CODES` is one code; there is no second pla
 
 from __future__ import annotations
 
-from lakemirror.quick_dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

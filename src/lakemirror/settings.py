@@ -9,12 +9,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Storage
 
 DEFINITION = "mirroring.json"

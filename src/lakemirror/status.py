@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
@@ -23,7 +23,6 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.partner_events import Partner
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Storage
 
 MONITORING = "Files/Monitoring"

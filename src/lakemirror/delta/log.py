@@ -16,7 +16,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import MOVING
 from lakemirror.storage.place import Place, names_in, opened, place
 

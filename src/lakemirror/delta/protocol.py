@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.delta.log import Protocol
 from lakemirror.delta.schema import TYPE_CHANGES
-from lakemirror.quick_dataclass import dataclass
 
 APPEND_ONLY = "delta.appendOnly"
 VECTORS = "delta.enableDeletionVectors"

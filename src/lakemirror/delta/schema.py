@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Sequence
-
-from lakemirror.quick_dataclass import dataclass
+from dataclasses import dataclass
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}

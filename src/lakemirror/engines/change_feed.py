@@ -9,6 +9,7 @@ The keys of the deleted rows are held in memory; the rows themselves are streame
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from lakemirror.engines.kernels.living_rows import chosen_rows
 from lakemirror.engines.kernels.look_up import is_among, key_columns
 from lakemirror.engines.kernels.write import CHANGE_TYPE
 from lakemirror.engines.row_work import Action, RowWork, Target
-from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

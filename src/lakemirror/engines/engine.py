@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork
-from lakemirror.quick_dataclass import dataclass
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
 from lakemirror.engines.spill import Spill
-from lakemirror.quick_dataclass import dataclass
 
 _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
 _MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -46,7 +47,6 @@ from lakemirror.engines.kernels.key_file import (
 )
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import place as place_at
 

@@ -10,13 +10,12 @@ a row is a value (`BadRow`), so that every engine reports the same error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Entry
 
 Action = dict[str, Any]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import field
-
-from lakemirror.quick_dataclass import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.footer import FooterContradiction, read_footer
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Entry, Storage, seconds_since
 
 Constants = tuple[tuple[str, str | None], ...]

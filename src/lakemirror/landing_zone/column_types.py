@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
-from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ optional parts in `[]`. Month names (`MMM`, `MMMM`) are English, in any case. `y
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from lakemirror.quick_dataclass import dataclass
 
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",

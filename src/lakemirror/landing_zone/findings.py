@@ -6,12 +6,11 @@ An error stops its table (its code is in `errors.CODES`), a warning does not, an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.quick_dataclass import dataclass
 
 Severity = Literal["error", "warning", "advice"]
 

@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 
 from lakemirror.landing_zone.pages import begin_of, pages
 from lakemirror.landing_zone.thrift import BINARY, I32, I64, LIST, STRUCT, Wire, struct
-from lakemirror.quick_dataclass import dataclass
 
 _FIRST_LOOK = 16 << 10  # bytes from the file's end; most footers are shorter
 _MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"

@@ -13,6 +13,7 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import LakemirrorError
@@ -20,7 +21,6 @@ from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of, path_below
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Entry, Storage
 
 MOST_BYTES = 64 * 1024  # of a marker; the engine writes about 100

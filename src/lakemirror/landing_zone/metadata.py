@@ -8,13 +8,12 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
 from lakemirror.landing_zone.json_members import Members, file_name, invalid, is_text, shown
 from lakemirror.landing_zone.warned import Warned, capped
-from lakemirror.quick_dataclass import dataclass
 
 ROW_MARKER = "__rowMarker__"
 SEQUENTIAL = "SequentialFileName"

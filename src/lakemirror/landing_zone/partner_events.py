@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import Zone
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Storage
 
 MAX_SIZE = 1024 * 1024  # bytes

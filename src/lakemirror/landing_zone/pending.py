@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow.parquet as pq
@@ -29,7 +29,6 @@ from lakemirror.landing_zone.change_file import (
 )
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Entry
 
 

@@ -6,10 +6,9 @@ where the landing zone itself cannot be listed is there no zone.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"

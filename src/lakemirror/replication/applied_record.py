@@ -22,12 +22,11 @@ import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.place import Place, StorePath, names_in, place
 
 DETECTION_PROPERTY = "lakemirror.detection"

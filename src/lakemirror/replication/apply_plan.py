@@ -6,14 +6,13 @@ ApplyStart ─▶ planner.plan ─▶ ApplyPlan ─▶ engine, commit ─▶ App
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.engines.engine import Choice
 from lakemirror.engines.row_work import RowWork
 from lakemirror.errors import TableError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.batch import Batch
 from lakemirror.replication.position import Manifest, Position

@@ -6,6 +6,7 @@ pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,6 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.schema_evolution import Rules, evolve
 
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, which the file does not hold

@@ -11,11 +11,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage, seconds_since
 

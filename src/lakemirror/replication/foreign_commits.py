@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.delta.log import Action
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.position import Position, current_position
 
 OURS = "lakemirror"

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.quick_dataclass import dataclass
 
 _PREFIX = "lakemirror"
 _CONVERTED = "value-converted"

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow.parquet as pq
@@ -41,7 +41,6 @@ from lakemirror.landing_zone.pending import Pending, not_looked_into, pending
 from lakemirror.landing_zone.staging import Staging, needs_staging
 from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
 from lakemirror.maintenance import compaction as small_files
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection, declared, parse_detection
 from lakemirror.replication.apply import apply

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lakemirror.delta.schema import Column, needs_mapping
 from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn, fits, widens
 from lakemirror.landing_zone.row_markers import ROW_MARKER
-from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

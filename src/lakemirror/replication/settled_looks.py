@@ -9,10 +9,10 @@ log is in an object store nothing tells that it changed: a note holds for `look_
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.table_plan import TablePlan
 from lakemirror.storage import Storage
 

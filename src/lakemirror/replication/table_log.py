@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakemirror.delta.log import Action, Log, latest_commits, read_snapshot
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.foreign_commits import Verdict, judge
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest, sequences

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone import archive as cleanup
@@ -12,7 +12,6 @@ from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.replication.applied_record import AppliedPaths, Detection, parse_detection
 from lakemirror.replication.apply_plan import Applied, ApplyStart
 from lakemirror.replication.position import Manifest

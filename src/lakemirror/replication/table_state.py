@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned, capped
-from lakemirror.quick_dataclass import dataclass
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"

@@ -18,9 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-
-from lakemirror.quick_dataclass import dataclass
 
 _CREATE, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x100, 0x8, 0x40, 0x80, 0x200
 _OVERFLOW, _IGNORED, _IS_FOLDER = 0x4000, 0x8000, 0x40000000

@@ -13,13 +13,12 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.object_file import ObjectFile

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 
 MOVING = "_lakemirror_moving.json"
 """In the log of a table whose folder is being moved within an object store: where from and where to. Whoever finds it

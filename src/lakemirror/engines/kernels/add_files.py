@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +25,6 @@ from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import check_all_pages
 from lakemirror.landing_zone.row_markers import ROW_MARKER
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders

@@ -11,11 +11,10 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from lakemirror.quick_dataclass import dataclass
 
 Numbers = npt.NDArray[np.int64]
 

@@ -8,6 +8,8 @@ nanoseconds cut to microseconds, dates of the legacy calendar.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +17,6 @@ import pyarrow.compute as pc
 from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today_micros
 from lakemirror.engines.kernels.json_text import json_text, plain
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, table_type
-from lakemirror.quick_dataclass import dataclass
 
 _HOURS_SHOWN = 100  # two digits
 

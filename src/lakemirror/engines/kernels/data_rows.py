@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,7 +23,6 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import data_file
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import opened as opened_place
 

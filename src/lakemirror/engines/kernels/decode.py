@@ -9,6 +9,7 @@ Sizes are upper bounds from the headers of the pages to be read, never from the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
-from lakemirror.quick_dataclass import dataclass
 
 MOST_ROWS = 64 * 1024
 """The most rows that are decoded at once."""

@@ -8,13 +8,14 @@ For each key, only the last change that is not an insert counts, and the inserts
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.key_values import comparable, key_bucket, key_codes, whole_numbers
 from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
-from lakemirror.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

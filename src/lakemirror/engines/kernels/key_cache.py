@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-
-from lakemirror.quick_dataclass import dataclass
 
 _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured

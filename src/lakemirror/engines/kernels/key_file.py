@@ -20,7 +20,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +28,6 @@ import numpy as np
 
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout
 from lakemirror.engines.kernels.key_values import mixed
-from lakemirror.quick_dataclass import dataclass
 
 MOST_ROWS = 1 << 32
 MOST_IN_BUCKET = 1 << 16

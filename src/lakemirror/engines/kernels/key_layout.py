@@ -8,11 +8,12 @@ and one more. Keys that need more than 64 bytes are stored as a 64-bit hash; the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
 from lakemirror.engines.kernels.key_values import comparable_column, key_hashes
-from lakemirror.quick_dataclass import dataclass
 
 MOST_WORDS = 8
 _WIDEST_TEXT = 62

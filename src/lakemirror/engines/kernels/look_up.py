@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,6 @@ from lakemirror.engines.kernels.key_layout import KeyLayout, encode
 from lakemirror.engines.kernels.key_values import comparable, comparable_column, key_codes, whole_numbers
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.quick_dataclass import dataclass
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small

@@ -9,7 +9,7 @@ at the first bad row.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_co
 from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.place import is_in_store, opened
 
 _BUFFERED = 32 << 20  # a row group with more bytes is read in pieces

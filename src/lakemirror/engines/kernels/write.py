@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
-from lakemirror.quick_dataclass import dataclass
 from lakemirror.storage.inside import make_folders
 from lakemirror.storage.object_store import ObjectWriter
 from lakemirror.storage.place import Place, created
