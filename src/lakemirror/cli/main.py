@@ -8,124 +8,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from lakemirror.cli import access as cli_access
-from lakemirror.cli import features as cli_features
-from lakemirror.cli.acts import pause, replay, restore, resume, resync
-from lakemirror.cli.check import check
-from lakemirror.cli.config import config
-from lakemirror.cli.doctor import doctor
-from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting, StorageOptions
-from lakemirror.cli.init import init
-from lakemirror.cli.narration import log_to_stderr
+from lakemirror.cli.commands import command_line
 from lakemirror.cli.printable import make_streams_safe, printable, say
-from lakemirror.cli.publish import publish
-from lakemirror.cli.run import run
-from lakemirror.cli.serve import serve
-from lakemirror.cli.status import status
 from lakemirror.cli.supervised import leave
-from lakemirror.cli.sync import sync
-from lakemirror.cli.tables import tables
-from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.database_folder import database_place
-
-app = typer.Typer(
-    help="Open Mirroring: change files in a folder become live Delta tables, exactly once.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from lakemirror import __version__
-
-        print(f"lakemirror {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
-def demo(
-    into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
-    days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Start the service on loopback and publish through it; see its page.")
-    ] = False,
-    on: Annotated[
-        str,
-        typer.Option("--on", help="Mirror in an object store instead, such as s3://bucket/demo.", metavar="ADDRESS"),
-    ] = "",
-    storage: StorageOptions = None,
-    port: Annotated[int, typer.Option(help="With --serve: the port to listen on; 0: any.", min=0, max=65535)] = 8443,
-) -> None:
-    """Mirror a year of real flights, and check the tables against the source.
-
-    Example: lakemirror demo
-
-    Example: lakemirror demo --serve
-
-    Example: lakemirror demo --on s3://lake/demo --days 14
-    """
-    log_to_stderr(False)
-    if on:
-        from lakemirror.demo.in_store import mirror_in_store
-        from lakemirror.storage.place import StorePath
-
-        found = database_place(on)
-        if not isinstance(found, StorePath):
-            raise LakemirrorError("setting-invalid", f"--on {on} is no address of an object store")
-        if not mirror_in_store(found, days, **({"engine": engine} if engine else {})):
-            raise typer.Exit(1)
-        return
-    if serve:
-        from lakemirror.demo.served import serve_flights
-
-        if not serve_flights(into, days, port):
-            raise typer.Exit(1)
-        return
-    from lakemirror.demo.performance import perform
-
-    if not perform(into, days, master=master, spark=spark or None):
-        raise typer.Exit(1)
-
-
-app.command()(sync)
-app.command()(run)
-app.command()(status)
-app.command()(doctor)
-app.command()(init)
-app.command()(config)
-app.command()(check)
-app.command()(publish)
-app.command()(serve)
-app.add_typer(cli_access.app, name="access")
-app.command()(verify)
-app.command()(tables)
-for act in (pause, resume, resync, replay, restore):
-    app.command()(act)
-app.add_typer(cli_features.app, name="features")
-app.command()(cli_features.compat)
-app.command()(cli_features.sql)
 
 
 class _NoPandas:
@@ -152,7 +40,7 @@ def main() -> None:
     _be_utf8()
     make_streams_safe()
     try:
-        app()
+        command_line(*sys.argv[1:2])()
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:

@@ -20,12 +20,14 @@ import pyarrow as pa
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
+from lakemirror.engines.kernels.key_cache import Kept, Runs
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import (
     Sought,
     find,
     groups_to_search,
     is_among,
+    kept_keys,
     key_columns,
     may_hold,
     read_footer,
@@ -134,10 +136,12 @@ def look_up_keys(
         found = groups_to_search(add, target, sought)
         return [(add, group, found.footer) for group in found.groups]
 
+    def kept(add: Action, group: Any) -> Kept | None:
+        return kept_keys(group, target, version_of(add))
+
     def rows_in(item: tuple[Action, Any, Any]) -> np.ndarray:
         add, group, footer = item
-        version = version_of(add)
-        return np.asarray(find(group, target, sought, version=version, room=room, footer=footer))
+        return np.asarray(find(group, target, sought, version=version_of(add), room=room, footer=footer))
 
     if is_in_store(target.path) and len(adds) > 1:
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(adds)), thread_name_prefix="footers") as pool:
@@ -146,12 +150,16 @@ def look_up_keys(
         if sum(record_count(add) or _FEW for add in adds) < _FEW:
             each = map  # starting threads takes longer than reading small files
         groups = [item for found in each(groups_of, adds) for item in found]
+    if sum(group.rows for add, group, _ in groups if kept(add, group) is None) < _FEW:
+        each = map
     for (add, _, _), rows in zip(groups, each(rows_in, groups), strict=True):
         if len(rows):
             result.setdefault(add["path"], []).append(rows)
     if index is not None:
+        scattered = {add["path"] for add, group, _ in groups if not isinstance(kept(add, group), Runs)}
         for add in adds:
-            index.want(add, target)
+            if add["path"] in scattered:
+                index.want(add, target)
     return {path: np.concatenate(rows) for path, rows in result.items()}
 
 

@@ -254,7 +254,7 @@ class KeyIndex:
         if len(columns) > 1:
             return False
         for group in look_up.row_groups(add, target, None, parquet.metadata):
-            if look_up.runs_lately_read(group, target, look_up.version_of(add)) is not None:
+            if isinstance(look_up.kept_keys(group, target, look_up.version_of(add)), Runs):
                 continue
             last = -(1 << 63) - 1
             for keys in rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE):

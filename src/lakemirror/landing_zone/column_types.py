@@ -88,16 +88,17 @@ def table_type(arrow_type: pa.DataType) -> str | None:
 
 def arrow_type(type_: str) -> pa.DataType | None:
     """The Arrow type that holds the values of a table's column; None for a type that no change file makes."""
-    if type_ == "timestamp":
-        return pa.timestamp("us", "UTC")
+    known = _ARROW.get(type_)
+    if known is not None:
+        return known
     digits = _DECIMAL.fullmatch(type_)
-    if digits is not None:
-        return pa.decimal128(int(digits[1]), int(digits[2]))
-    return _ARROW.get(type_)
+    return pa.decimal128(int(digits[1]), int(digits[2])) if digits is not None else None
 
 
 def leaves(arrow_type: pa.DataType) -> int:
     """How many columns of the Parquet file hold this field. A loop: files may nest deeper than Python recurses."""
+    if arrow_type in _PLAIN:
+        return 1
     count, open_types = 0, [arrow_type]
     while open_types:
         current = open_types.pop()
@@ -193,6 +194,7 @@ _PLAIN = frozenset(kind for kind in _SIMPLE if pa.types.is_primitive(kind))
 _ARROW = {
     "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
 }  # fmt: skip
 
 _EXACT_INTO = {

@@ -34,13 +34,13 @@ _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # of a bound, by the column's p
 _FIXED_LENGTH = 7
 
 
-_NUMBERS, _TEXTS = Wire(LIST, I64), Wire(LIST, BINARY)
+_NUMBERS = Wire(LIST, I64)
 _SIZES = Wire(STRUCT, fields={1: Wire(I64), 2: _NUMBERS, 3: _NUMBERS})
 _BOUNDS = Wire(STRUCT, fields={n: Wire(I64 if n in (3, 4) else BINARY) for n in range(1, 7)})
 _META = Wire(
     STRUCT,
     fields={
-        1: Wire(I32), 2: Wire(LIST, I32), 3: _TEXTS, 4: Wire(I32), 5: Wire(I64), 6: Wire(I64), 7: Wire(I64),
+        1: Wire(I32), 2: Wire(LIST, I32), 4: Wire(I32), 5: Wire(I64), 6: Wire(I64), 7: Wire(I64),
         9: Wire(I64), 10: Wire(I64), 11: Wire(I64), 12: _BOUNDS, 16: _SIZES,
     },
 )  # fmt: skip
@@ -68,9 +68,12 @@ def read_footer(file: Any) -> pq.FileMetaData:
             reason = contradiction(tail, size)
             if reason is not None:
                 raise FooterContradiction(reason)
-        file.seek(0)
-        footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
-        if tail is not None:
+        if tail is None:
+            file.seek(0)
+            footer = pq.read_metadata(file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r"))
+        else:  # Arrow parses the bytes that were checked
+            length = len(tail).to_bytes(4, "little")
+            footer = pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, tail, length, _MAGIC))))
             _proven.keep(tail, size, footer)
     reason = _against_empty_groups(footer, file)
     if reason is not None:

@@ -44,7 +44,7 @@ def struct(
         if head >> 4:
             number += head >> 4
         else:
-            raw, at = _varint(data, at)
+            raw, at = varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
         wire = None
@@ -62,13 +62,13 @@ def struct(
             raw = data[at]
             at += 1
             if raw > 127:
-                raw, at = _varint(data, at - 1)
+                raw, at = varint(data, at - 1)
             fields[number] = (raw >> 1) ^ -(raw & 1)
         elif kind == 8:
             size = data[at]
             at += 1
             if size > 127:
-                size, at = _varint(data, at - 1)
+                size, at = varint(data, at - 1)
             end = at + size
             if end > len(data):
                 raise IndexError(end)
@@ -77,8 +77,15 @@ def struct(
             fields[number] = kind == 1
         elif kind == 12:
             fields[number], at = struct(data, at, depth + 1, wire[2] if wire is not None else None)
+        elif kind == 9:
+            fields[number], at = _list(data, at, depth, wire)
         else:
             fields[number], at = _value(data, at, kind, depth, wire)
+
+
+def end_of_struct(data: bytes, at: int, depth: int = 0) -> int:
+    """The place behind the struct that begins at `at`. IndexError, ValueError as for `struct`."""
+    return _behind(data, at, STRUCT, depth)
 
 
 def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
@@ -92,7 +99,7 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             if head == 0:
                 return at
             if not head >> 4:
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
             kind = head & 15
             if 3 < kind < 7 and data[at] < 128:
                 at += 1
@@ -101,19 +108,19 @@ def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
             elif kind > 2:
                 at = _behind(data, at, kind, depth + 1)
     if kind == 8:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         if at + size > len(data):
             raise IndexError(at + size)
         return at + size
     if kind in (4, 5, 6):
-        return _varint(data, at)[1]
+        return varint(data, at)[1]
     if kind in (9, 10):
         if depth > _DEEPEST:
             raise ValueError("it nests too deep")
         size, kind = data[at] >> 4, data[at] & 15
         at += 1
         if size == 15:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
         for _ in range(size):
             at = _behind(data, at, kind, depth + 1)
         return at
@@ -125,10 +132,10 @@ def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None
     if kind == 12:
         return struct(data, at, depth + 1, wire.fields if wire is not None else None)
     if kind == 8:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         return _bytes(data, at, size), at + size
     if kind in (4, 5, 6):
-        raw, at = _varint(data, at)
+        raw, at = varint(data, at)
         return (raw >> 1) ^ -(raw & 1), at
     if kind in (1, 2, 3):
         return data[at], at + 1
@@ -145,7 +152,7 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
     size, kind = data[at] >> 4, data[at] & 15
     at += 1
     if size == 15:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
     items: list[Any] = []
     item: Any
     kind = wire.items if wire is not None else kind
@@ -156,6 +163,11 @@ def _list(data: bytes, at: int, depth: int, wire: Wire | None) -> tuple[list[Any
         elif kind == I32 and data[at] < 128:
             item = (data[at] >> 1) ^ -(data[at] & 1)
             at += 1
+        elif kind == BINARY and data[at] < 128:
+            end = at + 1 + data[at]
+            if end > len(data):
+                raise IndexError(end)
+            item, at = data[at + 1 : end], end
         else:
             item, at = _value(data, at, kind, depth + 1, wire)
         items.append(item)
@@ -168,7 +180,8 @@ def _bytes(data: bytes, at: int, size: int) -> bytes:
     return data[at : at + size]
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number that begins at `at`, and the place behind it. IndexError, ValueError as for `struct`."""
     result = shift = 0
     while True:
         byte = data[at]

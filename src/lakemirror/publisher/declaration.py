@@ -22,7 +22,7 @@ class Declaration:
 
 
 def read_declaration(folder: TableFolder) -> Declaration:
-    """The declaration; the defaults where there is none. `metadata-invalid`; `not-supported` for text and partitions."""
+    """The declaration, or the defaults. `metadata-invalid`; `not-supported` for text and partitions."""
     return _declaration(_read(folder), folder.path.name)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -117,6 +118,25 @@ def test_floating_point_has_no_dictionary_and_no_bounds_in_the_footer(tmp_path: 
     assert "RLE_DICTIONARY" not in chunk.encodings and chunk.statistics is None
     low, high = stats(add)["minValues"]["d"], stats(add)["maxValues"]["d"]
     assert math.copysign(1, low) == -1 and math.copysign(1, high) == 1, "one value to some readers, two to others"
+
+
+@pytest.mark.parametrize("in_batches", [1, 3])
+def test_a_dictionary_where_rows_share_values(tmp_path: Path, in_batches: int) -> None:
+    rows = 60_000
+    numbers = np.random.default_rng(1)
+    columns = {
+        "own": np.arange(rows), "few": numbers.integers(0, 100, rows), "runs": np.arange(rows) // 20,
+        "many": numbers.integers(0, rows // 10, rows), "most": numbers.integers(0, rows, rows),
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict({**columns, "none": pa.nulls(rows, pa.int64())})
+    step = rows // in_batches
+    (add,) = write_rows([batch.slice(n * step, step) for n in range(in_batches)],
+                        target(tmp_path, dict.fromkeys(batch.schema.names, "bigint")))  # fmt: skip
+    with pq.ParquetFile(data_file(tmp_path, add["path"])) as file:
+        group = file.metadata.row_group(0)
+        encoded = {name: group.column(n).has_dictionary_page for n, name in enumerate(batch.schema.names)}
+        assert file.read().equals(pa.Table.from_batches([batch]).cast(file.schema_arrow))
+    assert encoded == {"own": False, "few": True, "runs": True, "many": True, "most": False, "none": True}
 
 
 def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> None:

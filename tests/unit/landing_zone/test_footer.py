@@ -19,6 +19,7 @@ from tests.rounds import rounds
 
 from lakemirror.errors import TableError
 from lakemirror.landing_zone import footer as footer_checks
+from lakemirror.landing_zone import pages as pages_module
 from lakemirror.landing_zone.change_file import ChangeFile, complete
 from lakemirror.landing_zone.footer import FooterContradiction, read_footer
 from lakemirror.landing_zone.pages import pages
@@ -227,3 +228,30 @@ def test_fields_that_nobody_wants_are_walked_over_and_still_checked() -> None:
     for cut in range(1, len(tail) - 1, 7):
         with pytest.raises((IndexError, ValueError)):
             struct(tail[:cut], shape={3: Wire(I64)})
+
+
+@settings(max_examples=rounds(300, 2000), deadline=None)
+@given(st.data())
+def test_usual_page_headers_are_read_as_all_others(data: st.DataObject) -> None:
+    """The fast way gives what the general one gives, or leaves the header to it; also for damaged headers."""
+    rows = pa.table({"a": np.arange(300) % 7, "t": [f"{i}" * (i % 5) for i in range(300)], "n": pa.nulls(300)})
+    kind = data.draw(st.sampled_from(["1.0", "2.0"]))
+    options = {"data_page_version": kind, "write_page_checksum": data.draw(st.booleans()), "data_page_size": 200}
+    file = bytearray(written(rows, use_dictionary=data.draw(st.booleans()), compression="none", **options))
+    footer = read_footer(io.BytesIO(bytes(file)))
+    chunk = footer.row_group(0).column(data.draw(st.integers(0, 2)))
+    begin = pages_module.begin_of(chunk.data_page_offset, chunk.dictionary_page_offset or None)
+    for _ in range(data.draw(st.integers(0, 3))):
+        file[begin + data.draw(st.integers(0, 40))] = data.draw(st.sampled_from([0, 1, 4, 5, 0x15, 0x1C, 0x80, 255]))
+    content = bytes(file)
+
+    def outcome() -> object:
+        try:
+            return pages(lambda at, size: content[at : at + size], chunk)
+        except ValueError as error:
+            return str(error)
+
+    fast = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages_module, "_usual_page", lambda *_: None)
+        assert outcome() == fast

@@ -16,7 +16,7 @@ from doors import Doors, Loader
 from published_contents import change_files, changes
 from typer.testing import CliRunner
 
-from lakemirror.cli.main import app
+from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, endpoint, endpoint_folder
 from lakemirror.publisher.endpoint import Answer, Endpoint

@@ -212,7 +212,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert caught.value.code == "service-extra-missing"
     assert "pip install" in caught.value.hint
     script = (
-        "import sys, lakemirror, lakemirror.cli.main;"
+        "import sys, lakemirror; from lakemirror.cli import app;"
         "sys.exit(any(m in sys.modules for m in ('aiohttp', 'jwt', 'cryptography', 'lakemirror.service')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ MOST_ROWS = 64 * 1024
 
 _SHARE = 8  # 1/8 of the budget is for decoded rows; the rest is for their conversion and the reader
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_POINTING = (RLE_DICTIONARY, PLAIN_DICTIONARY)  # the encodings of pages that point into a dictionary
 _SHARED = 8  # a dictionary is kept if at least so many rows share each of its values
 _LEVELS = 4  # bytes of a nested value's levels
 _GROWN = 64  # a nested column that grows so many times when decoded cannot be cut into rows safely
+_SCANNED = 1 << 16  # bytes of a dictionary that are scanned at once: more would not stay in the processor's cache
 _OBJECT = 150  # bytes of a Python value; JSON text of some types is made from Python values
 _TEXT = 24  # bytes of a number as text
 _ESCAPED = 6  # bytes of an escaped character in JSON
@@ -54,22 +57,25 @@ class ColumnPages:
     pages: tuple[Page, ...]
     longest: int | None = None
 
-    @property
+    @cached_property
     def data(self) -> list[Page]:
         return [page for page in self.pages if page.is_data]
 
     @property
     def dictionary(self) -> int:
         """An upper bound for the bytes of a value in the dictionary."""
-        return (
-            self.longest
-            if self.longest is not None
-            else max((page.size for page in self.pages if page.kind == DICTIONARY), default=0)
-        )
+        if self.longest is not None:
+            return self.longest
+        return max([page.size for page in self.pages if page.kind == DICTIONARY], default=0)
 
     @property
     def values(self) -> int:
-        return sum(page.values for page in self.data)
+        return sum([page.values for page in self.data])
+
+    @cached_property
+    def largest_page(self) -> int:
+        """The bytes of the largest page; 0 if there is none."""
+        return max([page.size for page in self.pages], default=0)
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,11 @@ class Portion:
 def portion(columns: Sequence[ColumnPages], rows: int, budget: int) -> Portion:
     """How to decode a row group of so many rows. TooLarge if one page exceeds the budget."""
     share = max(budget // _SHARE, 1)
-    held = sum(max((page.size for page in column.pages), default=0) for column in columns)
+    held = sum([column.largest_page for column in columns])
     if held > budget:
         raise TooLarge("the pages of one row", held)
     at_once = max(1, min(MOST_ROWS, rows))
-    width = sum(_width(column) for column in columns if not column.nested)
+    width = sum([_width(column) for column in columns if not column.nested])
     at_once = min(at_once, max(1, share // max(width, 1)))
     dictionaries = []
     for column in columns:
@@ -112,7 +118,7 @@ def suspects(columns: Sequence[ColumnPages], rows: int, budget: int) -> list[Col
 def has_few_values(column: ColumnPages) -> bool:
     """True if all pages of a flat column use a dictionary, and on average many rows share each of its values."""
     distinct = sum(page.values for page in column.pages if page.kind == DICTIONARY)
-    pointing = all(page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) for page in column.data)
+    pointing = all(page.encoding in _POINTING for page in column.data)
     return pointing and not column.nested and 0 < distinct * _SHARED <= column.values
 
 
@@ -121,7 +127,7 @@ def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.Record
 
     TooLarge if one row needs more than the budget.
     """
-    if not batch.num_rows or not any(_expands(field.type) for field in batch.schema):
+    if not batch.num_rows or not any(map(_expands, batch.schema.types)):
         yield batch
         return
     if sum(_size_at_most(column) for column in batch.columns) <= share:
@@ -157,12 +163,18 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
     data = np.frombuffer(dictionary, np.uint8)
     if not values or len(data) < 4:
         return None
-    zero = data == 0
-    places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    found = []
+    for begin in range(0, len(data) - 3, _SCANNED):
+        zero = data[begin : begin + _SCANNED + 3] == 0
+        is_length = zero[1:-2] & zero[2:-1]
+        is_length &= zero[3:]
+        found.append(np.flatnonzero(is_length) + begin)
+    places = np.concatenate(found)
     if len(places) != values or places[0] != 0:
         return None
-    lengths = data[places].astype(np.int64)
-    if not np.array_equal(places + 4 + lengths, np.append(places[1:], len(data))):
+    lengths = data[places]
+    ends_last = int(places[-1]) + 4 + int(lengths[-1]) == len(data)
+    if not ends_last or (places[1:] - places[:-1] - 4 != lengths[:-1]).any():
         return None
     return int(lengths.max())
 
@@ -174,10 +186,13 @@ def share_of(budget: int) -> int:
 
 def _expands_at(column: ColumnPages, at_once: int, rows: int, share: int) -> bool:
     """True if so many rows may take more bytes than the share when their dictionary values are written out."""
-    values = sum(page.values for page in column.data if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY))
+    longest = column.dictionary
+    if not longest:
+        return False
+    values = sum([page.values for page in column.data if page.encoding in _POINTING])
     if column.nested:
         at_once += max(0, column.values - rows)
-    return column.dictionary * min(at_once, values) > share
+    return longest * min(at_once, values) > share
 
 
 def _width(column: ColumnPages) -> int:
@@ -193,8 +208,8 @@ def _within(column: ColumnPages, rows: int, most: int) -> int:
     if grows:
         longest = max(page.size for page in data)
         return max(1, min(rows, most // max(longest, 1)))
-    sizes = np.array([0 if page.encoding in (RLE_DICTIONARY, PLAIN_DICTIONARY) else page.size for page in data])
-    if not len(sizes) or int(sizes.sum()) <= most:
+    sizes = [0 if page.encoding in _POINTING else page.size for page in data]
+    if sum(sizes) <= most:
         return rows
     ends = np.cumsum([page.values for page in data])
     begins = ends - np.array([page.values for page in data])

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -124,7 +123,8 @@ class GroupsOfFile:
 def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
     """The row groups of a data file that may hold a sought key.
 
-    All row groups of small files are returned, and cached: reading their bounds takes longer than the search.
+    All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
+    files the footer is cached alone.
     """
     small = (record_count(add) or _SMALL) < _SMALL
     name = (
@@ -134,13 +134,14 @@ def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFil
         add.get("modificationTime"),
         target.partition_columns,
     )
-    kept = LATELY_READ.get(name) if small else None
-    if isinstance(kept, GroupsOfFile):
-        return kept
-    footer = read_footer(add, target)
+    kept = LATELY_READ.get(name)
+    held = kept if isinstance(kept, GroupsOfFile) else None
+    if held is not None and small:
+        return held
+    footer = read_footer(add, target) if held is None else held.footer
     found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else sought, footer)))
-    if small:
-        LATELY_READ.put(name, found)
+    if held is None:
+        LATELY_READ.put(name, found if small else GroupsOfFile(footer, ()))
     return found
 
 
@@ -183,20 +184,15 @@ def find(
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
 
 
-def runs_lately_read(group: RowGroup, target: Target, version: object) -> Runs | None:
-    """The keys of a row group as runs, where they were read lately and are rising numbers; else None."""
+def kept_keys(group: RowGroup, target: Target, version: object) -> Kept | None:
+    """The cached keys of a row group: Runs if they are numbers that rise, else a table. None if none are cached."""
     kept = LATELY_READ.get(_name_of_keys(group, target, version))
-    return kept if isinstance(kept, Runs) else None
+    return kept if isinstance(kept, pa.Table | Runs) else None
 
 
 def version_of(add: Action) -> object:
     """What identifies the content of a data file in the cache: its size and time."""
     return add.get("size"), add.get("modificationTime")
-
-
-def _name_of_keys(group: RowGroup, target: Target, version: object) -> Hashable:
-    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
-    return group.file.place, version, group.index, kind
 
 
 def key_columns(target: Target) -> list[TargetColumn]:
@@ -364,6 +360,12 @@ def _bound(value: Any, type_: str, *, up: bool) -> Any:
     except (ValueError, TypeError, OverflowError, AttributeError, decimal.InvalidOperation):
         return None
     return None
+
+
+def _name_of_keys(group: RowGroup, target: Target, version: object) -> tuple[object, ...]:
+    """The name of a row group's keys in the cache."""
+    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    return group.file.place, version, group.index, kind
 
 
 def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, _SoughtColumn]]:

@@ -51,7 +51,10 @@ def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
     if not pa.types.is_integer(values.type) or values.null_count or not len(values):
         return None
     numbers = np.asarray(values)
-    if numbers.min() < min(_KNOWN) or numbers.max() > max(_KNOWN) or (numbers == _NO_MARKER).any():
+    if numbers.min() < min(_KNOWN):
+        return None
+    highest = numbers.max()
+    if highest > max(_KNOWN) or (highest >= _NO_MARKER and (numbers == _NO_MARKER).any()):
         return None
     return numbers.astype(np.int8)
 

@@ -45,6 +45,7 @@ _BUFFERED = 32 << 20  # a row group with more bytes is read in pieces
 _PIECE = 1 << 20
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # compressed dictionaries that can be measured here
 _IN_MEMORY = 1 << 20  # a file of at most so many bytes is read at once
+_NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,12 @@ class _Reading:
         self._append_only = append_only
         self._default = default_marker
         self._budget = budget
-        data = source.read() if source.size() <= _IN_MEMORY else None
+        data = source.read_buffer() if source.size() <= _IN_MEMORY else None  # memory that Arrow uses again
         self._source = source if data is None else pa.BufferReader(data)
-        self._data: bytes | None = data
+        self._data: memoryview | None = None if data is None else memoryview(data)
         self._keeps_dictionaries = encoded
         self._constants = {name.lower(): value for name, value in unit.constants}
-        self._schema = pa.schema([(each.name, arrow_type(each.type)) for each in self._asked])
+        self._names = [each.name for each in self._asked]
 
     def changes(self) -> Iterator[Changes | BadRow]:
         unit = self._unit
@@ -200,7 +201,7 @@ class _Reading:
                 continue
             if not fits(each.column.table_type, column.type):
                 return self._misfit(each.column, column)
-            int96 = any(
+            int96 = each.column.table_type not in _NEVER_INT96 and any(
                 self._footer.schema.column(leaf).physical_type == "INT96"
                 for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
             )
@@ -211,6 +212,7 @@ class _Reading:
         if not read and found:
             read[found[0].place] = found[0]  # one column is needed to count the rows
         self._read = [read[place] for place in sorted(read)]
+        self._leaves = [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
         self._at = {each.place: at for at, each in enumerate(self._read)}
         if self._marker is not None and not _can_mark(self._marker.column.arrow_type):
             message = (
@@ -233,8 +235,9 @@ class _Reading:
         chunks = self._measured(group, self._pages(group))
         plan = portion(chunks, rows, self._budget.size)
         self._encoded = self._of_few_values(chunks) if self._keeps_dictionaries else frozenset()
-        plan = replace(plan, dictionaries=tuple({*plan.dictionaries, *self._encoded}))
-        size = sum(max((page.size for page in chunk.pages), default=0) for chunk in chunks)
+        if self._encoded:
+            plan = replace(plan, dictionaries=tuple({*plan.dictionaries, *self._encoded}))
+        size = sum([chunk.largest_page for chunk in chunks])
         taken = min(self._budget.size, size + share_of(self._budget.size))
         taken = taken if self._budget.take(taken) else 0
         try:
@@ -257,16 +260,16 @@ class _Reading:
         """The text columns of a row group that stay dictionary-encoded."""
         text = {
             each.column.name
-            for name, (each, _) in self._conversions.items()
+            for name, (each, convert) in self._conversions.items()
             if pa.types.is_string(each.column.arrow_type) and name not in self._target.partition_columns
-            and not each.column.encoding and pa.types.is_string(self._schema.field(name).type)
+            and not each.column.encoding and convert.type == "string"
         }  # fmt: skip
         return frozenset(chunk.path for chunk in chunks if chunk.path in text and has_few_values(chunk))
 
     def _pages(self, group: int) -> list[ColumnPages]:
         """The pages of the columns to be read. ValueError if their counts contradict the footer."""
         found = []
-        for leaf in self._leaves():
+        for leaf in self._leaves:
             schema = self._footer.schema.column(leaf)
             its = checked_pages(self._read_at, self._footer, group, leaf)
             nested = schema.max_repetition_level > 0
@@ -275,14 +278,14 @@ class _Reading:
 
     def _read_at(self, at: int, size: int) -> bytes:
         if self._data is not None:
-            return self._data[at : at + size]
+            return bytes(self._data[at : at + size])
         return bytes(self._source.read_at(size, at))
 
     def _measured(self, group: int, chunks: Sequence[ColumnPages]) -> list[ColumnPages]:
         """The columns, with the length of the longest value if a dictionary could expand to too many bytes."""
         held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
         result = []
-        for leaf, column in zip(self._leaves(), chunks, strict=True):
+        for leaf, column in zip(self._leaves, chunks, strict=True):
             if column.path in held and not column.nested:
                 if column.dictionary > self._budget.size:
                     raise TooLarge("the dictionary", column.dictionary)
@@ -304,12 +307,12 @@ class _Reading:
         (values,) = next(self._batches(group, Portion(1, (column.path,)), [leaf])).columns
         return longest(values)
 
-    def _leaves(self) -> list[int]:
-        return [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
-
     def _batches(self, group: int, plan: Portion, only: list[int] | None = None) -> Iterator[pa.RecordBatch]:
-        indices = self._leaves() if only is None else only
-        size = sum(self._footer.row_group(group).column(leaf).total_compressed_size for leaf in indices)
+        indices = self._leaves if only is None else only
+        size = 0
+        if self._data is None:
+            told = self._footer.row_group(group)
+            size = sum(told.column(leaf).total_compressed_size for leaf in indices)
         file = pq.ParquetFile(
             self._source,
             metadata=self._footer,
@@ -349,7 +352,7 @@ class _Reading:
                     rows = error.row or 0
         if bad is not None:
             return bad
-        return Changes(pa.RecordBatch.from_arrays(values, names=self._schema.names), marker, first_row)
+        return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row)
 
     def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
         """The values as the table stores them: an empty string in a partition column is NULL, also in a key."""
@@ -374,11 +377,11 @@ class _Reading:
         code, place, shown = "", len(marker), ""
         if wrong is not None:
             code, (place, shown) = "row-marker-invalid", wrong
-        changing = np.flatnonzero(marker[:place] != INSERT)
-        if len(changing):
-            reason = self._refusal()
-            if reason:
-                code, place = reason, int(changing[0])
+        reason = self._refusal()
+        if reason:
+            changing = marker[:place] != INSERT
+            if changing.any():
+                code, place = reason, int(changing.argmax())
                 shown = str(values[place].as_py()) if values is not None and values[place].is_valid else "NULL"
         if not code:
             return marker, None

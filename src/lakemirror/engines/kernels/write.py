@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,8 @@ _BYTES_BUFFERED = 128 << 20  # of all partitions together
 _MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
 _INDEXED = 32  # columns with statistics, as in Delta Spark
+_SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
+_SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
 
 def write_rows(
@@ -251,10 +253,16 @@ class _Files:
             self._open[key] = _File(path, created(path), below, values, Tally(self._indexed))
         return self._open[key]
 
-    def _writer(self, path: Path | ObjectWriter, schema: pa.Schema) -> pq.ParquetWriter:
+    def _writer(self, file: _File, schema: pa.Schema) -> pq.ParquetWriter:
+        plain = {
+            field.name for field in self._schema
+            if field.name in self._exact and not pa.types.is_nested(field.type)
+            and not _is_repeated([rows.column(field.name) for rows in file.buffered])
+        }  # fmt: skip
+        dictionaries = [path for path in self._exact if path not in plain]
         return pq.ParquetWriter(
-            path, schema, compression="snappy", store_schema=False,
-            use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
+            file.sink, schema, compression="snappy", store_schema=False,
+            use_dictionary=dictionaries, write_statistics=self._exact, write_page_checksum=True,
         )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
@@ -262,7 +270,7 @@ class _Files:
             for batch in file.buffered:
                 file.tally.add(leaves_of(batch, self._leaves))
             if file.writer is None:
-                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
+                file.writer = self._writer(file, _with_dictionaries(self._schema, file.buffered))
             file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
@@ -276,7 +284,7 @@ class _Files:
         if self._open.pop(key, None) is None:
             return  # the file was completed with this row group
         if file.writer is None:
-            file.writer = self._writer(file.sink, self._schema)
+            file.writer = self._writer(file, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
         file.writer.close()
         if isinstance(file.sink, ObjectWriter):
@@ -333,6 +341,25 @@ def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.S
         if all(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
             schema = schema.set(place, column.with_type(pa.dictionary(pa.int32(), column.type)))
     return schema
+
+
+def _is_repeated(parts: Sequence[pa.Array]) -> bool:
+    """True if a Parquet dictionary pays for a column: if on average at least `_SHARED` rows have the same value.
+
+    `parts`: the column's values in the first row group. The number of different values is estimated from a sample: of
+    n values taken from D different ones about n * n / (2 * D) are found again. A dictionary of values that are all
+    different makes the file larger, and takes as long to make as all else.
+    """
+    if not parts or any(pa.types.is_dictionary(part.type) for part in parts):
+        return True
+    values = pa.chunked_array(parts)
+    rows = len(values)
+    if rows > _SAMPLED * _SAMPLES:
+        begins = [rows * part // _SAMPLES for part in range(_SAMPLES)]
+        values = pa.chunked_array([part for begin in begins for part in values.slice(begin, _SAMPLED).chunks])
+    sampled = len(values) - values.null_count
+    repeated = sampled - pc.count_distinct(values).as_py()
+    return bool(2 * repeated >= sampled or 2 * repeated * rows >= _SHARED * sampled * sampled)
 
 
 def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
