@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakemirror.delta.commit_info import newest_info
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
 from lakemirror.storage.place import Place, StorePath
@@ -118,6 +118,18 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
     if "txnId" in info:
         value["txnId"] = info["txnId"]
     return value
+
+
+def counted(table: str | Place, version: int) -> tuple[int, int] | None:
+    """How many data files a version of the table has, and their bytes, as its checksum file says; None without one.
+
+    Nothing is checked: good for a decision that no row depends on.
+    """
+    path = table_folder(table) / "_delta_log" / f"{version:020}.crc"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, LakemirrorError):
+        found = json.loads((path.as_written() if isinstance(path, StorePath) else path).read_bytes())
+        return int(found["numFiles"]), int(found["tableSizeBytes"])
+    return None
 
 
 def checksum_lies(snapshot: Snapshot) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror import failpoints
+from lakemirror.delta.checksum import counted
 from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
@@ -35,10 +36,23 @@ log = logging.getLogger("lakemirror")
 EVERY = 32
 """Commits of a table after which its small files are looked at."""
 
+_OFTEN = 4  # the same for a table that some small files make slow to read
+
 Rewrite = Callable[[RewriteWork], Sequence[Action]]
 """Who writes the files: `rewrite` of an engine, or the kernel itself."""
 
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+
+
+def is_due(table: str, before: int, version: int) -> bool:
+    """True if the small files of the table are looked at after these commits: every EVERY commits, and more often if
+    few of them are many (`policy.most_small_files`)."""
+    if version // EVERY != before // EVERY:
+        return True
+    if version // _OFTEN == before // _OFTEN:
+        return False
+    files, size = counted(table, version) or (0, 0)
+    return policy.most_small_files(size) <= min(files, policy.AT_LEAST - 1)
 
 
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:

@@ -270,12 +270,12 @@ class Replicator:
         )
 
     def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
-        """Merges the table's small files every so many commits; `version` is that of the last one.
+        """Merges the table's small files if that is due after these commits; `version` is that of the last one.
 
         `on_written` gets the files that it has written.
         """
         before, self._merged_at = self._merged_at, version
-        if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
+        if not self._settings.maintenance or not small_files.is_due(self._table, before or 0, version):
             return
 
         def rewrite(work: RewriteWork) -> list[Action]:

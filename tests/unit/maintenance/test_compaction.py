@@ -246,6 +246,20 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     assert snapshot is not None and len(snapshot.files) == 1
 
 
+def test_it_is_due_sooner_where_few_small_files_make_a_table_slow_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = str(many(tmp_path, 9, maintenance=False))
+    newest = 8
+    assert not small_files.is_due(table, newest - 1, newest), "of a small table only every so many commits"
+    assert small_files.is_due(table, 31, 32) and small_files.is_due(table, 30, 33)
+    monkeypatch.setattr(compaction, "_FEWEST_BYTES", 1)
+    assert small_files.is_due(table, newest - 1, newest) and not small_files.is_due(table, newest, newest + 1)
+    assert not small_files.is_due(table, newest + 3, newest + 4), "a version without a checksum file"
+    assert merge_small_files(table) > 1
+    assert not small_files.is_due(table, 7, 9), "a single file is left"
+
+
 def test_rows_that_take_too_much_memory_are_written_in_the_files_order(tmp_path: Path) -> None:
     table = many(tmp_path)
     before = rows(table)
