@@ -51,8 +51,8 @@ def is_due(table: str, before: int, version: int) -> bool:
         return True
     if version // _OFTEN == before // _OFTEN:
         return False
-    files, size = counted(table, version) or (0, 0)
-    return policy.most_small_files(size) <= min(files, policy.AT_LEAST - 1)
+    found = counted(table, version)
+    return found is not None and policy.most_small_files(found.bytes) <= min(found.files, policy.AT_LEAST - 1)
 
 
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:

@@ -119,6 +119,34 @@ def test_floating_point_has_no_dictionary_and_no_bounds_in_the_footer(tmp_path: 
     assert math.copysign(1, low) == -1 and math.copysign(1, high) == 1, "one value to some readers, two to others"
 
 
+def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path: Path) -> None:
+    columns = {"key": "bigint", "name": "string", "city": "string", "order": "bigint", "none": "int"}
+    numbers = range(40_000)
+    rows = pa.record_batch({
+        "key": pa.array(numbers), "name": pa.array([f"customer {n}" for n in numbers]),
+        "city": pa.array([f"city {n * 7 % 900}" for n in numbers]), "order": pa.array([n // 20 for n in numbers]),
+        "none": pa.nulls(40_000, pa.int32()),
+    })  # fmt: skip
+    parts = [rows.slice(begin, 1000) for begin in range(0, 40_000, 1000)]
+    (add,) = write_rows(parts, target(tmp_path, columns))
+    (few,) = write_rows(parts[:20], target(tmp_path, columns))
+
+    def encoded(add: Action) -> list[bool]:
+        group = pq.read_metadata(tmp_path / add["path"]).row_group(0)
+        return ["RLE_DICTIONARY" in group.column(place).encodings for place in range(len(columns))]
+
+    assert encoded(add) == [False, False, True, True, True]
+    assert encoded(few) == [True] * 5, "so few rows are not sampled"
+    assert pq.read_table(tmp_path / add["path"]).equals(pa.Table.from_batches([rows]))
+
+
+def test_as_many_files_as_cores_share_evenly() -> None:
+    million = write.ROWS_A_FILE
+    assert [write.file_count(rows) for rows in (0, 1, million, million + 1, 2 * million + 1, 5 * million)] == [
+        0, 1, 1, 2, 4, 8,
+    ]  # fmt: skip
+
+
 def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> None:
     rows = pa.record_batch({"d": [math.sin(n) for n in range(5000)]})  # snappy leaves them as they are
     (add,) = write_rows([rows], target(tmp_path, {"d": "double"}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,9 @@ _MOST_OPEN = 64  # open files; a table with more partitions gets more and smalle
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
 _INDEXED = 32  # columns with statistics, as in Delta Spark
 _FLOATING = ("float", "double")
+_SAMPLED = 1024  # rows of a block; four blocks are sampled
+_WORTH_SAMPLING = 32 * _SAMPLED  # rows: fewer are encoded faster than sampled
+_NO_DICTIONARY = 0.98  # share of different values in the sample
 
 
 def write_rows(
@@ -254,10 +257,13 @@ class _Files:
             self._open[key] = _File(path, created(path), below, values, Tally(self._indexed))
         return self._open[key]
 
-    def _writer(self, path: Path | ObjectWriter, schema: pa.Schema) -> pq.ParquetWriter:
+    def _writer(
+        self, path: Path | ObjectWriter, schema: pa.Schema, first_rows: Sequence[pa.RecordBatch] = ()
+    ) -> pq.ParquetWriter:
+        encoded = [name for name in self._exact if _repeats(schema.names.index(name), first_rows)]
         return pq.ParquetWriter(
             path, schema, compression="snappy", store_schema=False,
-            use_dictionary=self._exact, write_statistics=self._exact, write_page_checksum=True,
+            use_dictionary=encoded, write_statistics=self._exact, write_page_checksum=True,
         )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
@@ -265,7 +271,7 @@ class _Files:
             for batch in file.buffered:
                 file.tally.add(batch)
             if file.writer is None:
-                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered))
+                file.writer = self._writer(file.sink, _with_dictionaries(self._schema, file.buffered), file.buffered)
             file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
@@ -328,6 +334,23 @@ def _plain(values: pa.Array) -> pa.Array:
 
 def _as_long(values: pa.Array, rows: int) -> pa.Array:
     return values if len(values) == rows else pa.repeat(values[0], rows)
+
+
+def _repeats(place: int, batches: Sequence[pa.RecordBatch]) -> bool:
+    """False if nearly all values of the column differ, so that a dictionary costs time and saves no bytes.
+
+    Blocks of rows are sampled, since equal values often follow each other. Arrow writes the dictionary up to 1 MiB,
+    and all other values behind it: the file is larger, and both writing and reading are slower.
+    """
+    rows = sum(batch.num_rows for batch in batches)
+    if rows < _WORTH_SAMPLING or any(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
+        return True
+    values = pa.chunked_array([batch.column(place) for batch in batches])
+    blocks = [values.slice(begin, _SAMPLED) for begin in range(0, rows - _SAMPLED, rows // 4)]
+    sample = pa.chunked_array([chunk for block in blocks for chunk in block.chunks])
+    with contextlib.suppress(pa.ArrowNotImplementedError):  # a nested type
+        return bool(pc.count_distinct(sample, mode="all").as_py() < _NO_DICTIONARY * len(sample))
+    return True
 
 
 def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Schema:
