@@ -1,6 +1,7 @@
 """Which data files of a table are worth writing again, and into how many: pure decisions.
 
 after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
+               ─▶ `in_between`: a few small files, where Spark is slower for them ─────┤
 idle table     ─▶ `at_rest`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
 """
 
@@ -19,12 +20,11 @@ AT_LEAST = 16
 LARGEST = 8 << 20
 """Bytes of a small file."""
 
-OPEN_COST = 4 << 20
+_OPEN_COST = 4 << 20
 """Bytes that Spark counts for each file beside its size, when it divides a table among its tasks
 (`spark.sql.files.openCostInBytes`). Files of a few rows count as much as files of 4 MiB: twenty of them get a task of
 their own, and the other cores read nothing while one core reads the large files.
 """
-
 _UNBALANCED = 1 / 8  # of a table's bytes, which open costs of small files may be
 _FEW = 4  # small files that a table may have in any case
 _FEWEST_BYTES = 16 << 20  # of a table: reading less takes no longer than planning the query
@@ -42,23 +42,28 @@ _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 
 def most_small_files(size: int) -> int:
     """How many small files a table of `size` bytes may have before they are merged while changes come."""
-    return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // OPEN_COST))
+    return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // _OPEN_COST))
 
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
-    """The next piece of what is worth it while changes come: small files, where they are many, and worn ones.
-
-    Many are AT_LEAST. In a table of which Spark reads the large files by one task because of the small ones
-    (`most_small_files`), fewer are merged: the smallest, and each larger one that is at most twice as large as those
-    before it together. So a row is written again only after as many new rows have come.
-    """
+    """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
-    if len(small) < AT_LEAST:
-        few = most_small_files(sum(int(add["size"]) for add in adds))
-        small = _smallest(small) if len(small) >= few else []
-    return _piece([*small, *worn], most_rows=_MOST_ROWS_IN_TURN)
+    return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
+
+
+def in_between(adds: Collection[Action]) -> list[Action]:
+    """The next piece where a few small files make Spark read the large ones by few tasks (`most_small_files`).
+
+    In each partition the smallest files, and each larger one that is at most twice as large as those before it
+    together. So a row is written again only after about as many new rows have come.
+    """
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
+    few = most_small_files(sum(int(add["size"]) for add in adds))
+    groups = [_smallest(group) for group in _by_partition(small)] if len(small) >= few else []
+    fewer = sum(len(group) - 1 for group in groups if group)
+    return _piece([add for group in groups for add in group] if 2 * fewer >= few else [], most_rows=_MOST_ROWS_IN_TURN)
 
 
 def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:

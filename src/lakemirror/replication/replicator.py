@@ -274,8 +274,8 @@ class Replicator:
 
         `on_written` gets the files that it has written.
         """
-        before, self._merged_at = self._merged_at, version
-        if not self._settings.maintenance or not small_files.is_due(self._table, before or 0, version):
+        before, self._merged_at = self._merged_at or 0, version
+        if not self._settings.maintenance:
             return
 
         def rewrite(work: RewriteWork) -> list[Action]:
@@ -283,7 +283,11 @@ class Replicator:
             on_written(work.target, adds)
             return adds
 
-        merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
+        merged = 0
+        if small_files.is_due(before, version):
+            merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
+        if not merged and small_files.is_due_sooner(self._table, before, version):
+            merged = small_files.merge_few(self._table, durability=self._settings.durability, rewrite=rewrite)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:

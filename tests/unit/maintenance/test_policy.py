@@ -11,6 +11,7 @@ from lakemirror.maintenance.policy import (
     AT_LEAST,
     at_rest,
     file_size,
+    in_between,
     in_large_table,
     in_turn,
     most_small_files,
@@ -38,16 +39,24 @@ def test_in_turn_small_files_where_they_are_many_and_worn_ones() -> None:
     assert in_turn([add(1, rows=3_000_000)] * 40) == [], "one of them alone would become the same file"
 
 
-def test_in_turn_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task() -> None:
+def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task() -> None:
     assert [most_small_files(size * MIB) for size in (0, 15, 16, 128, 256, 320, 512, 9000)] == [
         AT_LEAST, AT_LEAST, 4, 4, 8, 10, 16, 16,
     ]  # fmt: skip
     large = [add(12)] * 4
-    assert in_turn([*large, *[add(0.125)] * 3]) == []
-    assert sizes(in_turn([*large, *[add(0.125)] * 4])) == [0.125] * 4
-    assert in_turn([add(3), *[add(0.125)] * 4]) == [], "of a small table"
-    assert sizes(in_turn([*large, add(0.125), add(0.25), add(0.5), add(4)])) == [0.125, 0.25, 0.5]
-    assert in_turn([*large, add(0.125), add(0.5), add(2), add(7)]) == [], "each is too large for those before it"
+    assert in_between([*large, *[add(0.125)] * 3]) == []
+    assert sizes(in_between([*large, *[add(0.125)] * 4])) == [0.125] * 4
+    assert in_between([add(3), *[add(0.125)] * 4]) == [], "of a small table"
+    assert sizes(in_between([*large, add(0.125), add(0.25), add(0.5), add(4)])) == [0.125, 0.25, 0.5]
+    assert in_between([*large, add(0.125), add(0.5), add(2), add(7)]) == [], "each is too large for those before it"
+    assert in_between([*large, add(0.125), add(0.25), add(2), add(7)]) == [], "one file fewer is not worth a commit"
+
+
+def test_few_small_files_of_partitions_only_where_one_has_several() -> None:
+    parts = [{**add(5, 0.01), "partitionValues": {"region": str(number)}} for number in range(30)]
+    assert in_between(parts) == [], "each would become the same file"
+    more = [{**add(0.125), "partitionValues": {"region": str(number % 2)}} for number in range(6)]
+    assert sizes(in_between([*parts, *more])) == [0.125] * 6
 
 
 def test_a_row_is_written_again_only_after_as_many_new_ones() -> None:
@@ -55,7 +64,7 @@ def test_a_row_is_written_again_only_after_as_many_new_ones() -> None:
     small = []
     for _ in range(400):
         files = [*files, add(size)]
-        if chosen := in_turn(files):
+        if chosen := in_between(files):
             written += sum(sizes(chosen))
             files = [each for each in files if each not in chosen] + [add(sum(sizes(chosen)))]
         small.append(len(files) - 4)
