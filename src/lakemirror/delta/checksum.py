@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror.delta.commit_info import newest_info
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
 from lakemirror.storage.place import Place, StorePath
@@ -118,6 +119,28 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
     if "txnId" in info:
         value["txnId"] = info["txnId"]
     return value
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many data files a version has, their bytes, and how many of them have a deletion vector (None: unknown)."""
+
+    files: int
+    bytes: int
+    vectors: int | None
+
+
+def counted(table: str | Place, version: int) -> Counted | None:
+    """What the checksum file of a version of the table counts; None if it has none.
+
+    Nothing is checked: good for a decision that no row depends on.
+    """
+    path = table_folder(table) / "_delta_log" / f"{version:020}.crc"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, LakemirrorError):
+        found = json.loads((path.as_written() if isinstance(path, StorePath) else path).read_bytes())
+        vectors = found.get("numDeletionVectorsOpt")
+        return Counted(int(found["numFiles"]), int(found["tableSizeBytes"]), None if vectors is None else int(vectors))
+    return None
 
 
 def checksum_lies(snapshot: Snapshot) -> str | None:

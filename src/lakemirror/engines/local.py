@@ -38,7 +38,7 @@ from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
-from lakemirror.engines.kernels.write import ROWS_A_FILE, ROWS_A_GROUP, write_change_feed, write_rows
+from lakemirror.engines.kernels.write import ROWS_A_GROUP, file_count, write_change_feed, write_rows
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
@@ -151,8 +151,7 @@ class LocalEngine:
         if kept is not None:
             rows = _taken([part for part, _ in read], kept)
         check_nulls(work, rows, kept)
-        files = -(-rows.num_rows // ROWS_A_FILE)
-        step = -(-rows.num_rows // max(files, 1)) or 1
+        step = -(-rows.num_rows // max(file_count(rows.num_rows), 1)) or 1
         slices = [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
 
         def write(part: pa.Table) -> list[Action]:
@@ -179,7 +178,10 @@ class LocalEngine:
 
         def write(group: list[tuple[int, ChangeUnit]]) -> list[Action]:
             batches = kept_batches(group, work, self._budget, folded, feed)
-            return written.keep((write_rows if feed is None else write_change_feed)(batches, work.target))
+            rows = sum(unit.rows for _, unit in group)
+            step = -(-rows // max(file_count(rows), 1)) or 1
+            writer = write_rows if feed is None else write_change_feed
+            return written.keep(writer(batches, work.target, rows_a_file=step))
 
         return [add for made in self._each(write, groups) for add in made]
 

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror import failpoints
+from lakemirror.delta.checksum import counted
 from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
@@ -35,10 +36,28 @@ log = logging.getLogger("lakemirror")
 EVERY = 32
 """Commits of a table after which its small files are looked at."""
 
+_OFTEN = 4  # the same for a table that some small files make slow to read
+
 Rewrite = Callable[[RewriteWork], Sequence[Action]]
 """Who writes the files: `rewrite` of an engine, or the kernel itself."""
 
+Choose = Callable[[Collection[Action]], list[Action]]
+"""Which files of a table are written again."""
+
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+
+
+def is_due(before: int, version: int) -> bool:
+    """True if the small files of a table are looked at after these commits (`merge_small_files`)."""
+    return version // EVERY != before // EVERY
+
+
+def is_due_sooner(table: str, before: int, version: int) -> bool:
+    """True if they are looked at because a few of them are many for this table (`merge_few`)."""
+    if version // _OFTEN == before // _OFTEN:
+        return False
+    found = counted(table, version)
+    return found is not None and policy.most_small_files(found.bytes) <= min(found.files, policy.AT_LEAST - 1)
 
 
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
@@ -46,10 +65,12 @@ def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite =
 
     Never raises: a table can be read and changed without compaction.
     """
-    try:
-        return _merge(table, policy.in_turn, durability=durability, rewrite=rewrite) or 0
-    except Cancelled:
-        return 0
+    return _merge_now(table, policy.in_turn, durability, rewrite)
+
+
+def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
+    """The same where a few small files make Spark slower (`policy.in_between`)."""
+    return _merge_now(table, policy.in_between, durability, rewrite)
 
 
 def merge_at_rest(
@@ -77,9 +98,16 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
+def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite) -> int:
+    try:
+        return _merge(table, choose, durability=durability, rewrite=rewrite) or 0
+    except Cancelled:
+        return 0
+
+
 def _merge(
     table: str,
-    choose: Callable[[Collection[Action]], list[Action]],
+    choose: Choose,
     *,
     durability: str,
     rewrite: Rewrite,

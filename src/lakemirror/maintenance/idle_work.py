@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from lakemirror.delta.checksum import counted
 from lakemirror.delta.log import latest_commits, list_log, read_snapshot
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
@@ -36,6 +37,10 @@ COMPACT_AFTER = 100
 
 QUIET = 5.0
 """Seconds without a commit after which a table is idle: compaction takes the cores that its next apply would want."""
+
+RESTED = 60.0
+"""Seconds without a commit after which a table with deletion vectors is due in any case: one small change a day must
+not make every read of the day slower. All its vectors go, once a day at most."""
 
 _ALL_VECTORS_EVERY = 86_400.0  # replaced files are kept for days: a table must not be rewritten all the time
 _VACUUM_EVERY = 86_400.0
@@ -83,7 +88,8 @@ class Maintenance:
         self._freed: dict[str, float] = {}
         self._failed: dict[str, Newest | None] = {}
         self._done: dict[str, Newest] = {}
-        self._not_due: dict[str, int] = {}  # the time of a table's log that was read, and gave nothing to do
+        # the time of a table's log that was read and gave nothing to do, and whether the table had rested then
+        self._not_due: dict[str, tuple[int, bool]] = {}
         self._begun: tuple[str, Newest | None] | None = None  # the table at hand, as it was when a heavy piece began
         self._stopping = threading.Event()
 
@@ -127,20 +133,24 @@ class Maintenance:
         return None
 
     def _is_to_be_compacted(self, target: str) -> bool:
-        """True if a table had enough commits since its last compaction, and for a while only our own.
+        """True if a table had enough commits since its last compaction, and for a while only our own; or if it has
+        deletion vectors and had no commit for longer.
 
         A log that gave nothing to do is read again once its folder has changed.
         """
         table = self._uri(target)
         changed = _log_changed(table)
-        if changed and self._not_due.get(target) == changed:
+        known = changed, bool(changed) and time.time() - changed / 1e9 >= RESTED
+        if changed and self._not_due.get(target) == known:
             return False
         newest = _newest(table)
-        if newest is None or (newest != self._merged.get(target, _NOTHING)[0] and _age(newest) < QUIET):
+        is_ours = newest == self._merged.get(target, _NOTHING)[0]
+        if newest is None or (not is_ours and _age(newest) < QUIET):
             return False
-        if self._has_enough_commits(target, table, newest):
+        rested = is_ours or _age(newest) >= RESTED
+        if self._has_enough_commits(target, table, newest) or (rested and self._has_vectors(target, table, newest)):
             return True
-        self._not_due[target] = changed
+        self._not_due[target] = known
         return False
 
     def _has_enough_commits(self, target: str, table: str, newest: Newest) -> bool:
@@ -150,6 +160,17 @@ class Maintenance:
         if not is_ours and target in self._done and 0 < newest[0] - self._done[target][0] < COMPACT_AFTER:
             return False
         return commits_since_compaction(table) >= COMPACT_AFTER
+
+    def _has_vectors(self, target: str, table: str, newest: Newest) -> bool:
+        """True if the table has deletion vectors, and it is time to remove them all."""
+        if newest in (self._done.get(target), self._failed.get(target)) or not self._may_free(target):
+            return False
+        found = counted(table, newest[0])
+        return found is not None and bool(found.vectors)
+
+    def _may_free(self, target: str) -> bool:
+        """True if the vectors of the table were not all removed within the last day."""
+        return time.monotonic() - self._freed.get(target, -_ALL_VECTORS_EVERY) >= _ALL_VECTORS_EVERY
 
     def _is_cancelled(self) -> bool:
         """True once the engine stops, or the table at hand has a commit that was not there before."""
@@ -180,7 +201,7 @@ class Maintenance:
         newest = _newest(table)
         before = self._merged.get(target, _NOTHING)
         goes_on = newest is not None and newest == before[0]
-        all_vectors = before[1] if goes_on else now - self._freed.get(target, -_ALL_VECTORS_EVERY) >= _ALL_VECTORS_EVERY
+        all_vectors = before[1] if goes_on else self._may_free(target)
         self._begun = table, newest
         try:
             merged = compaction.merge_at_rest(

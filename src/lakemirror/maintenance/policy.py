@@ -1,6 +1,7 @@
 """Which data files of a table are worth writing again, and into how many: pure decisions.
 
 after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
+               ─▶ `in_between`: a few small files, where Spark is slower for them ─────┤
 idle table     ─▶ `at_rest`: small files; all vectors now and then; then large tables ─┴▶ one piece at a time
 """
 
@@ -19,6 +20,14 @@ AT_LEAST = 16
 LARGEST = 8 << 20
 """Bytes of a small file."""
 
+_OPEN_COST = 4 << 20
+"""Bytes that Spark counts for each file beside its size, when it divides a table among its tasks
+(`spark.sql.files.openCostInBytes`). Files of a few rows count as much as files of 4 MiB: twenty of them get a task of
+their own, and the other cores read nothing while one core reads the large files.
+"""
+_UNBALANCED = 1 / 8  # of a table's bytes, which open costs of small files may be
+_FEW = 4  # small files that a table may have in any case
+_FEWEST_BYTES = 16 << 20  # of a table: reading less takes no longer than planning the query
 _LARGEST_WORN = 32 << 20
 _WORN = 0.1  # of its rows deleted: each deleted row costs ten rows written
 MOST_IN_PIECE = 64 << 20
@@ -31,12 +40,30 @@ _SMALLEST_FILE, _LARGEST_FILE = 16 << 20, 128 << 20
 _DELETED = 0.05  # of their rows: files of large tables are rewritten above it
 
 
+def most_small_files(size: int) -> int:
+    """How many small files a table of `size` bytes may have before they are merged while changes come."""
+    return AT_LEAST if size < _FEWEST_BYTES else max(_FEW, min(AT_LEAST, int(size * _UNBALANCED) // _OPEN_COST))
+
+
 def in_turn(adds: Collection[Action]) -> list[Action]:
     """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
     return _piece([*(small if len(small) >= AT_LEAST else []), *worn], most_rows=_MOST_ROWS_IN_TURN)
+
+
+def in_between(adds: Collection[Action]) -> list[Action]:
+    """The next piece where a few small files make Spark read the large ones by few tasks (`most_small_files`).
+
+    In each partition the smallest files, and each larger one that is at most twice as large as those before it
+    together. So a row is written again only after about as many new rows have come.
+    """
+    small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
+    few = most_small_files(sum(int(add["size"]) for add in adds))
+    groups = [_smallest(group) for group in _by_partition(small)] if len(small) >= few else []
+    fewer = sum(len(group) - 1 for group in groups if group)
+    return _piece([add for group in groups for add in group] if 2 * fewer >= few else [], most_rows=_MOST_ROWS_IN_TURN)
 
 
 def at_rest(adds: Collection[Action], *, all_vectors: bool) -> list[Action]:
@@ -85,8 +112,13 @@ def is_heavy(files: Collection[Action]) -> bool:
 
 
 def pieces(adds: Collection[Action], living: int) -> int:
-    """How many files so many bytes become: several, which several cores read, and none that is small for the table."""
-    return max(1, living * 2 // (3 * (file_size(adds) // 2)))
+    """How many files so many bytes become: a power of two, and none that is small for the table.
+
+    Spark gives each task whole files where they are smaller than the share of a core: three equal files take two cores
+    a third longer than two or four.
+    """
+    most = living * 4 // (5 * (file_size(adds) // 2))  # a file may become a fifth smaller before it is small
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def file_size(adds: Collection[Action]) -> int:
@@ -127,6 +159,18 @@ def _by_partition(adds: Iterable[Action]) -> list[list[Action]]:
 def _several(adds: Iterable[Action]) -> list[Action]:
     """The files of partitions that have more than one of them."""
     return [add for group in _by_partition(adds) if len(group) > 1 for add in group]
+
+
+def _smallest(adds: Iterable[Action]) -> list[Action]:
+    """The smallest files, each at most twice as large as those before it together; empty for a single one."""
+    found: list[Action] = []
+    size = 0
+    for add in sorted(adds, key=lambda add: int(add["size"])):
+        if found and int(add["size"]) > 2 * size:
+            break
+        found.append(add)
+        size += int(add["size"])
+    return found if len(found) > 1 else []
 
 
 def _rows(add: Action) -> int:

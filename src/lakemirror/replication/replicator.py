@@ -273,12 +273,12 @@ class Replicator:
         )
 
     def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
-        """Merges the table's small files after a number of commits; `version` is that of the last commit.
+        """Merges the table's small files if that is due after these commits; `version` is that of the last commit.
 
         `on_written` gets the written files.
         """
-        before, self._merged_at = self._merged_at, version
-        if not self._settings.maintenance or version // small_files.EVERY == (before or 0) // small_files.EVERY:
+        before, self._merged_at = self._merged_at or 0, version
+        if not self._settings.maintenance:
             return
 
         def rewrite(work: RewriteWork) -> list[Action]:
@@ -286,7 +286,11 @@ class Replicator:
             on_written(work.target, adds)
             return adds
 
-        merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
+        merged = 0
+        if small_files.is_due(before, version):
+            merged = small_files.merge_small_files(self._table, durability=self._settings.durability, rewrite=rewrite)
+        if not merged and small_files.is_due_sooner(self._table, before, version):
+            merged = small_files.merge_few(self._table, durability=self._settings.durability, rewrite=rewrite)
         log.debug("%s: %d small files became one", self.name, merged)
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:

@@ -139,6 +139,13 @@ def test_a_dictionary_where_rows_share_values(tmp_path: Path, in_batches: int) -
     assert encoded == {"own": False, "few": True, "runs": True, "many": True, "most": False, "none": True}
 
 
+def test_as_many_files_as_cores_share_evenly() -> None:
+    million = write.ROWS_A_FILE
+    assert [write.file_count(rows) for rows in (0, 1, million, million + 1, 2 * million + 1, 5 * million)] == [
+        0, 1, 1, 2, 4, 8,
+    ]  # fmt: skip
+
+
 def test_a_flipped_bit_is_seen_by_whoever_looks_at_checksums(tmp_path: Path) -> None:
     rows = pa.record_batch({"d": [math.sin(n) for n in range(5000)]})  # snappy leaves them as they are
     (add,) = write_rows([rows], target(tmp_path, {"d": "double"}))

@@ -31,7 +31,7 @@ from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import policy as compaction
-from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_small_files
+from lakemirror.maintenance.compaction import is_complete, merge_at_rest, merge_few, merge_small_files
 from lakemirror.maintenance.policy import AT_LEAST
 
 __all__ = ["no_spark"]
@@ -244,6 +244,29 @@ def test_it_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     sync(many_more)  # by another process: it has not seen the commits before
     snapshot = read_snapshot(table)
     assert snapshot is not None and len(snapshot.files) == 1
+
+
+def test_it_is_due_sooner_where_few_small_files_make_a_table_slow_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = str(many(tmp_path, 9, maintenance=False))
+    newest, due = 8, partial(small_files.is_due_sooner, table)
+    assert not due(newest - 1, newest), "of a small table only every so many commits"
+    assert small_files.is_due(31, 32) and small_files.is_due(30, 33) and not small_files.is_due(32, 33)
+    assert merge_few(table) == 0
+    monkeypatch.setattr(compaction, "_FEWEST_BYTES", 1)
+    assert due(newest - 1, newest) and not due(newest, newest + 1)
+    assert not due(newest + 3, newest + 4), "a version without a checksum file"
+    before = rows(Path(table))
+    assert merge_few(table) > 1 and rows(Path(table)) == before
+    assert not due(7, 9), "a single file is left"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_few_files_are_merged_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    monkeypatch.setattr(compaction, "_FEWEST_BYTES", 1)
+    snapshot = read_snapshot(many(tmp_path, 12, maintenance=wanted))
+    assert snapshot is not None and (len(snapshot.files) < 6) is wanted
 
 
 def test_rows_that_take_too_much_memory_are_written_in_the_files_order(tmp_path: Path) -> None:

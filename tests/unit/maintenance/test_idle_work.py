@@ -78,6 +78,28 @@ def test_a_log_that_gives_nothing_to_do_is_read_again_once_it_has_changed(
     work.stop()
 
 
+def test_after_a_longer_rest_vectors_go_however_few_commits_there_were(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 100)
+    before, work = rows(table), Maintenance(str, 7)
+    assert not step(work, table), "it has not rested for long"
+    log_time = time.time() - 50
+    os.utime(table / "_delta_log", (log_time, log_time))
+    assert not step(work, table)
+    monkeypatch.setattr(maintenance, "RESTED", 0.0)
+    assert step(work, table) and rows(table) == before, "what was found before it had rested does not count"
+    snapshot = read_snapshot(table)
+    assert snapshot is not None and not any("deletionVector" in add for add in snapshot.files.values())
+    assert not step(work, table)
+    put(tmp_path, "t", 5, changes([50], [2]))
+    sync(tmp_path)
+    assert not step(work, table), "once a day"
+    monkeypatch.setattr(maintenance, "_ALL_VECTORS_EVERY", 0.0)
+    assert step(work, table)
+    assert not step(Maintenance(str, 7), table), "a table without vectors needs more commits"
+
+
 def test_merges_in_between_do_not_count_as_compaction(table: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "AT_LEAST", 2)

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from lakemirror.maintenance.policy import AT_LEAST, at_rest, file_size, in_large_table, in_turn, pieces
+from lakemirror.maintenance.policy import (
+    AT_LEAST,
+    at_rest,
+    file_size,
+    in_between,
+    in_large_table,
+    in_turn,
+    most_small_files,
+    pieces,
+)
 
 MIB = 1 << 20
 
@@ -28,6 +37,38 @@ def test_in_turn_small_files_where_they_are_many_and_worn_ones() -> None:
     assert sizes(in_turn([add(8)] * 100)) == [8] * 8, "64 MiB at once"
     assert len(in_turn([add(1, rows=300_000)] * 40)) == 3, "a million rows at once, however few bytes they take"
     assert in_turn([add(1, rows=3_000_000)] * 40) == [], "one of them alone would become the same file"
+
+
+def test_few_small_files_where_they_make_spark_read_the_large_ones_by_one_task() -> None:
+    assert [most_small_files(size * MIB) for size in (0, 15, 16, 128, 256, 320, 512, 9000)] == [
+        AT_LEAST, AT_LEAST, 4, 4, 8, 10, 16, 16,
+    ]  # fmt: skip
+    large = [add(12)] * 4
+    assert in_between([*large, *[add(0.125)] * 3]) == []
+    assert sizes(in_between([*large, *[add(0.125)] * 4])) == [0.125] * 4
+    assert in_between([add(3), *[add(0.125)] * 4]) == [], "of a small table"
+    assert sizes(in_between([*large, add(0.125), add(0.25), add(0.5), add(4)])) == [0.125, 0.25, 0.5]
+    assert in_between([*large, add(0.125), add(0.5), add(2), add(7)]) == [], "each is too large for those before it"
+    assert in_between([*large, add(0.125), add(0.25), add(2), add(7)]) == [], "one file fewer is not worth a commit"
+
+
+def test_few_small_files_of_partitions_only_where_one_has_several() -> None:
+    parts = [{**add(5, 0.01), "partitionValues": {"region": str(number)}} for number in range(30)]
+    assert in_between(parts) == [], "each would become the same file"
+    more = [{**add(0.125), "partitionValues": {"region": str(number % 2)}} for number in range(6)]
+    assert sizes(in_between([*parts, *more])) == [0.125] * 6
+
+
+def test_a_row_is_written_again_only_after_as_many_new_ones() -> None:
+    size, files, written = 0.05, [add(12)] * 4, 0.0
+    small = []
+    for _ in range(400):
+        files = [*files, add(size)]
+        if chosen := in_between(files):
+            written += sum(sizes(chosen))
+            files = [each for each in files if each not in chosen] + [add(sum(sizes(chosen)))]
+        small.append(len(files) - 4)
+    assert max(small) < 10 and written < 8 * 400 * size
 
 
 def test_at_rest_small_files_and_all_vectors() -> None:
@@ -77,4 +118,5 @@ def test_what_is_written_is_not_written_again() -> None:
         assert not in_large_table([*made, *rest]), "also where it becomes smaller by a fifth"
     assert pieces([add(1)] * 16, 16 * MIB) == 1
     assert pieces([add(16)] * 2, 32 * MIB) == 2
+    assert pieces([add(24)] * 2, 48 * MIB) == 4, "three files are read by two cores in the time of four"
     assert file_size([add(1)]) == 16 * MIB and file_size([add(8000)] * 100) == 128 * MIB

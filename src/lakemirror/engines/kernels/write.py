@@ -85,6 +85,16 @@ def write_change_feed(
     return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=True)
 
 
+def file_count(rows: int) -> int:
+    """How many files of about equal size so many rows should become: 0, 1, 2, or a multiple of 4.
+
+    Spark gives each task whole files where they are smaller than the share of a core: two cores read three files in
+    the time of four.
+    """
+    least = -(-rows // ROWS_A_FILE)
+    return least if least < 3 else -(-least // 4) * 4
+
+
 class ConstraintViolated(ValueError):
     """A row has NULL in a NOT NULL column. `column`: its logical name. `row`: from 1."""
 
@@ -389,6 +399,7 @@ __all__ = [
     "ROWS_A_FILE",
     "ROWS_A_GROUP",
     "ConstraintViolated",
+    "file_count",
     "file_schema",
     "write_change_feed",
     "write_rows",
