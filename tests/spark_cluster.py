@@ -34,6 +34,7 @@ class Cluster:
             "JAVA_HOME": str(java.find().home),
             "SPARK_HOME": str(jvm.spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "SPARK_WORKER_DIR": str(folder / "work"),
         }
