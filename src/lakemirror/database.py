@@ -80,14 +80,14 @@ class MirroredDatabase:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | Place, *,
-        spark: SparkSession | Sequence[str] | None = None, storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
+        self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | Sequence[str] | None = None,
+        storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
 
         `path`: a local folder, or the address of an object store (`s3://`, `az://`, `abfss://`, `gs://`), which
-        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it is, or
-        the setting `spark`, as a list of KEY=VALUE.
+        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it
+        is, or the setting `spark`, as a list of KEY=VALUE.
         LakemirrorError `definition-invalid`, `setting-invalid`, and what the store raises.
         """
         self.storage: Storage = storage or storage_of(path, storage_options)
