@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ class Cluster:
             "JAVA_HOME": str(java.find().home),
             "SPARK_HOME": str(jvm.spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_JAVA_OPTS": java_options,
             "SPARK_WORKER_DIR": str(folder / "work"),
         }

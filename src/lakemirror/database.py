@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,17 +81,20 @@ class MirroredDatabase:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | None = None,
+        self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | Sequence[str] | None = None,
         storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
 
         `path`: a local folder, or the address of an object store (`s3://`, `az://`, `abfss://`, `gs://`), which
-        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it is.
+        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it
+        is, or the setting `spark`, as a list of KEY=VALUE.
         LakemirrorError `definition-invalid`, `setting-invalid`, and what the store raises.
         """
         self.storage: Storage = storage or storage_of(path, storage_options)
-        self._given = spark
+        if isinstance(spark, list | tuple):
+            settings["spark"], spark = spark, None
+        self._given: Any = spark
         self.flags = settings
         self._runner: Runner | None = None
         self.settings: Settings = self._resolve()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakemirror.database import MirroredDatabase
 from lakemirror.settings_spelling import unknown_settings
 
 
@@ -42,3 +44,9 @@ def test_what_is_known_and_what_is_the_vendors_is_not_warned_of() -> None:
     assert (
         unknown_settings({"$schema": "x", "properties": vendor, "lakemirror": {"retention": 2, "settle": 3}}, {}) == []
     )
+
+
+def test_spark_settings_of_the_command_line_are_no_session(tmp_path: Path) -> None:
+    database = MirroredDatabase(tmp_path, spark=["spark.executor.cores=2"])
+    assert database.settings.spark == (("spark.executor.cores", "2"),)
+    assert database._given is None
