@@ -82,9 +82,10 @@ class KeyFile:
             if state_of(os.fstat(file.fileno())) != self.state:
                 return None
             found = [_matches(*entries, keys) for entries in self._read(file.fileno(), buckets)]
-        result: np.ndarray = np.unique(np.concatenate(found)).astype(np.int64)
-        if len(result) and result[-1] >= self.rows:
+        rows = np.sort(np.concatenate(found)).astype(np.int64)
+        if len(rows) and rows[-1] >= self.rows:
             raise Damaged("a row number is out of bounds")
+        result: np.ndarray = rows[np.diff(rows, prepend=-1) > 0]  # np.unique imports numpy.ma first, 8 ms
         return result
 
     def touch(self) -> None:
