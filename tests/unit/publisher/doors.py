@@ -32,7 +32,8 @@ class Doors:
 
     def landing(self, db: str | Path) -> Landing:
         """The landing zone of a local folder, behind the endpoint; the folder is made, as the service makes it."""
-        Path(db).mkdir(parents=True, exist_ok=True)
+        if not Path(db).exists():
+            Path(db).mkdir(parents=True)
         name = base64.urlsafe_b64encode(str(Path(db).absolute()).encode()).decode()
         return Landing(f"{self.server.url}/ws/{name}", Loader())
 
