@@ -53,8 +53,9 @@ class ChangeUnit:
 class TargetColumn:
     """A column of the Delta table: logical name, name in the data files, type as Spark SQL writes it.
 
-    `field_id`: the Parquet field id of column mapping; None without it. `stored` False: a key column whose type no
-    change file has shown yet. It is NULL in every row, and neither the table nor its files have it.
+    `field_id`: the Parquet field id of column mapping; None without it. `by_id`: data files are read by it (mode `id`).
+    `stored` False: a key column whose type no change file has shown yet. It is NULL in every row, and neither the table
+    nor its files have it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TargetColumn:
     field_id: int | None = None
     nullable: bool = True
     stored: bool = True
+    by_id: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
     column with `stored` False.
     """
     configuration = metadata.get("configuration") or {}
-    mapped = configuration.get(MAPPING, "none") != "none"
+    mode = configuration.get(MAPPING, "none")
+    mapped = mode != "none"
     fields = json.loads(metadata["schemaString"])["fields"]
     columns = []
     for field, column in zip(fields, from_delta(metadata["schemaString"]), strict=True):
@@ -32,6 +33,7 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
                 column.type,
                 details.get(MAPPING_ID) if mapped else None,
                 field.get("nullable", True),
+                by_id=mode == "id",
             )
         )
     checks = spark_checks(metadata)

@@ -20,6 +20,7 @@ from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import data_file, logged_path, partition_value
 from lakemirror.delta.log import Protocol
 from lakemirror.engines.kernels import write
+from lakemirror.engines.kernels.living_rows import living_rows
 from lakemirror.engines.kernels.write import ConstraintViolated, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
@@ -74,6 +75,19 @@ def test_physical_names_field_ids_and_absent_columns(tmp_path: Path) -> None:
     assert [(f.name, f.metadata[b"PARQUET:field_id"]) for f in file.schema_arrow] == [("col-1", b"1"), ("col-2", b"2")]
     assert stats(add)["minValues"] == {"col-1": 1} and stats(add)["nullCount"] == {"col-1": 0, "col-2": 2}
     assert file.metadata.metadata[b"org.apache.spark.version"] == b"4.2.0"
+
+
+@pytest.mark.parametrize(("by_id", "expected"), [(True, "wrong place"), (False, None)])
+def test_ids_of_fields_count_in_mode_id_alone(tmp_path: Path, by_id: bool, expected: str | None) -> None:
+    """Old Arrow writers numbered the fields of each file by their places, whatever the table's columns."""
+    fields = [pa.field("col-1", pa.int32(), metadata={"PARQUET:field_id": "1"}),
+              pa.field("other", pa.string(), metadata={"PARQUET:field_id": "2"})]  # fmt: skip
+    rows = pa.table([pa.array([1], pa.int32()), pa.array(["wrong place"])], schema=pa.schema(fields))
+    pq.write_table(rows, tmp_path / "old.parquet")
+    columns = (TargetColumn("a", "col-1", "int", 1, by_id=by_id), TargetColumn("b", "col-2", "string", 2, by_id=by_id))
+    add = {"path": "old.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0}
+    (read,) = living_rows(add, Target(str(tmp_path), columns))
+    assert read.to_pylist() == [{"a": 1, "b": expected}]
 
 
 def test_files_and_row_groups_end_where_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

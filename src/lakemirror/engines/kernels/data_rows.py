@@ -161,12 +161,16 @@ def _constant_rows(rows: int, schema: pa.Schema, constants: dict[str, str | None
 
 
 def _name_in(parquet: pq.ParquetFile, names: Sequence[str], column: TargetColumn) -> str | None:
-    """The column's name in a file, found by physical name, by field id, or by name without regard to case."""
-    if column.physical_name in names:
-        return column.physical_name
-    if column.field_id is not None:
+    """The column's name in a file: by field id in mapping mode `id`, else by physical name, in any case if need be.
+
+    In mode `name` ids are ignored: old Arrow writers number the fields of every file by their places (Delta protocol,
+    "Reader Requirements for Column Mapping").
+    """
+    if column.by_id:
         for field in parquet.schema_arrow:
             if (field.metadata or {}).get(b"PARQUET:field_id") == str(column.field_id).encode():
                 return str(field.name)
+    if column.physical_name in names:
+        return column.physical_name
     lower = column.physical_name.lower()
     return next((name for name in names if name.lower() == lower), None)
