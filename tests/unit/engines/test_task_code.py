@@ -196,7 +196,7 @@ def test_arrow_is_all_that_a_record_needs() -> None:
     assert unstream(stream(table)).equals(table)
 
 
-def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path) -> None:
+def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop ends where Spark's process is gone; a store that does not answer would be waited for."""
 
     class Gone:
@@ -220,6 +220,7 @@ def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path) -> None
         def mapInArrow(self, *_: object) -> Gone:
             raise ImportError("Pandas >= 2.2.0 must be installed")
 
+    monkeypatch.setattr(connections, "_options", {})  # with options the engine asks the session for a broadcast first
     unit = ChangeUnit(str(tmp_path / "1.parquet"), "1.parquet", 1, (), 1, 1)
     with pytest.raises(LakemirrorError, match="Pandas") as caught:
         SparkEngine(Bare()).run(RowWork(Target(str(tmp_path), ()), (unit,), True, 0))  # type: ignore[arg-type]
