@@ -87,6 +87,20 @@ def test_files_of_a_folder_that_its_publisher_deletes_do_not_come_back_together(
     assert database.files(TABLE) == []
 
 
+def test_a_kill_between_copy_and_delete_leaves_a_second_copy_and_right_rows(server: StoreServer) -> None:
+    """What such a kill leaves is a copy beside its file: the next pass moves the file to a name of its own."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    database.declare("orders", ["id"])
+    for number in (1, 2, 3):
+        database.put("orders", number, {"id": [number]})
+    database.storage.link(f"{TABLE}/{1:020}.parquet", f"{TABLE}/_ProcessedFiles/{1:020}.parquet")
+    database.sync()
+    database.sync()
+    archived = [path.rpartition("/")[2] for path in database.files(f"{TABLE}/_ProcessedFiles")]
+    assert archived == [f"{1:020}.parquet", f"{1:020}.parquet.1", f"{2:020}.parquet"]
+    assert sorted(database.bag("orders")) == [(1,), (2,), (3,)]
+
+
 def test_a_first_load_reads_each_byte_of_the_copy_once(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(f"{server.bucket()}/shop", server.options)
     database.declare("orders", [])
