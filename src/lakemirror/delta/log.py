@@ -10,25 +10,21 @@ The state is replayed from checkpoints and commits (Delta protocol, "Action Reco
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakemirror.delta import exact_json
+from lakemirror.delta.checkpoint_file import actions_in
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import MOVING
-from lakemirror.storage.place import Place, names_in, opened, place
+from lakemirror.storage.place import Place, names_in, place
 
 Action = dict[str, Any]
 """One line of a commit: `{"add": {...}}`."""
@@ -346,7 +342,7 @@ def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action
         actions = read_commit(checkpoint.files[0])
         return actions, [a for a in actions if "add" in a or "remove" in a]
     small = ["protocol", "metaData", "txn", "domainMetadata"]
-    actions = [a for part in checkpoint.files for a in _rows(part, small)]
+    actions = [a for part in checkpoint.files for a in actions_in(part, small)]
     return actions, []
 
 
@@ -356,9 +352,9 @@ def _checkpoint_files(log: Place, checkpoint: Checkpoint | None, kind: str) -> I
     try:
         for part in checkpoint.files:
             if part.suffix != ".json":
-                yield from _rows(part, [kind])
+                yield from actions_in(part, [kind])
         for sidecar in sidecars(log, checkpoint):
-            yield from _rows(sidecar, [kind])
+            yield from actions_in(sidecar, [kind])
     except FileNotFoundError as error:
         message = f"checkpoint {checkpoint.version} of {log.parent} was removed since the log was listed"
         raise LakemirrorError("concurrent-commit", message) from error
@@ -371,49 +367,7 @@ def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
     actions = (
         action
         for part in checkpoint.files
-        for action in (read_commit(part) if part.suffix == ".json" else _rows(part, ["sidecar"]))
+        for action in (read_commit(part) if part.suffix == ".json" else actions_in(part, ["sidecar"]))
     )
     paths = [str(action["sidecar"]["path"]) for action in actions if "sidecar" in action]
     return [table_folder(path) if ":/" in path else log / "_sidecars" / unquote(path) for path in paths]
-
-
-def _rows(path: Place, names: list[str]) -> Iterator[Action]:
-    """The actions of the named kinds in a checkpoint's Parquet file, in the form of a commit."""
-    with pq.ParquetFile(opened(path)) as file:
-        present = [name for name in names if name in file.schema_arrow.names]
-        for group in range(file.num_row_groups if present else 0):
-            table = file.read_row_group(group, columns=present)
-            for name in present:
-                for value in table.column(name).drop_null().to_pylist():
-                    if any(v is not None for v in value.values()):
-                        yield {name: _plain(name, value)}
-
-
-def _plain(name: str, value: Action) -> Action:
-    """An action read from Parquet, in the form of a commit: maps as dicts, no empty fields, statistics as JSON text."""
-    if value.get("stats_parsed") and value.get("stats") is None:
-        value["stats"] = exact_json.text(_json_value(value["stats_parsed"]))
-    value = {k: v for k, v in value.items() if v is not None and not k.endswith("_parsed")}
-    for key in ("partitionValues", "tags", "configuration"):
-        if isinstance(value.get(key), list):  # a domain's configuration is text
-            value[key] = dict(value[key])
-    if name == "metaData":
-        value["format"] = {**value.get("format", {}), "options": dict(value.get("format", {}).get("options") or [])}
-    if vector := value.get("deletionVector"):
-        value["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
-    return value
-
-
-def _json_value(value: Any) -> Any:
-    """Typed statistics as JSON values. NaN and infinity, which JSON cannot hold, are left out."""
-    if isinstance(value, dict):
-        typed = {name: _json_value(inner) for name, inner in value.items() if not isinstance(inner, bytes)}
-        return {name: inner for name, inner in typed.items() if inner is not None}
-    if isinstance(value, datetime.datetime):
-        text = value.isoformat(timespec="milliseconds" if value.microsecond % 1000 == 0 else "microseconds")
-        return text.replace("+00:00", "Z")
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, float | Decimal):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, bool | int | str) else None

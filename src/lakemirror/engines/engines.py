@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engine import SPARK, Engine
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.row_work import Action, Target
 from lakemirror.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ class Engines:
             if self._by_spark is None:
                 self._by_spark = self._spark()
             return self._by_spark
+
+    def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
+        """Has the key index of new data files built soon. Does not wait."""
+        if self.index is not None:
+            for add in adds:
+                self.index.want(add, target)
 
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine

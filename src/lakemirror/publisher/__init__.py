@@ -7,6 +7,7 @@ complete, numbered file. Nothing here reads the Delta tables: what was published
 """
 
 from lakemirror.publisher.buffer import Buffer
-from lakemirror.publisher.landing import Landing, LandingTable, Published
+from lakemirror.publisher.landing import Landing
+from lakemirror.publisher.landing_table import LandingTable, Published
 
 __all__ = ["Buffer", "Landing", "LandingTable", "Published"]

@@ -22,7 +22,7 @@ from lakemirror.publisher.sequence import Sequence as Numbers
 from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.landing import LandingTable
+    from lakemirror.publisher.landing_table import LandingTable
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from lakemirror.publisher.text_rows import TextForm, read_csv
 from lakemirror.publisher.workbook import read_workbook
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.landing import LandingTable, Published
+    from lakemirror.publisher.landing_table import LandingTable, Published
 
 MODES = ("load", "insert", "update", "upsert", "delete", "snapshot")
 FORMATS = ("parquet", "csv", "xlsx", "jsonl", "arrow")

@@ -33,7 +33,7 @@ from lakemirror.publisher.row_keys import arange, distinct, named, positions, wh
 from lakemirror.publisher.snapshot_state import State
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.landing import LandingTable, Published
+    from lakemirror.publisher.landing_table import LandingTable, Published
     from lakemirror.publisher.table_folder import TableFolder
 
 ATTEMPTS = 100

@@ -18,7 +18,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.publisher.batches import Prepared, publish_batch
 from lakemirror.publisher.change_writer import MARKER_COLUMN
-from lakemirror.publisher.landing import Landing, LandingTable
+from lakemirror.publisher.landing import Landing
+from lakemirror.publisher.landing_table import LandingTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -28,7 +28,7 @@ from lakemirror.publisher.sql_types import INFINITE, ReadAs, quoted
 from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.landing import LandingTable, Published
+    from lakemirror.publisher.landing_table import LandingTable, Published
 
 WATERMARK = "_watermark.arrow"
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.delta import exact_json
-from lakemirror.delta.log import _json_value
+from lakemirror.delta.checkpoint_file import json_value
 from lakemirror.delta.row_deletes import delete_rows, remove_files
 from lakemirror.delta.statistics import parse_statistics, record_count, with_loose_bounds
 
@@ -79,7 +79,7 @@ def test_typed_statistics_of_a_checkpoint() -> None:
             "u": moment.replace(microsecond=1), "day": moment.date(), "raw": b"x", "none": None, "x": 1.5,
         }
     }  # fmt: skip
-    assert exact_json.text(_json_value(value)) == (
+    assert exact_json.text(json_value(value)) == (
         '{"minValues":{"d":9007199254740992.99,"t":"2020-01-02T03:04:05.678Z","u":"2020-01-02T03:04:05.000001Z",'
         '"day":"2020-01-02","x":1.5}}'
     )

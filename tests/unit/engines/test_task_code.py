@@ -24,7 +24,7 @@ from lakemirror.engines.spark import SparkEngine, task_code
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
-from lakemirror.engines.spark.tasks import Failed, Units
+from lakemirror.engines.spark.task_values import Failed, Units
 from lakemirror.engines.spark.units import groups_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections

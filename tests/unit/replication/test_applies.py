@@ -248,7 +248,7 @@ def test_what_is_held_back_since_the_look_does_not_begin(tmp_path: Path) -> None
     put(tmp_path, "t", 2, {"id": [2]})
     late = scheduler._replicators[name].inspect(scan(LocalStorage(tmp_path)).tables[name])
     with scheduler.held_back(name) as is_free:
-        scheduler._submit(name, late)
+        scheduler._turns.submit(name, late)
         assert is_free and not scheduler.wait(0.5)
         assert rows(tmp_path / "Tables/t") == {(1,): 1}
     assert scheduler.wait(60) and scheduler.tick() == 1 and scheduler.wait(60)

@@ -20,6 +20,7 @@ from lakemirror.landing_zone import archive
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.replication import scheduler as scheduling
 from lakemirror.replication.dropped_tables import NOTE, DroppedTables
+from lakemirror.replication.inspector import Inspector
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.settings import Settings
@@ -48,16 +49,18 @@ def scheduler(database: Path) -> Iterator[Scheduler]:
     made.stop(5)
 
 
-def breaks(monkeypatch: pytest.MonkeyPatch, method: str, failure: BaseException) -> None:
-    """The method of the table `bad` fails so."""
-    true = getattr(Replicator, method)
+def breaks(
+    monkeypatch: pytest.MonkeyPatch, part: type[Replicator | Inspector], method: str, failure: Exception
+) -> None:
+    """The method fails for the table `bad`."""
+    true = getattr(part, method)
 
-    def fails(self: Replicator, *rest: Any, **more: Any) -> Any:
+    def fails(self: Replicator | Inspector, *rest: Any, **more: Any) -> Any:
         if self.name == BAD:
             raise failure
         return true(self, *rest, **more)
 
-    monkeypatch.setattr(Replicator, method, fails)
+    monkeypatch.setattr(part, method, fails)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +74,19 @@ def breaks(monkeypatch: pytest.MonkeyPatch, method: str, failure: BaseException)
         (UnicodeEncodeError("utf-8", "\udce9", 0, 1, "surrogates not allowed"), "internal"),
     ],
 )
-@pytest.mark.parametrize("method", ["_inspect", "inspect", "apply", "quarantine", "tidy_up"])
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [(Inspector, "_inspect"), *((Replicator, each) for each in ("inspect", "apply", "quarantine", "tidy_up"))],
+)
 def test_a_failure_in_any_step_is_the_error_of_its_table(
-    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, method: str, failure: BaseException, code: str
+    scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    part: type[Replicator | Inspector],
+    method: str,
+    failure: Exception,
+    code: str,
 ) -> None:
-    breaks(monkeypatch, method, failure)
+    breaks(monkeypatch, part, method, failure)
     scheduler.tick()
     assert scheduler.wait(30)
     assert scheduler.states[GOOD].error is None
@@ -88,7 +99,7 @@ def test_a_failure_in_any_step_is_the_error_of_its_table(
 def test_an_internal_failure_names_the_log_which_holds_it_once(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, log_folder: Path
 ) -> None:
-    breaks(monkeypatch, "_inspect", ZeroDivisionError("nobody expected this"))
+    breaks(monkeypatch, Inspector, "_inspect", ZeroDivisionError("nobody expected this"))
     for _ in range(5):
         scheduler.tick()
         scheduler.wait(30)
@@ -117,14 +128,14 @@ def test_tidying_that_fails_stops_nothing(
 
 def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    true = Replicator._inspect
+    true = Inspector._inspect
 
-    def slow(self: Replicator, *rest: Any) -> None:
+    def slow(self: Inspector, *rest: Any) -> None:
         if self.name == BAD:
             release.wait(60)
         true(self, *rest)
 
-    monkeypatch.setattr(Replicator, "_inspect", slow)
+    monkeypatch.setattr(Inspector, "_inspect", slow)
     try:
         assert scheduler.tick() == 1
         assert not scheduler.wait(3), "the look at the other one goes on"
@@ -141,10 +152,10 @@ def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch:
 
 def test_a_look_without_end_is_an_error_of_its_table(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    true = Replicator._inspect
+    true = Inspector._inspect
     monkeypatch.setattr(scheduling, "LONGEST_LOOK", 0.5)
     monkeypatch.setattr(
-        Replicator, "_inspect", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
+        Inspector, "_inspect", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
     )
     try:
         scheduler.tick()
@@ -236,7 +247,7 @@ def test_status_shows_the_others_where_one_table_cannot_be_looked_at(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MirroredDatabase(database, maintenance=False).sync()
-    breaks(monkeypatch, "_inspect", ZeroDivisionError("nobody expected this"))
+    breaks(monkeypatch, Inspector, "_inspect", ZeroDivisionError("nobody expected this"))
     found = {table.name: table for table in MirroredDatabase(database).status().tables}
     assert found["good"].position == 1
     assert found["bad"].error_code == "internal"

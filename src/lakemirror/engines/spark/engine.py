@@ -31,7 +31,7 @@ from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.spark.row_numbers import packed, unpacked
-from lakemirror.engines.spark.tasks import DataFiles, Failed, Feed, FoldedKeys, FoundRows, Units
+from lakemirror.engines.spark.task_values import DataFiles, Failed, Feed, FoldedKeys, FoundRows, Units
 from lakemirror.engines.spark.units import data_file_groups, groups_of, split
 
 if TYPE_CHECKING:

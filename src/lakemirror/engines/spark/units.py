@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow.parquet as pq
 
 from lakemirror.engines.row_work import Action, ChangeUnit
-from lakemirror.engines.spark.tasks import DataFiles
+from lakemirror.engines.spark.task_values import DataFiles
 from lakemirror.storage.place import opened
 
 TASK_BYTES = 128 << 20  # of files, for one task
