@@ -12,7 +12,7 @@ import datetime
 import decimal
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -27,7 +27,6 @@ from lakemirror.delta.schema import Column
 from lakemirror.storage.place import Place, opened
 
 _ROWS_AT_ONCE = 256 * 1024
-_INDEXED = 32  # columns with statistics, as in Delta Spark
 _REMEMBERED = 4096  # texts in the cache: the same files are changed again and again
 _PREFIX = 32  # characters of a string bound, as in Delta Spark
 _LAST_ASCII, _LAST = "\x7f", chr(sys.maxunicode)
@@ -86,10 +85,16 @@ def statistics_text(stats: Mapping[str, Any]) -> str:
 
 
 def statistics(
-    source: Any, columns: Sequence[Column], rows: int, dictionaries: Callable[[int], Iterable[str]] = lambda _: ()
+    source: Any,
+    columns: Sequence[Column],
+    rows: int,
+    dictionaries: Callable[[int], Iterable[str]] = lambda _: (),
+    *,
+    indexed: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, computed from its rows. `source`: what `storage.opened` gives.
 
+    `indexed`: the names of the columns in the result; None: all. The rows of all `columns` are checked.
     `rows`: the number of rows in the footer. `dictionaries`: called before each row group is read, with its number;
     gives the string columns whose pages in it are all dictionary-encoded: each distinct value is read once.
 
@@ -111,7 +116,7 @@ def statistics(
         whole.join(group)
     if whole.rows != rows:
         raise ValueError(f"{whole.rows} rows, but the footer says {rows}")
-    return whole.stats()
+    return whole.stats(indexed)
 
 
 def statistics_told(footer: pq.FileMetaData, columns: Sequence[Column]) -> dict[str, Any]:
@@ -149,20 +154,12 @@ def statistics_of_own(path: Place, columns: Sequence[Column]) -> dict[str, Any]:
     """
     footer = pq.read_metadata(opened(path))
     told = statistics_told(footer, columns)
-    floating = [column for column in columns[:_INDEXED] if column.type in _FLOATING]
+    floating = [column for column in columns if column.type in _FLOATING]
     if floating:
         read = statistics(opened(path), floating, footer.num_rows)
         for bounds in ("minValues", "maxValues"):
             told[bounds].update(read[bounds])
     return told
-
-
-def statistics_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> dict[str, Any]:
-    """Delta's `stats` of rows, for the first 32 columns as in Delta Spark. ArrowException if a string is not UTF-8."""
-    tally = Tally(columns[:_INDEXED])
-    for batch in batches:
-        tally.add(batch)
-    return tally.stats()
 
 
 class Tally:
@@ -277,10 +274,11 @@ class Tally:
         low, high = (value.encode() if isinstance(value, str) else value for value in (low, high))
         return bool(least <= low and high <= most)
 
-    def stats(self) -> dict[str, Any]:
-        """Delta's `stats`, for the first 32 columns as in Delta Spark."""
+    def stats(self, indexed: Collection[str] | None = None) -> dict[str, Any]:
+        """Delta's `stats` of the columns with these names; None: of all columns."""
         low, high = {}, {}
-        columns = [column for column in self._columns[:_INDEXED] if column.name in self.nulls]
+        wanted = self.nulls.keys() if indexed is None else self.nulls.keys() & indexed
+        columns = [column for column in self._columns if column.name in wanted]
         for column in columns:
             if column.name in self.bounds and column.name not in self._unbounded and _is_bounded(column.type):
                 least, most = self.bounds[column.name]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.storage import Entry
 
@@ -74,6 +75,7 @@ class Target:
     `path`: the table's folder. `partition_columns`, `key_columns`: column names, in the table's spelling. `vectors`:
     rows are deleted by deletion vectors; otherwise their files are rewritten without these rows. `feed`: the change
     data feed is written. `constraints`: names and SQL expressions of CHECK constraints, which only Spark can evaluate.
+    `statistics`: the columns with statistics in the log.
     """
 
     path: str
@@ -83,6 +85,7 @@ class Target:
     vectors: bool = True
     feed: bool = False
     constraints: tuple[tuple[str, str], ...] = ()
+    statistics: StatisticsColumns = BY_DEFAULT
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
+from lakemirror.delta.statistics_columns import statistics_columns
 from lakemirror.engines.row_work import Target, TargetColumn
 
 _UNTYPED = "__lakemirror_untyped__"  # prefix of the physical name of a key column that no data file has
@@ -49,4 +50,5 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         configuration.get(VECTORS, "").lower() == "true",
         configuration.get(FEED, "").lower() == "true",
         constraints=tuple(sorted(checks.expressions.items())) if checks is not None else (),
+        statistics=statistics_columns(configuration),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
+from lakemirror.engines.kernels.leaves import indexed_leaves
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -131,19 +132,21 @@ def add_file(
     copy = top / below
     held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
     columns = [Column(each.name, each.type) for each in held]
+    names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
+    indexed = [column for column in columns if column.name in names]
     try:
         if "/" in below:
             make_folders(copy.parent, top)
         _copy(unit.path, copy)
         if is_own:
-            stats = statistics_of_own(copy, columns)
+            stats = statistics_of_own(copy, indexed)
         elif trust_footer:
             found = pq.read_metadata(opened(copy))
             if not found.equals(footer):
                 raise ValueError("it changed while it was copied")
-            stats = statistics_told(found, columns)
+            stats = statistics_told(found, indexed)
         else:
-            stats = _checked_statistics(copy, columns, footer.num_rows)
+            stats = _checked_statistics(copy, columns, footer.num_rows, names)
         status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
         if isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
@@ -177,7 +180,7 @@ def _copy(source: str, target: Place) -> None:
         copy_file(source, target)
 
 
-def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int, indexed: Collection[str]) -> dict[str, Any]:
     """The statistics of a copy, computed from its rows. Row group by row group, so that bytes come from a store once:
     its pages are held against the footer, then its rows are read. ValueError and ArrowException where they differ."""
     with copy.open("rb") as pages:
@@ -190,7 +193,7 @@ def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> di
             return check_pages(pages, footer, group)
 
         source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, rows, dictionaries)
+        found = statistics(source, columns, rows, dictionaries, indexed=indexed)
         if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, source.size, source.entry.tag)
         return found

@@ -24,8 +24,9 @@ from lakemirror.delta.schema import MAPPING_ID, sql_name
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
 from lakemirror.engines.kernels.data_rows import as_type, place_of
+from lakemirror.engines.kernels.leaves import stored_name
 from lakemirror.engines.kernels.living_rows import deleted_rows
-from lakemirror.engines.kernels.nested_types import stored_name, stored_type
+from lakemirror.engines.kernels.nested_types import stored_type
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.storage.place import is_in_store, opened

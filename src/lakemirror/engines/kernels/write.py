@@ -22,7 +22,8 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
-from lakemirror.engines.kernels.nested_types import by_path, leaves_of, parquet_paths, stored_leaves, stored_type
+from lakemirror.engines.kernels.leaves import by_path, indexed_leaves, leaves_of
+from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.inside import make_folders
@@ -42,7 +43,6 @@ _BYTES_A_GROUP = 64 << 20  # in memory; a row group of wide rows has fewer rows
 _BYTES_BUFFERED = 128 << 20  # of all partitions together
 _MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
-_INDEXED = 32  # columns with statistics, as in Delta Spark
 _SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
 _SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
@@ -161,7 +161,7 @@ class _Files:
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
-        self._leaves = [] if feed else stored_leaves(self._data)[:_INDEXED]
+        self._leaves = [] if feed else indexed_leaves(target)
         self._indexed = [Column(leaf.name, leaf.type) for leaf in self._leaves]
         # Spark skips a chunk whose dictionary has only -0.0 for `= 0.0`, and one with NaN by bounds that ignore NaN
         self._exact = [path for field in self._schema for path in parquet_paths(field) if path is not None]
