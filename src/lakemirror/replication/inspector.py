@@ -240,9 +240,20 @@ class Inspector:
         return applied_files(detection, at.number if at else 0, manifest, sequences, table)
 
     def _last_applied(self, found: TablePlan) -> dict[str, str]:
-        """The etag of the newest applied file, which stays in the folder, by its path there."""
-        manifest = found.table_log.manifest if found.table_log and not found.reseeding else None
-        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag} if manifest else {}
+        """The etag of the newest applied file, which stays in the folder, by its path there.
+
+        Empty where the folder was copied and the file has the same size: a copy has new times. The marker is written
+        before the first apply, so in a copied folder it is newer than the last one.
+        """
+        log, marker = found.table_log, found.folder.marker
+        manifest = log.manifest if log is not None and not found.reseeding else None
+        if log is None or manifest is None:
+            return {}
+        if marker is not None and 0 < log.applied_at < marker.modified / 1e9:
+            path = f"{found.folder.name.folder}/{manifest.file}"
+            if any(entry.path == path and entry.size == manifest.size for entry in found.folder.files):
+                return {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag}
 
     def _steady_at(self, now: float, entry: Entry) -> float:
         """When a delimited file counts as complete: seen unchanged for a second, or earlier if settled (section 4)."""

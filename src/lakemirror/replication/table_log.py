@@ -27,7 +27,8 @@ class TableLog:
 
     `key_columns` as last declared; empty where none were. `detection`: the record of how files are found. `foreign`:
     what other writers did since our last apply. `version`: the table's, -1 unknown. `identity`: the folder that it was
-    mirrored from, from the table's property, where the position is lost.
+    mirrored from, from the table's property, where the position is lost. `applied_at`: when the newest apply was
+    committed, in seconds since the epoch; 0 unknown.
     """
 
     position: Position | None
@@ -37,6 +38,7 @@ class TableLog:
     foreign: Verdict = field(default_factory=Verdict)
     version: int = -1
     identity: str = ""
+    applied_at: float = 0.0
 
 
 def read_table_log(table: str, version: int | None = None, known: Log | None = None) -> TableLog | None:
@@ -61,7 +63,10 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
             if manifest is None:
                 break
             foreign = judge(newer, number, position)
-            return TableLog(position, manifest, manifest.key_columns, manifest.detection, foreign, newest)
+            updated = max(a["txn"].get("lastUpdated") or 0 for a in actions if "txn" in a) / 1000
+            return TableLog(
+                position, manifest, manifest.key_columns, manifest.detection, foreign, newest, applied_at=updated
+            )
         newer.append((number, actions))
     snapshot = read_snapshot(table, version, known)
     if snapshot is None:
