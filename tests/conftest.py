@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakemirror.settings import Settings
+from tests import own_cache
 from tests.one_spark import pytest_xdist_make_scheduler
 from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
 from tests.rounds import pytest_sessionstart
@@ -24,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
+own_cache.use()
 
 SMALL = Settings(
     master="local[2]",

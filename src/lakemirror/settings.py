@@ -18,6 +18,7 @@ from lakemirror.storage import Storage
 
 DEFINITION = "mirroring.json"
 MOST_BYTES = 1024 * 1024  # of the definition, which people write
+_CACHE = "LAKEMIRROR_CACHE_DIR"  # counts for the whole process, also for settings made without the environment
 
 
 def _setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -120,8 +121,8 @@ class Settings:
 
     @property
     def cache_folder(self) -> Path:
-        """Where everything is kept that is fetched or made once."""
-        return Path(self.cache_dir or "~/.cache/lakemirror").expanduser().absolute()
+        """Where everything is kept that is fetched or made once: `cache_dir`, here or in the environment."""
+        return Path(self.cache_dir or os.environ.get(_CACHE) or "~/.cache/lakemirror").expanduser().absolute()
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
         """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""

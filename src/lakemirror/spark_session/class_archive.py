@@ -91,7 +91,7 @@ def make_in_background(settings: Settings) -> None:
     chosen, delta_jars = java.find(), jars.find(settings)
     if find(settings, chosen, ()) and (not delta_jars or find(settings, chosen, delta_jars)):
         return
-    environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": settings.cache_dir, "LAKEMIRROR_JARS": settings.jars}
+    environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": str(settings.cache_folder), "LAKEMIRROR_JARS": settings.jars}
     quiet = subprocess.DEVNULL
     subprocess.Popen(
         [sys.executable, "-m", "lakemirror.spark_session.class_archive"],
@@ -161,7 +161,7 @@ def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     kind = f"delta{jars.DELTA_VERSION}" if delta_jars else "spark"
     name = f"java{java.version}-{kind}-{key}.jsa"
-    return jars.cache_folder(settings) / "archives" / name
+    return (jars.cache_folder(settings) / "archives").resolve() / name
 
 
 def _prune(folder: Path, *, keep: Path) -> None:

@@ -134,7 +134,7 @@ def cache_folder(settings: Settings) -> Path:
 
 
 def _folder(settings: Settings) -> Path:
-    return cache_folder(settings) / "jars"
+    return (cache_folder(settings) / "jars").resolve()  # the name of a class-data archive depends on the real place
 
 
 def _fetch(settings: Settings) -> tuple[Path, ...]:
