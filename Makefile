@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 
-.PHONY: install setup demo demo-store test test-unit test-full lint format types bench docs site screenshots audit clean
+.PHONY: install setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site screenshots audit clean
 
 install: setup ## .venv/bin/lakemirror and all it needs; then, in the background, the class-data archive, with which Spark starts 3 s faster
 	@$(BIN)/python -m lakemirror.spark_session.class_archive --background
@@ -41,6 +41,10 @@ bench: setup ## lakemirror beside its peers, in ten minutes, then table features
 	@$(BIN)/python -m benchmarks.table_features
 	@$(BIN)/python -m benchmarks.service
 	@$(BIN)/python -m benchmarks.stores
+
+bench-growth: setup ## how an apply grows with rows, changes, tables, commits and columns; UUID keys; idle tables; about 20 minutes
+	@$(BIN)/python -m benchmarks.growth
+	@$(BIN)/python -m benchmarks.watching
 
 docs: setup ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py

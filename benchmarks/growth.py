@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,16 +26,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import data, process
+from benchmarks import data, process, uuid_keys
+from benchmarks.mirror import TABLE, Figure, Mirror, Point
 from benchmarks.runner import REPOSITORY, machine, say
-from lakemirror.engines.kernels import look_up
 
 RESULTS = Path(__file__).parent / "results"
-TABLE = "orders"
 _WARMING = 3
-
-Point = tuple[str, int, list[float]]
-"""A line of the chart, where on it, and the seconds of every apply there."""
 
 
 @dataclass(frozen=True)
@@ -46,47 +41,7 @@ class Question:
     what: str
     small: Sequence[int]
     full: Sequence[int]
-    ask: Callable[[Path, Sequence[int]], Iterator[Point]]
-
-
-class Mirror:
-    """A mirrored database; Spark starts in this process when an apply needs it, and stays."""
-
-    def __init__(self, folder: Path) -> None:
-        from lakemirror import MirroredDatabase
-
-        self.folder = folder
-        self.zone = folder / "Files/LandingZone"
-        self.zone.mkdir(parents=True)
-        self._database = MirroredDatabase(folder)
-        self._number = 0
-
-    def put(self, *files: Path) -> None:
-        """Copies change files into the table folder."""
-        place = self.zone / TABLE
-        if not place.exists():
-            place.mkdir(parents=True)
-            (place / "_metadata.json").write_text(json.dumps({"keyColumns": ["id"]}))
-        for file in files:
-            self._number += 1
-            shutil.copyfile(file, place / f"{self._number:020}.parquet")
-
-    def apply(self) -> float:
-        """Seconds of one pass. RuntimeError where a table needs attention."""
-        begun = time.perf_counter()
-        result = self._database.sync()
-        seconds = time.perf_counter() - begun
-        if result.failed:
-            raise RuntimeError(str(result.failed))
-        return seconds
-
-    def applies(self, files: Sequence[Path]) -> list[float]:
-        """Seconds of every file, one pass each."""
-        seconds = []
-        for file in files:
-            self.put(file)
-            seconds.append(self.apply())
-        return seconds
+    ask: Callable[[Path, Sequence[int]], Iterator[Point | Figure]]
 
 
 def _rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
@@ -97,30 +52,10 @@ def _rows(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
             mirror.apply()
             data.upserts(mirror.folder / "changes", rows, _WARMING + 5, 1_000, keys)
             seconds = mirror.applies(sorted((mirror.folder / "changes").iterdir()))
-            yield name, rows, seconds[_WARMING:]
-            yield f"{name}, the first time", rows, seconds[:1]
+            yield Point(name, rows, seconds[_WARMING:])
+            yield Point(f"{name}, the first time", rows, seconds[:1])
             shutil.rmtree(mirror.folder)
         shutil.rmtree(place / f"load-{rows}")
-
-
-def _uuids(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
-    """The index of keys is built before it counts; then the process has nothing of it in memory; then all of it."""
-    from benchmarks.peers.lakemirror import wait_for_key_index
-
-    for rows in sizes:
-        mirror = Mirror(place / f"uuids-{rows}")
-        mirror.put(*data.load(mirror.folder / "load", rows, files=max(4, rows // 1_000_000), as_uuids=True))
-        mirror.apply()
-        data.upserts(mirror.folder / "changes", rows, _WARMING + 6, 1_000, data.uniform, as_uuids=True)
-        files = sorted((mirror.folder / "changes").iterdir())
-        yield "no index", rows, mirror.applies(files[:1])
-        begun = time.perf_counter()
-        wait_for_key_index()
-        yield "building the index", rows, [time.perf_counter() - begun]
-        look_up.LATELY_READ.clear()
-        yield "index on the disk", rows, mirror.applies(files[1:2])
-        yield "index", rows, mirror.applies(files[2:])[_WARMING:]
-        shutil.rmtree(mirror.folder)
 
 
 def _changes(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
@@ -130,7 +65,7 @@ def _changes(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
         mirror.put(*data.load(place / "load", rows))
         mirror.apply()
         data.upserts(mirror.folder / "changes", rows, _WARMING + 4, changes, data.uniform)
-        yield "any key", changes, mirror.applies(sorted((mirror.folder / "changes").iterdir()))[_WARMING:]
+        yield Point("any key", changes, mirror.applies(sorted((mirror.folder / "changes").iterdir()))[_WARMING:])
         shutil.rmtree(mirror.folder)
 
 
@@ -150,8 +85,8 @@ def _tables(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
                 shutil.copytree(place / part.name, part / f"{TABLE}_{number:05}", symlinks=True)
         made = max(made, tables)
         mirror.apply()
-        yield "nothing to do", tables, [mirror.apply() for _ in range(3)]
-        yield "one file in one table", tables, mirror.applies(files[:4])[1:]
+        yield Point("nothing to do", tables, [mirror.apply() for _ in range(3)])
+        yield Point("one file in one table", tables, mirror.applies(files[:4])[1:])
         files = files[4:]
 
 
@@ -163,7 +98,7 @@ def _commits(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
     data.upserts(place / "changes", rows, max(sizes) + window, 100, data.uniform)
     seconds = mirror.applies(sorted((place / "changes").iterdir()))
     for commits in sizes:
-        yield "any key", commits, seconds[max(commits - window, 0) : commits + window]
+        yield Point("any key", commits, seconds[max(commits - window, 0) : commits + window])
 
 
 def _columns(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
@@ -184,7 +119,7 @@ def _columns(place: Path, sizes: Sequence[int]) -> Iterator[Point]:
             wide(file, columns)
         mirror.put(*load)
         mirror.apply()
-        yield "any key", columns, mirror.applies(changes)[_WARMING:]
+        yield Point("any key", columns, mirror.applies(changes)[_WARMING:])
         shutil.rmtree(mirror.folder)
 
 
@@ -192,7 +127,7 @@ QUESTIONS = {
     "rows": Question("rows of the table, 1,000 changes", (100_000, 500_000, 1_000_000, 5_000_000),
                      (1_000_000, 5_000_000, 10_000_000, 50_000_000, 100_000_000), _rows),
     "uuids": Question("rows of the table, 1,000 changes of UUIDs", (100_000, 1_000_000, 3_000_000),
-                      (1_000_000, 10_000_000, 100_000_000), _uuids),
+                      (1_000_000, 10_000_000, 100_000_000), uuid_keys.ask),
     "changes": Question("changes in the file, 300,000 rows", (1, 100, 1_000, 10_000, 100_000),
                         (1, 100, 10_000, 100_000, 1_000_000), _changes),
     "tables": Question("table folders", (1, 10, 100, 1_000), (1, 10, 100, 1_000, 10_000), _tables),
@@ -219,7 +154,9 @@ def main() -> None:
         return
     into.parent.mkdir(parents=True, exist_ok=True)
     titles = {name: question.what for name, question in QUESTIONS.items()}
-    into.write_text(json.dumps({"machine": machine(), "full": given.full, "titles": titles, "points": []}))
+    into.write_text(
+        json.dumps({"machine": machine(), "full": given.full, "titles": titles, "points": [], "figures": []})
+    )
     limit = given.limit or (7200.0 if given.full else 180.0)
     for name in given.only or QUESTIONS:
         say(f"{name} …")
@@ -242,10 +179,11 @@ def _ask(name: str, full: bool, sizes: str | None, into: Path) -> None:
     question = QUESTIONS[name]
     chosen = [int(size) for size in sizes.split(",")] if sizes else question.full if full else question.small
     with tempfile.TemporaryDirectory(prefix="lakemirror-growth-") as place:
-        for line, x, seconds in question.ask(Path(place), chosen):
-            say(f"  {line}, {x:,}: {statistics.median(seconds):.2f} s")
+        for found in question.ask(Path(place), chosen):
+            say(f"  {found}")
             report = json.loads(into.read_text())
-            report["points"].append({"question": name, "line": line, "x": x, "seconds": seconds})
+            kind = "points" if isinstance(found, Point) else "figures"
+            report[kind].append({"question": name, **found._asdict()})
             into.write_text(json.dumps(report, indent=1))
 
 

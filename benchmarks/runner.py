@@ -33,7 +33,16 @@ Python = tuple[Path, Mapping[str, str]]
 """An interpreter and the variables that its peer needs."""
 
 
-_WITHOUT_JVM = ("lakemirror", "lakemirror-process", "lakemirror-trusting", "delta-rs", "ducklake", "duckdb", "copy")
+_WITHOUT_JVM = (
+    "lakemirror",
+    "lakemirror-process",
+    "lakemirror-trusting",
+    "delta-rs",
+    "delta-rs-power",
+    "ducklake",
+    "duckdb",
+    "copy",
+)
 _AT_HAND = ("lakemirror-spark", "plain-delta", "expert-delta")
 _MOST_TELLING = ("S3", "S1", "S2", "S9")
 

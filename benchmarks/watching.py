@@ -1,7 +1,8 @@
 """What an idle `run` of many tables costs, and how soon it sees a file.
 
 python -m benchmarks.watching                         1,000 tables, a minute
-python -m benchmarks.watching --tables 10000 --seconds 300
+python -m benchmarks.watching --tables 10000          about four minutes
+python -m benchmarks.goals RESULTS.json               the figures beside their goals, in docs/
 
 One table is mirrored and copied, folder and table. `run` applies what the copies hold, and is left alone until it is
 quiet. Then its processor time counts, and after that files are renamed into tables that are chosen at random.
@@ -10,6 +11,7 @@ quiet. Then its processor time counts, and after that files are renamed into tab
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import resource
 import shutil
@@ -21,8 +23,10 @@ from typing import Any
 
 from benchmarks import data, process
 from benchmarks.figures import percentile
-from benchmarks.growth import TABLE, Mirror
+from benchmarks.mirror import TABLE, Mirror
 from benchmarks.runner import machine, say
+
+RESULTS = Path(__file__).parent / "results"
 
 _FILES = 40
 _QUIET = 15.0  # seconds without a commit after which `run` is left alone
@@ -73,6 +77,7 @@ def main() -> None:
     )
     parser.add_argument("--tables", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it is left alone")
+    parser.add_argument("--into", type=Path, help="where the results are written")
     given = parser.parse_args()
     process.hide_pandas()
     say(machine())
@@ -83,13 +88,19 @@ def main() -> None:
         try:
             run.quiet()
             say(f"{given.tables:,} tables; quiet after {time.monotonic() - begun - _QUIET:.1f} s")
-            say(f"processor, share of a core: {_idle_share(given.seconds):.2%}")
+            share = _idle_share(given.seconds)
+            say(f"processor, share of a core: {share:.2%}")
             seen, committed = _lags(run, Path(place) / "db", files, given.tables)
         finally:
             run.end()
     for what, lags in (("rename to look", seen), ("rename to commit", committed)):
         figures = ", ".join(f"{name} {percentile(lags, part) * 1000:.1f} ms" for name, part in _SHOWN)
         say(f"{what}: {figures}")
+    into = given.into or RESULTS / f"watching-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    into.parent.mkdir(parents=True, exist_ok=True)
+    found = {"tables": given.tables, "share": share, "seen": seen, "committed": committed}
+    into.write_text(json.dumps({"machine": machine(), "watching": found}, indent=1))
+    say(f"results: {into}")
 
 
 _SHOWN = (("median", 0.5), ("95 %", 0.95), ("most", 1.0))

@@ -50,7 +50,12 @@ PEERS = {
             "Delta Lake on Spark, files folded into one MERGE or append, deletion vectors, few shuffle partitions",
             "delta:Expert",
         ),
-        Entry("delta-rs", "delta-rs, one MERGE or append per file", "delta_rs:DeltaRs"),
+        Entry("delta-rs", "delta-rs, one MERGE or append per file; it does not wait for the disk", "delta_rs:DeltaRs"),
+        Entry(
+            "delta-rs-power",
+            "delta-rs, and after each commit fsync of its data files, its log entry and their folders",
+            "delta_rs:Durable",
+        ),
         Entry(
             "iceberg",
             "Apache Iceberg on Spark, files folded into one MERGE, merge-on-read (format 3, deletion vectors)",

@@ -16,7 +16,7 @@ class Swarm(Scenario):
     """All tables get the same files; every tenth table is compared."""
 
     name, title = "S6", "many tables, small files"
-    peers = ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs", "ducklake")
+    peers = ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs", "delta-rs-power", "ducklake")
     small, full = Size(0, 5, 100, tables=20), Size(0, 10, 100, tables=1000)
 
     def make(self, store: Path, size: Size) -> Data:
