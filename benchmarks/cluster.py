@@ -146,7 +146,7 @@ def _mirror(session: Any, folder: Path, *, key_index: bool) -> MirroredDatabase:
 def _apply(mirror: MirroredDatabase, folder: Path, file: Path) -> None:
     zone = folder / "Files/LandingZone" / TABLE
     newest = max(int(each.stem) for each in zone.glob("[0-9]*.parquet"))
-    _linked(file, zone / f"{newest + 1:020}.parquet")
+    shutil.copy2(file, zone / f"{newest + 1:020}.parquet")
     _check(mirror.sync())
 
 
@@ -185,8 +185,13 @@ def _check_same(tables: Sequence[Path], load: Sequence[Path], changes: Sequence[
 
 
 def _copied(folder: Path, copy: Path) -> None:
-    """A copy of the folder: data files are linked, since nobody changes them."""
-    shutil.copytree(folder, copy, copy_function=lambda source, target: _linked(Path(source), Path(target)))
+    """A copy of the folder without archived files. Data files are linked: nobody changes them. Change files are not:
+    the archive gives them another time."""
+
+    def one(source: str, target: str) -> None:
+        (shutil.copy2 if "LandingZone" in Path(source).parts else _linked)(Path(source), Path(target))
+
+    shutil.copytree(folder, copy, copy_function=one, ignore=shutil.ignore_patterns("_ProcessedFiles"))
 
 
 def _linked(file: Path, name: Path) -> None:
