@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 MARKER = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
 
+_NAMES = pa.array([f"customer {number}" for number in range(50_000)])
+
 Keys = Callable[[np.random.Generator, int, int], np.ndarray]
 """Which known ids are changed: from how many there are, so many of them."""
 
@@ -141,7 +143,7 @@ def table(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
             "id": ids,
             "amount": amounts,
             "price": np.round(random.random(count) * 1000, 2),
-            "name": pa.array([f"customer {a}" for a in amounts % 50_000]),
+            "name": _NAMES.take(pa.array(amounts % len(_NAMES))),
             "changed": pa.array(1_700_000_000_000_000 + amounts * 1_000_000, pa.timestamp("us", "UTC")),
         }
     )

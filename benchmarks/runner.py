@@ -221,6 +221,7 @@ def _make(scenario: str, size: Size, store: Path) -> Path:
     path = store / f"{scenario}.json"
     made: Data = SCENARIOS[scenario].make(store, size)
     made.write(path)
+    os.sync()  # so that no cell waits for the disk to take this data
     return path
 
 
