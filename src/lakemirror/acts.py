@@ -1,7 +1,7 @@
-"""What an operator does to one table: pause, resume, resync, replay, restore.
+"""Acts of an operator on one table: pause, resume, resync, replay, restore.
 
-Every act may be repeated, and may be interrupted: done again, it goes on. Each leaves the table in a state that the
-contract knows, so that a running engine needs not be told. Each is noted in `Files/Monitoring/acts.jsonl`.
+An interrupted act is finished by repeating it. Each act leaves the table in a state that the contract defines, so a
+running engine needs no message. Each act is recorded in `Files/Monitoring/acts.jsonl`.
 
     pause, resume   `_paused.json` in the table folder
     resync          the folder gets another identity, and its applied files come back: section 7, "recreated"
@@ -54,7 +54,7 @@ _ROUNDS = 5  # looks for files that an engine moved meanwhile
 
 @dataclass(frozen=True)
 class Act:
-    """What an act did, as a sentence. `changed` False: everything was so already. `files`: change files moved."""
+    """What an act did, as a sentence. `changed` False: there was nothing to do. `files`: change files moved."""
 
     text: str
     changed: bool = True
@@ -62,7 +62,7 @@ class Act:
 
 
 def pause(storage: Storage, table: str) -> Act:
-    """No change file of the table is applied from the next batch on, by any engine, until `resume`."""
+    """Stops every engine from applying the table's change files after the current batch, until `resume`."""
     name = _named(storage, table).name
     failpoints.reach("pause.before-note")
     content = json.dumps({"since": int(time.time()), "by": _user()})
@@ -72,7 +72,7 @@ def pause(storage: Storage, table: str) -> Act:
 
 
 def resume(storage: Storage, table: str) -> Act:
-    """Ends a pause: the table goes on where it was."""
+    """Ends a pause: the table continues at its position."""
     name = _named(storage, table).name
     if not storage.exists(f"{name.folder}/{PAUSED}"):
         return Act(f"{name} is not paused", changed=False)
@@ -82,10 +82,11 @@ def resume(storage: Storage, table: str) -> Act:
 
 
 def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
-    """Has the table made again from its applied files, in one commit at first; its old rows are read until then.
+    """Makes the next pass build the table again from its applied files. Readers see the old rows until its first
+    commit.
 
-    LakemirrorError `archive-incomplete`, and nothing is changed, where an applied file is gone or their order is not
-    known: then the publisher must send the table again.
+    Error: `archive-incomplete`, without any change, if an applied file is gone or their order is unknown. Then the
+    publisher must send the table again.
     """
     folder = _named(storage, table)
     _check_archive(storage, folder, default_schema)
@@ -97,10 +98,10 @@ def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
 
 
 def replay(storage: Storage, table: str, file: str = "", default_schema: str = "") -> Act:
-    """Has quarantined files applied in their place among the others; all of the table's, or the one of that name.
+    """Makes the next pass apply quarantined files in their order: all files of the table, or the one with this name.
 
-    A table that is past a file's number is resynced, since later changes must stay later. LakemirrorError
-    `archive-incomplete` where that cannot be, and nothing is changed. A file whose place in the folder is taken stays.
+    If the table is past a file's number, it is resynced, so that later changes stay later. Error: `archive-incomplete`,
+    without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
     """
     folder = _named(storage, table)
     chosen = [
@@ -136,10 +137,10 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
 
 
 def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
-    """Puts the newest dropped Delta table of that name back under `Tables/`, with a table folder that declares it.
+    """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
-    The folder is new: whoever publishes into it begins at number 1, and that file replaces the rows. LakemirrorError
-    `table-unknown` where no such table was dropped.
+    The folder is new: its publisher begins at number 1, and the first file replaces the rows. Error: `table-unknown` if
+    no such table was dropped.
     """
     schema, _, short = table.rpartition(".")
     name = TableName(schema, short)
@@ -162,7 +163,7 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
 
 
 def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
-    """Removes the reasons of files that an interrupted replay has brought back."""
+    """Removes the recorded reasons of files that an interrupted replay has moved back."""
     there = {entry.path for entry in folder.quarantined} - {entry.path for entry in chosen}
     for path in there:
         file = path.removesuffix(REASON_SUFFIX)
@@ -180,7 +181,7 @@ def _named(storage: Storage, table: str) -> TableFolder:
 
 
 def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -> None:
-    """LakemirrorError `archive-incomplete` where the table cannot be made from its files again."""
+    """LakemirrorError `archive-incomplete` if the table cannot be built again from its files."""
     metadata = read_metadata(storage, folder)
     log_ = _log_of(storage, folder.name, default_schema)
     if metadata.file_detection_strategy != SEQUENTIAL:
@@ -204,7 +205,7 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
 def _positions(
     storage: Storage, folder: TableFolder, found: TableLog | None, metadata: TableMetadata, default_schema: str
 ) -> Mapping[str, int]:
-    """How far each sequence of this folder is applied; empty where the folder was made again, or has no table."""
+    """The last applied number of each sequence of this folder; empty if the folder was recreated or has no table."""
     if found is None or found.position is None or _is_marked_anew(storage, folder.name, found):
         return {}
     if not metadata.partitioned:
@@ -217,7 +218,7 @@ def _log_of(storage: Storage, name: TableName, default_schema: str) -> TableLog 
 
 
 def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -> bool:
-    """True where the folder is another one than the table was filled from."""
+    """True if the folder was recreated since the table was filled."""
     content = read_marker(storage, f"{name.folder}/{MARKER}")
     marker = parse_marker(content) if content is not None else None
     at = found.position if found is not None else None
@@ -225,7 +226,7 @@ def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -
 
 
 def _mark_anew(storage: Storage, name: TableName) -> None:
-    """Gives the folder another identity: what is in it replaces the table. LakemirrorError `concurrent-commit`."""
+    """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`."""
     path = f"{name.folder}/{MARKER}"
     marker = Marker(uuid.uuid4().hex, marker_place(name))
     for _ in range(_ROUNDS):
@@ -240,7 +241,9 @@ def _mark_anew(storage: Storage, name: TableName) -> None:
 
 
 def _bring_back(storage: Storage, name: TableName) -> int:
-    """Moves archived files to where they were published; how many. Goes on until an engine moves no more."""
+    """Moves archived files back to where they were published. Returns their number. Repeats until no engine moves them
+    away.
+    """
     brought: set[str] = set()
     for _ in range(_ROUNDS):
         folder = scan_table(storage, name)
@@ -263,7 +266,7 @@ def _bring_back(storage: Storage, name: TableName) -> int:
 
 
 def _archived(folder: TableFolder) -> list[Entry]:
-    """The applied files that were moved aside, without those that were published a second time."""
+    """The archived files, without those that were published a second time."""
     return [entry for entry in folder.processed if not _SECOND.fullmatch(entry.name)]
 
 
@@ -276,7 +279,7 @@ def _with_archive(folder: TableFolder) -> TableFolder:
 
 
 def _home(entry: Entry, aside: str) -> str:
-    """Where a file that was moved aside was published."""
+    """The path at which an archived file was published."""
     return _home_path(entry.path, aside)
 
 
@@ -300,7 +303,7 @@ _SECOND = re.compile(r"[0-9]{20}\..+\.[0-9]+")
 
 
 def _note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
-    """Notes an act in the log and in `acts.jsonl`; the act itself is done, whether or not it can be noted."""
+    """Records an act in the log and in `acts.jsonl`. The act is done even if this fails."""
     log.info("%s", act.text)
     line = {"time": int(time.time()), "act": what, "table": str(name), "by": _user(), "what": act.text}
     with contextlib.suppress(OSError, LakemirrorError, ValueError):

@@ -145,7 +145,7 @@ class MirroredDatabase:
             index.wait(most, stop.is_set)
 
     def _pass(self, scheduler: Scheduler, stop: threading.Event) -> None:
-        """Ticks until nothing is left that another look, a second later, could change."""
+        """Ticks until another look, a second later, would find nothing new."""
         self._tick(scheduler, stop)
         for _ in range(3):  # delimited text is complete once it has been seen twice
             until = [s.waiting.until for s in scheduler.states.values() if s.waiting and s.waiting.until]
@@ -153,7 +153,7 @@ class MirroredDatabase:
                 break
             stop.wait(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
             self._tick(scheduler, stop)
-        for pause in (0.5, 1.0, 2.0):  # what may pass by itself gets a few more tries before the pass ends
+        for pause in (0.5, 1.0, 2.0):  # transient errors get a few more tries before the pass ends
             if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
                 break
             stop.wait(pause)
@@ -182,7 +182,9 @@ class MirroredDatabase:
         self._runner.run(stop or threading.Event())
 
     def abandon(self) -> None:
-        """Writes the status `Stopped` while `run` is still at work elsewhere: for a process that ends without it."""
+        """Writes the status `Stopped` while threads of `run` still work: for a process that ends without waiting for
+        them.
+        """
         if self._runner is not None:
             self._runner.abandon()
 
@@ -240,7 +242,7 @@ class MirroredDatabase:
         return acts.resync(self.storage, table, self.settings.default_schema)
 
     def replay(self, table: str, file: str = "") -> acts.Act:
-        """Makes the next pass apply quarantined files at their place in the order. `file`: one name; empty: all.
+        """Makes the next pass apply quarantined files in their order. `file`: one name; empty: all.
 
         Errors: `table-unknown`, `archive-incomplete`.
         """
@@ -261,7 +263,7 @@ class MirroredDatabase:
 
 
 def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
-    """The status as the last pass wrote it; empty where it cannot be read."""
+    """The status that the last pass wrote; empty if it cannot be read."""
     try:
         return monitoring.read_status(storage) or monitoring.DatabaseStatus("Stopped")
     except LakemirrorError as error:
@@ -277,7 +279,7 @@ def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = F
 
 
 class _Collector:
-    """Adds up what a pass did, and passes it on."""
+    """Adds up the results of a pass, and forwards them."""
 
     def __init__(self, observer: Observer | None) -> None:
         self.tables: dict[str, TableResult] = {}

@@ -1,9 +1,9 @@
-"""The clients that a database's owner has named as readers: every mirrored table stays open to all of them.
+"""Declared readers: the clients that a database's owner names. Every mirrored table stays readable by all of them.
 
     readers ─▶ what new tables may use        (`allowed`)
             ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, paused meanwhile)
 
-Above both sides: the engine knows nothing of table features, and they know nothing of the engine.
+This module joins the engine and table features, which do not import each other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("lakemirror")
 
 
 def allowed(settings: Settings, table: str = "") -> Settings:
-    """The settings, without what a declared reader could not read. LakemirrorError `client-unknown`.
+    """The settings without features that a declared reader cannot read. LakemirrorError `client-unknown`.
 
     `table`: for that table, such as `sales.orders`; empty: what holds for every table.
     """
@@ -62,7 +62,7 @@ def _client(reader: str) -> str:
 
 
 class DeclaredReaders:
-    """Brings existing tables down to what the declared readers can read, while the other tables go on."""
+    """Drops features that declared readers cannot read from existing tables, while other tables are applied."""
 
     def __init__(self, readers: Iterable[str], uri: Callable[[str], str]) -> None:
         """`uri` gives a table's place from its path in the database. LakemirrorError `client-unknown`."""
@@ -76,9 +76,9 @@ class DeclaredReaders:
         self._looked: dict[str, float] = {}
 
     def step(self, scheduler: Scheduler, session: Callable[[], SparkSession], *, again: bool = False) -> int:
-        """Looks at every table that is not at work and drops what is in the way; how many tables were changed.
+        """Checks every idle table and drops the features in the way. Returns the number of changed tables.
 
-        A table is looked at once a minute, or now with `again`. What cannot be dropped is in `warnings`.
+        A table is checked once a minute, or now with `again`. What cannot be dropped is in `warnings`.
         """
         if not self._clients:
             return 0
@@ -86,7 +86,7 @@ class DeclaredReaders:
         for name, target in scheduler.targets().items():
             if not again and time.monotonic() - self._looked.get(target, -_AGAIN) < _AGAIN:
                 continue
-            with scheduler.held_back(name) as is_free:
+            with scheduler.paused(name) as is_free:
                 if not is_free:
                     continue
                 self._looked[target] = time.monotonic()

@@ -1,4 +1,4 @@
-"""What this machine lacks to run lakemirror, and how to fix it. Starts no JVM unless asked to."""
+"""Checks what this machine lacks to run lakemirror, and how to fix it. Starts no JVM unless requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakemirror.storage.object_storage import ObjectStorage
 from lakemirror.storage.place import Place, StorePath, place
 
 LEAST_MEMORY = 2 * 1024**3
-"""Bytes of memory below which Spark's default heap of 1 GB and Python do not go together."""
+"""Bytes of memory that Spark's default heap of 1 GB and Python need together."""
 
 OPTIONAL = {
     "pyspark": (("3.5.", "4.0.", "4.1.", "4.2."), "engine spark and table features by SQL need it", "spark"),
@@ -30,7 +30,7 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `hint` says what to do and is empty where nothing is needed."""
+    """One check. `hint` says what to do; empty if nothing is needed."""
 
     name: str
     ok: bool
@@ -60,7 +60,7 @@ def examine(
 
 
 def store(database: StorePath) -> Check:
-    """Whether a store keeps the condition of a put, and what Delta Spark needs beside lakemirror there."""
+    """Whether a store supports conditional puts, and what Delta Spark needs beside lakemirror there."""
     name = "object store"
     try:
         ObjectStorage(str(database)).probe()
@@ -151,7 +151,7 @@ def memory(root: Path = Path("/")) -> int | None:
 
 
 def heap_bytes(text: str) -> int:
-    """Bytes of a heap as Spark takes it, such as 512m or 4g; 1 GB, Spark's default, where it is empty or unreadable."""
+    """Bytes of a heap size such as 512m or 4g; 1 GB, Spark's default, if it is empty or invalid."""
     match = re.fullmatch(r"(\d+)\s*([kmgt])b?", text.strip().lower())
     return int(match.group(1)) * 1024 ** (1 + "kmgt".index(match.group(2))) if match else 1024**3
 
@@ -167,7 +167,7 @@ def _jars(settings: Settings) -> Check:
 
 
 def _archive(settings: Settings) -> Check:
-    """Never a failure: without the archive all is well, only the start is slower."""
+    """Never a failure: without the archive Spark only starts more slowly."""
     try:
         path = class_archive.find(settings, java.find(), ())
     except LakemirrorError:

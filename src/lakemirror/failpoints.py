@@ -1,4 +1,4 @@
-"""Named places where a test makes the process die or the disk fail, to prove that this does no harm.
+"""Named places where a test kills the process or lets the disk fail, to prove that no data is lost.
 
 `LAKEMIRROR_FAILPOINT=name` or `name:3` kills the process the first or the third time it reaches that place.
 `name:3:error` raises OSError (EIO) there instead, as a failing disk does; `name:1+:error` every time from the first on.
@@ -84,7 +84,7 @@ _reached: dict[str, int] = {}
 
 
 def reach(name: str) -> None:
-    """Kills the process here, or raises OSError, if it was asked for."""
+    """Kills the process here, or raises OSError, if `LAKEMIRROR_FAILPOINT` says so."""
     wanted = os.environ.get("LAKEMIRROR_FAILPOINT")
     if not wanted:
         return
@@ -102,5 +102,5 @@ def reach(name: str) -> None:
 
 
 def times_reached(name: str) -> int:
-    """How often this process has come to the place that `LAKEMIRROR_FAILPOINT` names."""
+    """How often this process has reached the place that `LAKEMIRROR_FAILPOINT` names."""
     return _reached.get(name, 0)

@@ -1,4 +1,4 @@
-"""Every failure as a `LakemirrorError` with a code: what the boundaries around a table and around a command use.
+"""Turns every failure into a `LakemirrorError` with a code. Used around each table and each command.
 
 LakemirrorError ─▶ itself        OSError ─▶ storage-unavailable        MemoryError ─▶ memory-exhausted
 anything else   ─▶ internal, with the path of the log that holds the traceback
@@ -43,7 +43,7 @@ def coded(failure: BaseException, *, table: str | None = None, file: str | None 
 
 
 def record(failure: BaseException) -> Path | None:
-    """Appends the traceback to the log, once for equal failures; the log's path, None where none can be written."""
+    """Appends the traceback to the log, once for equal failures. Returns the log's path, or None on failure."""
     text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
     places = traceback.extract_tb(failure.__traceback__)
     where = f"{places[-1].filename}:{places[-1].lineno}" if places else ""

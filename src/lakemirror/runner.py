@@ -1,8 +1,8 @@
-"""The loop of `run`: applies what arrives in one mirrored database until it is told to stop.
+"""The loop of `run`: applies what arrives in one mirrored database until it is stopped.
 
     settings as `mirroring.json` has them ─▶ one tick ─▶ declared readers, maintenance ─▶ status ─▶ pause ─▶ …
 
-A `Runner` shares nothing with another one: several databases can be run in one process.
+Several Runners can run in one process: they share nothing.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Runner:
         turns: FairTurns | None = None,
         watch: bool = False,
     ) -> None:
-        """`resolve` reads the settings, and is asked again when `mirroring.json` has changed; what it raises now is
-        raised. `start_spark(settings, pending_bytes)` gives a session when the first batch needs one. `spark`: one
-        that runs already. `turns`: shared with the other Runners of the process. `watch`: has the system say what is
-        touched, where it can; `stop` is then asked a few times a second.
+        """`resolve` reads the settings, now and after each change of `mirroring.json`. Its errors are raised here.
+        `start_spark(settings, pending_bytes)` returns a session when the first batch needs one. `spark`: a session that
+        already runs. `turns`: shared with the other Runners of the process. `watch`: the operating system reports which
+        folders change, if it can; `stop` is then checked a few times a second.
         """
         from lakemirror.maintenance.idle_work import Maintenance
         from lakemirror.maintenance.key_scan import KeyScan
@@ -111,11 +111,11 @@ class Runner:
         self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Applies what arrives until `stop` is set; then lets the commits at work end, for at most PATIENCE seconds.
+        """Applies what arrives until `stop` is set, then waits at most PATIENCE seconds for running commits.
 
-        Reacts at once while files arrive, and within `settings.poll_idle` after a quiet time. A store that does not
-        answer is waited for. While `mirroring.json` is invalid its last valid settings stay, and status and log say
-        so. LakemirrorError `database-missing` at the start; SetupError where Spark's process ended.
+        Reacts at once while files arrive, and within `settings.poll_idle` after a quiet time. Waits for a store that
+        does not answer. While `mirroring.json` is invalid, the last valid settings stay in force; status and log report
+        it. Errors: `database-missing` at the start; SetupError if Spark's process ended.
         """
         require_zone(self._storage)
         self._storage.probe()
@@ -136,25 +136,26 @@ class Runner:
 
     @property
     def is_restless(self) -> bool:
-        """True where looks must not become rare: a table waits for time to pass, something fails, or there was idle
-        work a short while ago."""
+        """True if looks must stay frequent: a table waits for a time, something fails, or idle work was recent."""
         fails = bool(self._trouble) or self.definition_error is not None
         return bool(self._scheduler.restless) or fails or time.monotonic() - self._idle_work_at < _IDLE_WORK
 
     def sign_of_life(self) -> None:
-        """Writes the status, for a `stop` that waits longer than HEARTBEAT. Only within its `wait`."""
+        """Writes the status during a wait longer than HEARTBEAT. Call it only within `stop.wait`."""
         self._write("Running")
 
     def abandon(self) -> None:
-        """Writes the status `Stopped` while threads are still at work: for a process that ends without them.
+        """Writes the status `Stopped` while threads still work: for a process that ends without waiting for them.
 
-        What they were at is as if the process had been killed, which is safe at any instant.
+        Their work ends as if the process were killed, which is safe at any time.
         """
         self._scheduler.request_stop()
         self._write("Stopped")
 
     def _round(self) -> int:
-        """One tick and what follows it; how many tables got work. Everything that may pass is waited for."""
+        """Runs one tick and what follows it. Returns the number of tables that got work. Transient errors are retried
+        later.
+        """
         try:
             worked = self._tick()
             if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
@@ -187,16 +188,19 @@ class Runner:
         return worked
 
     def _bring_down(self) -> int:
-        """What the declared readers need. Never raises: nobody would see it."""
+        """Drops what the declared readers cannot read. Never raises: no caller could handle an error."""
         try:
             return self._readers.step(self._scheduler, self._scheduler.need_spark)
         except Exception as failure:
-            self._scheduler.warn("readers-unmet", f"the declared readers are looked after later: {coded(failure)}")
+            self._scheduler.warn(
+                "readers-unmet", f"the check of the declared readers is repeated later: {coded(failure)}"
+            )
             return 0
 
     def _use_idle_time(self) -> None:
-        """Starts maintenance and verification that are due. Finding that none is takes a look at every table's log:
-        the next such search waits a multiple of its time."""
+        """Starts maintenance and verification that are due. The search reads every table's log, so the next search
+        waits a multiple of its time.
+        """
         begun = time.monotonic()
         if begun < self._idle_again:
             return
@@ -214,10 +218,10 @@ class Runner:
 
     def _maintain(self) -> str | None:
         names = {target: name for name, target in self._scheduler.targets().items()}
-        return self._maintenance.step(names, lambda target: self._scheduler.held_back(names[target]))
+        return self._maintenance.step(names, lambda target: self._scheduler.paused(names[target]))
 
     def _pause(self, begun: float, worked: int) -> float:
-        """Seconds until the next tick: few while files arrive, more when it is quiet or something does not answer."""
+        """Seconds until the next tick: few while files arrive, more when none arrive or something does not answer."""
         now = time.monotonic()
         took = now - begun
         if now - self._idle_since > _QUIET and not worked:
@@ -227,7 +231,7 @@ class Runner:
         return max(pause, min(30.0, 2.0**self._trouble) if self._trouble else 0.0)
 
     def _follow_definition(self) -> None:
-        """Takes over the settings of a `mirroring.json` that has changed, but for what concerns Spark."""
+        """Uses the settings of a changed `mirroring.json`, except those of Spark."""
         if time.monotonic() < self._definition_again:
             return
         self._definition_again = time.monotonic() + self._storage.look_again / 10
@@ -259,7 +263,7 @@ class Runner:
         if self._watch is not None:
             self._watch.look_at_all()
         self._maintenance.retain(settings.retention_in_days)
-        log.warning("%s has changed: its settings are in force from now on, but those of Spark", DEFINITION)
+        log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
         start = partial(self._start_spark, self.settings)
@@ -280,7 +284,7 @@ class Runner:
         self._writer.write(status, self._scheduler, self._readers, self.definition_error or self._round_error)
 
     def _end(self) -> None:
-        """Lets what is at work end, for a while, and says in the status that the engine stopped, whatever happens."""
+        """Waits a limited time for running work, and always writes the status `Stopped`."""
         self._scheduler.request_stop()
         try:
             self._maintenance.stop()
@@ -296,7 +300,7 @@ class Runner:
 
 
 class StatusWriter:
-    """Writes the status files when something changed, and as a sign of life when nothing did."""
+    """Writes the status files when something changed, and regularly as a heartbeat."""
 
     def __init__(self, storage: Storage) -> None:
         self.setting_warnings: list[Warned] = []
@@ -304,7 +308,7 @@ class StatusWriter:
         self._storage = storage
         self._process = EngineProcess.this()
         self._written: monitoring.DatabaseStatus | None = None
-        self._beaten = -math.inf  # when the last sign of life was written
+        self._beaten = -math.inf  # when the last heartbeat was written
         self._changed: float | None = None
         self._said = ""
         self._logged: list[Warned] = []
@@ -318,7 +322,7 @@ class StatusWriter:
     def write(
         self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
     ) -> None:
-        """Never raises. A store that does not take it now gets it next time; that is in the log once."""
+        """Never raises. A failed write is repeated next time, and logged once."""
         try:
             if self._write(status, scheduler, readers, error):
                 self._said = ""
@@ -358,7 +362,7 @@ class StatusWriter:
         if not is_same and not is_due and self._storage.look_again and scheduler.at_work:
             self._changed = moment if self._changed is None else self._changed
             if moment - self._changed < _AT_WORK:
-                return False  # each write is a request: mostly one tells what an apply began and ended
+                return False  # each write is a request: one write usually reports the begin and the end of an apply
         if not is_due and moment < self._not_before and status == "Running":
             return False
         self._changed = None
@@ -377,7 +381,7 @@ class StatusWriter:
         return True
 
     def _status_of_all(self, states: Mapping[TableName, TableState]) -> tuple[TableStatus, ...]:
-        """The status of every table; the same tuple as before where no state is another."""
+        """The status of every table; the same tuple object as before if no state changed."""
         now = list(states.values())
         if len(now) != len(self._states) or not all(map(is_, now, self._states)):
             named = list(states.items())
@@ -386,15 +390,16 @@ class StatusWriter:
         return self._tables
 
     def _status_of(self, name: TableName, state: TableState) -> TableStatus:
-        """A table's status, made again where its state is another."""
+        """A table's status; computed again if its state changed."""
         held = self._of_states.get(name)
         if held is None or held[0] is not state:
             held = self._of_states[name] = state, table_status(name, state)
         return held[1]
 
     def _may_write(self) -> bool:
-        """False where the folder of the status is gone and may be so because somebody deletes the database: a status
-        must not bring it back. After a while, with the landing zone still there, the folder is made again."""
+        """False if the status folder is gone, because somebody may be deleting the database: writing the status would
+        bring it back. If the landing zone still exists after a while, the folder is made again.
+        """
         if self._storage.exists(monitoring.MONITORING):
             return True
         if not self._storage.exists(LANDING_ZONE):
@@ -406,7 +411,7 @@ class StatusWriter:
 
 
 def tick(scheduler: Scheduler, storage: Storage, only: Collection[TableName] | None = None) -> int:
-    """One tick, over all tables or `only` these; how many tables got work.
+    """Runs one tick over all tables, or `only` these. Returns the number of tables that got work.
 
     LakemirrorError `database-missing`, `storage-unavailable`; SetupError.
     """
@@ -419,7 +424,7 @@ def tick(scheduler: Scheduler, storage: Storage, only: Collection[TableName] | N
 
 
 def require_zone(storage: Storage) -> None:
-    """LakemirrorError `database-missing` where there is no landing zone: nothing is made for a misspelt path."""
+    """LakemirrorError `database-missing` if there is no landing zone: a misspelt path is never created."""
     if not storage.exists(LANDING_ZONE):
         raise missing(storage)
 
@@ -429,7 +434,7 @@ def missing(storage: Storage) -> LakemirrorError:
 
 
 def tables_before(storage: Storage) -> tuple[TableStatus, ...]:
-    """The tables as the process before this one wrote them down; none where that cannot be read."""
+    """The tables as an earlier process wrote them to the status; empty if it cannot be read."""
     try:
         found = monitoring.read_status(storage)
     except LakemirrorError:
@@ -438,7 +443,7 @@ def tables_before(storage: Storage) -> tuple[TableStatus, ...]:
 
 
 def setting_warnings(storage: Storage) -> list[Warned]:
-    """What in `mirroring.json` and in the environment is no setting; empty where the definition cannot be read."""
+    """Warnings for unknown settings in `mirroring.json` and the environment; none if the definition is unreadable."""
     try:
         return unknown_settings(read_definition(storage))
     except LakemirrorError:
@@ -446,7 +451,7 @@ def setting_warnings(storage: Storage) -> list[Warned]:
 
 
 def _definition_etag(storage: Storage) -> str:
-    """Changes whenever `mirroring.json` does. `definition-invalid` where it is no regular file."""
+    """A text that changes when `mirroring.json` changes. `definition-invalid` if it is no regular file."""
     try:
         entry = storage.stat(DEFINITION)
     except LakemirrorError as error:

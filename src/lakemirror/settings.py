@@ -1,6 +1,6 @@
 """Settings: flag > environment (`LAKEMIRROR_…`) > `mirroring.json` > default. One class, one sentence each.
 
-The sentence (`help`) feeds `--help` and `docs/reference/settings.md`; a test holds the page against this class.
+The sentence (`help`) feeds `--help` and `docs/reference/settings.md`; a test compares the page with this class.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Settings:
 
     @property
     def cache_folder(self) -> Path:
-        """Where everything is kept that is fetched or made once: `cache_dir`, here or in the environment."""
+        """The folder for everything that is fetched or made once: `cache_dir`, here or in the environment."""
         return Path(self.cache_dir or os.environ.get(_CACHE) or "~/.cache/lakemirror").expanduser().absolute()
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
@@ -180,9 +180,9 @@ def parse_definition(data: bytes) -> Mapping[str, Any]:
 
 
 def read_definition(storage: Storage) -> Mapping[str, Any]:
-    """The contents of the database's `mirroring.json`, empty where there is none.
+    """The contents of the database's `mirroring.json`; empty if there is none.
 
-    LakemirrorError `definition-invalid`, also for what is no regular file or has more than 1 MiB.
+    LakemirrorError `definition-invalid`, also if it is no regular file or has more than 1 MiB.
     """
     try:
         return parse_definition(storage.read(DEFINITION, MOST_BYTES))
@@ -248,7 +248,9 @@ _WANTED: dict[type[Any], str] = {
 
 
 def _readers(value: Any) -> tuple[str, ...]:
-    """Clients as they are given, `TABLE=CLIENT` for those of one table; of an object, those under `*` are of all."""
+    """The clients as given; `TABLE=CLIENT` for clients of one table. In an object, the clients under `*` are those of
+    all tables.
+    """
     if isinstance(value, Mapping):
         listed = {name: [each] if isinstance(each, str) else each for name, each in value.items()}
         value = [each if name == "*" else f"{name}={each}" for name, clients in listed.items() for each in clients]
@@ -258,5 +260,5 @@ def _readers(value: Any) -> tuple[str, ...]:
 
 
 def _is_folder_name(name: str) -> bool:
-    """True for one folder's name, and for no name at all. Delta readers pass over names that begin with _ or a dot."""
+    """True for the name of one folder, and for an empty name. Delta readers skip names that begin with _ or a dot."""
     return not name.startswith(("_", ".")) and name.isprintable() and not set(name) & {"/", "\\"}

@@ -1,4 +1,4 @@
-"""Settings that nobody reads because their names are not known, each with the name that was likely meant."""
+"""Warnings for unknown settings, each with the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OTHER_VARIABLES = ("LAKEMIRROR_FAILPOINT", "LAKEMIRROR_DELTA_TABLES")
 def unknown_settings(definition: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> list[Warned]:
     """One warning for each unknown key of `mirroring.json` and each unknown `LAKEMIRROR_…` variable.
 
-    The vendor's own part of the definition holds properties that lakemirror does not read. There a key is warned of
-    only where its name is nearly that of one that is read.
+    The vendor's part of the definition holds properties that lakemirror does not read. There, only keys that resemble a
+    known name get a warning.
     """
     environment = os.environ if environment is None else environment
     found = []
@@ -65,7 +65,7 @@ def _warned(what: str, key: str, known: Iterable[str]) -> Warned:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    """The known name that is most alike; empty where none is alike."""
+    """The most similar known name; empty if none is similar."""
     by_lower = {name.lower(): name for name in known}
     plain = key.lower().replace("-", "_")
     return next((by_lower[name] for name in difflib.get_close_matches(plain, by_lower, 1, 0.75)), "")

@@ -1,8 +1,8 @@
-"""The status files of a mirrored database (contract section 11), written whole or not at all, and read back.
+"""The status files of a mirrored database (contract section 11), written atomically, and read back.
 
     DatabaseStatus ─▶ render ─▶ Files/Monitoring/replicator.json, tables.json ─▶ read_status ─▶ DatabaseStatus
 
-They are what `lakemirror status`, publishers and monitors read. Losing them loses nothing.
+`lakemirror status`, publishers and monitors read them. No table depends on them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ REPLICATOR = f"{MONITORING}/replicator.json"
 TABLES = "Files/Monitoring/tables.json"
 
 MOST_BYTES = 256 * 1024**2  # of a status file
-HEARTBEAT = 10.0  # seconds between two signs of life of a running engine, at most
-STALE = 60.0  # seconds without one after which an engine counts as not running
+HEARTBEAT = 10.0  # most seconds between two heartbeats of a running engine
+STALE = 60.0  # seconds without a heartbeat after which an engine counts as not running
 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
 DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
@@ -93,7 +93,7 @@ class EngineProcess:
         return cls(os.getpid(), socket.gethostname(), time.time(), time.time())
 
     def is_alive(self, now: float) -> bool:
-        """False where the heartbeat is older than STALE seconds, or the process is of this machine and gone."""
+        """False if the heartbeat is older than STALE seconds, or the process was on this machine and has ended."""
         if now - self.heartbeat > STALE:
             return False
         if self.host != socket.gethostname():
@@ -123,17 +123,17 @@ class DatabaseStatus:
     process: EngineProcess | None = None
 
     def not_running_since(self, now: float) -> float | None:
-        """When the engine was last known to run, if it does not run any more and did not say so; else None."""
+        """When an engine that ended without writing `Stopped` was last known to run; else None."""
         if self.status in ("", "Stopped") or self.process is None or self.process.is_alive(now):
             return None
         return self.process.heartbeat
 
 
 def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseStatus | None, *, heartbeat: bool) -> bool:
-    """Writes what differs from `before`, over what this process wrote last; False where that is not there.
+    """Writes the files that differ from `before`, over those that this process wrote last; False if these are gone.
 
-    One request for each file, in a store. `heartbeat`: `replicator.json` is written also where nothing else of it
-    differs. LakemirrorError `storage-unavailable`.
+    One request for each file, in a store. `heartbeat`: writes `replicator.json` even if only the time differs.
+    LakemirrorError `storage-unavailable`.
     """
     if before is None or not storage.look_again:
         return False  # a local folder: its files are read before they are written
@@ -147,7 +147,7 @@ def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseSta
 
 
 def write_status(storage: Storage, status: DatabaseStatus) -> bool:
-    """Writes the files whose content changed; True where one did. LakemirrorError `storage-unavailable`."""
+    """Writes the files whose content changed. True if one changed. LakemirrorError `storage-unavailable`."""
     written = False
     for path, data in render(status).items():
         if _read(storage, path) != data:
@@ -157,7 +157,7 @@ def write_status(storage: Storage, status: DatabaseStatus) -> bool:
 
 
 def write_sign_of_life(storage: Storage, status: DatabaseStatus) -> None:
-    """Writes `replicator.json` alone, with the time; the tables too where their file is gone. `storage-unavailable`."""
+    """Writes `replicator.json` alone, with the time; also the tables if their file is gone. `storage-unavailable`."""
     if _is_file(storage, TABLES):
         storage.write(REPLICATOR, _dump(_replicator(status)))
     else:
@@ -165,7 +165,7 @@ def write_sign_of_life(storage: Storage, status: DatabaseStatus) -> None:
 
 
 def read_status(storage: Storage) -> DatabaseStatus | None:
-    """What the files say; None where there are none yet, or none that make sense."""
+    """The status in the files; None if there are none, or they are invalid."""
     replicator, tables = _parse(_read(storage, REPLICATOR)), _parse(_read(storage, TABLES))
     if not replicator and not tables:
         return None
@@ -181,12 +181,12 @@ def read_status(storage: Storage) -> DatabaseStatus | None:
 
 
 def render(status: DatabaseStatus) -> dict[str, bytes]:
-    """The files by path. The same status gives the same bytes, in whatever order the tables come."""
+    """The files by path. The same status gives the same bytes, whatever the order of the tables."""
     return {TABLES: _tables_text(status), REPLICATOR: _dump(_replicator(status))}
 
 
 def format_time(seconds: float | None) -> str:
-    """UTC as the vendor writes it, with seven digits; its `0001-01-01T00:00:00` for a time that is not known."""
+    """UTC as the vendor writes it, with seven digits; `0001-01-01T00:00:00` for an unknown time."""
     if seconds is None or not math.isfinite(seconds):
         return _NEVER
     whole, ticks = divmod(round(seconds * _TICKS), _TICKS)
@@ -198,7 +198,7 @@ def format_time(seconds: float | None) -> str:
 
 
 def parse_time(text: Any) -> float | None:
-    """Seconds since the epoch of a time in any ISO form with up to nine digits; None where it is not known."""
+    """Seconds since the epoch of a time in any ISO form with up to nine digits; None if unknown."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[1] == _NEVER:
         return None
@@ -249,7 +249,7 @@ def _replicator(status: DatabaseStatus) -> dict[str, Any]:
 
 @lru_cache(_ROWS_KEPT)
 def _row_text(table: TableStatus) -> str:
-    """A table's row as JSON with the indents of its place; kept, since of many tables few change at a time."""
+    """A table's row as indented JSON. Cached, because few of many tables change at a time."""
     return json.dumps(_row(table), indent=1).replace("\n", "\n  ")
 
 
@@ -360,7 +360,7 @@ def _read(storage: Storage, path: str) -> bytes | None:
         return None
     except LakemirrorError as error:
         if error.code in ("path-refused", "content-too-large"):
-            return None  # nothing of ours: it is written over where that is possible
+            return None  # not written by lakemirror: it is replaced if possible
         raise
 
 

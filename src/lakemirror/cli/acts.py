@@ -20,9 +20,9 @@ Table = Annotated[str, typer.Argument(help="The table, as TABLE or SCHEMA.TABLE.
 
 
 def pause(database: Database, table: Table, storage: StorageOptions = None) -> None:
-    """Stop applying one table's change files, until `resume`. Others go on; publishers may go on.
+    """Stop applying one table's change files, until `resume`. Other tables and all publishers continue.
 
-    A commit at work ends first. The pause also holds for engines that are started later.
+    A running commit ends first. The pause also holds for engines that are started later.
 
     Example: lakemirror pause shop orders
     """
@@ -30,7 +30,7 @@ def pause(database: Database, table: Table, storage: StorageOptions = None) -> N
 
 
 def resume(database: Database, table: Table, storage: StorageOptions = None) -> None:
-    """End a pause: the table goes on where it was.
+    """End a pause: the table continues at its position.
 
     Example: lakemirror resume shop orders
     """
@@ -38,10 +38,10 @@ def resume(database: Database, table: Table, storage: StorageOptions = None) -> 
 
 
 def resync(database: Database, table: Table, storage: StorageOptions = None) -> None:
-    """Make a table again from its applied files: after another program's RESTORE, or where its rows are in doubt.
+    """Make a table again from its applied files: after another program's RESTORE, or if its rows are in doubt.
 
-    The old rows are read until the next pass of `sync` or `run` replaces them. Where applied files are gone, nothing
-    is changed: then the publisher must send the table again.
+    Readers see the old rows until the next pass of `sync` or `run` replaces them. If applied files are gone, nothing is
+    changed: then the publisher must send the table again.
 
     Example: lakemirror resync shop orders
     """
@@ -54,7 +54,7 @@ def replay(
     file: str = typer.Argument("", help="Name of one file in _QuarantinedFiles; empty: all of them."),
     storage: StorageOptions = None,
 ) -> None:
-    """Apply quarantined files in their place, after their cause is gone: a setting is raised, the file is corrected.
+    """Apply quarantined files in their order, once the cause is fixed: a setting is raised, or the file is corrected.
 
     A table that is past the file's number is made again from its applied files, as by `resync`.
 
@@ -64,7 +64,7 @@ def replay(
 
 
 def restore(database: Database, table: Table, storage: StorageOptions = None) -> None:
-    """Put a dropped table back under Tables/. Whoever publishes into it again begins at number 1.
+    """Move a dropped table back to Tables/. Its publisher begins again at number 1.
 
     Example: lakemirror restore shop orders
     """

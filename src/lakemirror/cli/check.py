@@ -1,4 +1,4 @@
-"""`lakemirror check PATH`: what is wrong with a landing zone, for whoever writes a publisher."""
+"""`lakemirror check PATH`: what is wrong with a landing zone, for authors of publishers."""
 
 from __future__ import annotations
 

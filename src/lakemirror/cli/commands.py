@@ -1,4 +1,4 @@
-"""The commands of `lakemirror`, each imported only if it is asked for: most of a short command's time is imports.
+"""The commands of `lakemirror`, each imported only if it is run: imports take most of a short command's time.
 
 lakemirror sync … ─▶ command_line("sync"): that command alone        lakemirror --help ─▶ all commands
 """

@@ -21,7 +21,10 @@ def demo(
     spark_remote: SparkRemote = None,
     spark: SparkSetting = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Start the service on loopback and publish through it; see its page.")
+        bool,
+        typer.Option(
+            "--serve", help="Start the service on loopback and publish through it; its page shows the tables."
+        ),
     ] = False,
     on: Annotated[
         str,

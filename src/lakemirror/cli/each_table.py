@@ -32,7 +32,7 @@ def each_table(
     judge: Callable[[Any], State] = lambda _: "nothing to do",
     summed: bool = False,
 ) -> list[Any]:
-    """Acts on every table that a path names, prints what came of it, and ends with the worst exit code.
+    """Runs an act on every table that a path names, prints the results, and ends with the worst exit code.
 
     `summed`: of several tables, one summary is printed instead of each result.
     """
@@ -95,7 +95,7 @@ def _bar(total: int) -> Iterator[Callable[[], None]]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which of the tables below a path are meant, and where the report on them goes."""
+    """Which tables below a path are chosen, and where the report goes."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def require(database: Place) -> None:
-    """LakemirrorError `database-missing` for a folder that is no database: a misspelt path is never made."""
+    """LakemirrorError `database-missing` for a folder that is no database: a misspelt path is never created."""
     if not is_database(database):
         raise missing_database(str(database))
 

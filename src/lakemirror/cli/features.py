@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from lakemirror.table_features.fleet import State
     from lakemirror.table_features.plan import Plan, Step, Wish
 
-app = typer.Typer(help="Table features of any Delta table: what there is, what goes, and how.", no_args_is_help=True)
+app = typer.Typer(help="Table features of any Delta table: list them, and drop them.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(help="A Delta table, or a mirrored database for all its tables.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 For = Annotated[str, typer.Option("--for", help="A client, such as delta-rs@0.19 or duckdb; several with commas.")]
 Mode = Annotated[str, typer.Option(help="What the client is to do: read or write.")]
 Truncate = Annotated[bool, typer.Option("--truncate-history", help="Cut the history instead of protecting it.")]
-Unprotect = Annotated[bool, typer.Option(help="Then drop checkpointProtection too, once its time has come.")]
+Unprotect = Annotated[bool, typer.Option(help="Then drop checkpointProtection too, once its waiting time has passed.")]
 Numbers = Annotated[bool, typer.Option("--as-numbers", help="End at a protocol of two plain numbers if possible.")]
 Force = Annotated[
     float | None,
@@ -50,7 +50,7 @@ Report = Annotated[str, typer.Option(help="Write every table's outcome to this .
 
 @app.command("list")
 def list_features(table: Table, as_json: Json = False, storage: StorageOptions = None, parallel: Parallel = 4) -> None:
-    """What features a table has, whether they are in use, who brought them and which features need them.
+    """Show a table's features, whether they are in use, who enabled them and which features need them.
 
     Example: lakemirror features list shop/Tables/orders
     """
@@ -91,7 +91,7 @@ def plan(
     storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
-    """What a drop would do, step by step, and what it costs. Changes nothing.
+    """Show what a drop would do, step by step, and what it costs. Changes nothing.
 
     Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
     """
@@ -125,7 +125,7 @@ def drop(
     storage: StorageOptions = None,
     parallel: Parallel = 2,
 ) -> None:
-    """Drop features. Shows the plan and asks, unless --yes. Stopped and run again, it goes on with what is left.
+    """Drop features. Shows the plan and asks, unless --yes. An interrupted drop continues when it is run again.
 
     Example: lakemirror features drop shop/Tables/orders deletionVectors --yes
 
@@ -164,7 +164,7 @@ def compat(
     storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
-    """Which clients can read and write a table, and what prevents the others.
+    """Show which clients can read and write a table, and what prevents the others.
 
     Example: lakemirror compat shop/Tables/orders --for delta-rs@0.19
     """

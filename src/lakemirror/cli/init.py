@@ -10,7 +10,7 @@ from lakemirror.landing_zone.zone import LANDING_ZONE
 def init(database: Database, storage: StorageOptions = None) -> None:
     """Make a mirrored database: a folder with Files/LandingZone, where publishers put their change files.
 
-    A database that is there already is left as it is.
+    An existing database is not changed.
 
     Example: lakemirror init shop
     """

@@ -17,9 +17,8 @@ from lakemirror.failures import coded
 
 
 class _NoPandas:
-    """Hides pandas: no command needs it, and pyarrow imports it at its first array, which takes as long as all else.
-
-    `spark_session` takes it away where PySpark asks for pandas.
+    """Hides pandas: no command needs it, and its import by pyarrow takes as long as all other imports. `spark_session`
+    ends this if PySpark needs pandas.
     """
 
     hides_pandas = True
@@ -33,7 +32,7 @@ class _NoPandas:
 def main() -> None:
     """The `lakemirror` command.
 
-    Python must not end while a thread waits in native code for a store that does not answer: that ends in an abort.
+    Python aborts if it ends while a thread waits in native code for a store that does not answer.
     """
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
@@ -58,9 +57,9 @@ def main() -> None:
 
 
 def _be_utf8() -> None:
-    """Starts the command again in Python's UTF-8 mode where file names would be read in another encoding.
+    """Restarts the command in Python's UTF-8 mode if file names would be read in another encoding.
 
-    Names of tables are UTF-8 whatever the locale says. What is printed stays in the terminal's encoding.
+    Names of tables are UTF-8, whatever the locale. Output stays in the terminal's encoding.
     """
     if sys.getfilesystemencoding().lower() in ("utf-8", "utf8") or sys.flags.utf8_mode:
         return
@@ -70,6 +69,6 @@ def _be_utf8() -> None:
 
 
 def _end(error: LakemirrorError) -> None:
-    """Says the error and ends with its exit code, without waiting for threads that the failure left behind."""
+    """Prints the error and ends with its exit code, without waiting for threads that still run."""
     say(f"{printable(str(error))}\n  {error.hint}")
     leave(error.exit_code)

@@ -9,7 +9,7 @@ from lakemirror.cli.printable import printable
 
 
 def log_to_stderr(verbose: bool, quiet: int = logging.ERROR) -> None:
-    """What the log holds goes to stderr, one line each; `quiet`: from which level on unless `verbose`."""
+    """Sends the log to stderr, one line for each message. `quiet`: the lowest level unless `verbose`."""
     logging.basicConfig(level=logging.INFO if verbose else quiet, stream=sys.stderr, force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_OneLine("%(message)s"))

@@ -1,4 +1,4 @@
-"""Text for a terminal of any encoding: what it cannot show is escaped, and one line stays one line."""
+"""Text for a terminal of any encoding: characters that it cannot show are escaped, also line breaks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Says it on stderr; a terminal that is gone is no error."""
+    """Prints it on stderr; a closed terminal is no error."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def make_streams_safe() -> None:
-    """From now on stdout and stderr escape what their encoding does not have, instead of failing."""
+    """Makes stdout and stderr escape characters that their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -50,10 +50,10 @@ def publish(
     sheet: str = typer.Option("", help="The sheet of an .xlsx file; empty: the first."),
     column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
-    every: str = typer.Option("", help="With --from-sql: ask again and again, such as every 10s or 5m, until Ctrl-C."),
+    every: str = typer.Option("", help="With --from-sql: repeat the query, such as every 10s or 5m, until Ctrl-C."),
     storage: StorageOptions = None,
     recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
-    create: bool = typer.Option(False, "--create", help="Make the database where there is none yet; a local one."),
+    create: bool = typer.Option(False, "--create", help="Make the database if there is none; local databases only."),
     credential: Path | None = typer.Option(
         None,
         envvar="LAKEMIRROR_CREDENTIAL",
@@ -113,7 +113,7 @@ def _publish(
     if (mode and marker) or (watermark and (mode or marker)):
         raise typer.BadParameter("--mode, --marker-column and --watermark exclude one another")
     if url and (marker or format or any(text)):
-        raise typer.BadParameter("--marker-column, --format and how text is written belong to --from")
+        raise typer.BadParameter("--marker-column, --format and the options of text need --from")
     for path in sources:
         if path != "-" and not Path(path).is_file():
             raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)

@@ -26,9 +26,9 @@ def run(
     verbose: Verbose = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
 ) -> None:
-    """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then let the commits at work end, for a few seconds.
+    """Apply what arrives, until Ctrl-C, SIGTERM or SIGHUP; then wait a few seconds for running commits.
 
-    A second signal ends it at once. Either is safe: nothing is half done.
+    A second signal ends it at once. Both are safe: a commit is atomic.
 
     Each start, apply, warning, error and stop is one line with its time on stderr, and in a log file in the cache.
 
@@ -43,7 +43,7 @@ def run(
 
     def abandon() -> None:
         opened.abandon()
-        said.stopped("stopped; commits at work did not end in time, and are as if they had not begun")
+        said.stopped("stopped; running commits did not end in time and are not made")
 
     try:
         opened = MirroredDatabase(database, **flags)

@@ -2,7 +2,7 @@
 
     events and the log ─▶ one line each ─▶ stderr and <cache>/logs/run-<database>-<hash>.log, rotated
 
-A terminal that is gone, or a cache that cannot be written, stops nothing.
+A closed terminal or a cache that cannot be written does not stop the engine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunLog:
         logging.getLogger().handlers[0].setFormatter(self._formatter)
 
     def started(self, settings: Settings) -> None:
-        """From now on everything also goes to the log file in the cache."""
+        """Also writes every event to the log file in the cache, from now on."""
         from lakemirror import __version__
 
         path = self._keep_in(settings)
@@ -111,7 +111,7 @@ class RunLog:
 
 
 def log_file(database: Path, settings: Settings) -> Path:
-    """Where the log of a database's engine is: one file for each database folder."""
+    """The path of the log of a database's engine: one file for each database folder."""
     from lakemirror.spark_session.jars import cache_folder
 
     folder = str(database.absolute())
@@ -121,7 +121,7 @@ def log_file(database: Path, settings: Settings) -> Path:
 
 
 class _TextLines(logging.Formatter):
-    """`2026-11-22T10:00:00Z shop.orders: 1 file, …`, on one line whatever a publisher has put into a name."""
+    """`2026-11-22T10:00:00Z shop.orders: 1 file, …`, always one line: line breaks in names are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         kind = {logging.WARNING: "warning: ", logging.ERROR: "error: "}.get(record.levelno, "")

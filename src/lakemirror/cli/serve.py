@@ -36,7 +36,9 @@ def serve(
     token_lifetime: int = typer.Option(3600, help="Seconds that a token is valid.", min=1),
     page_size: int = typer.Option(100, help="Entries of a page of a REST list.", min=1, max=10_000),
     max_body: str = typer.Option("4GiB", help="Largest request body, such as 500MiB or 4GiB."),
-    body_timeout: float = typer.Option(30.0, help="Seconds without a byte after which a body is given up.", min=0.1),
+    body_timeout: float = typer.Option(
+        30.0, help="Seconds without a byte after which a request body is refused.", min=0.1
+    ),
     max_requests: int = typer.Option(512, help="Requests under way at one time.", min=1),
     log_format: str = typer.Option("text", help="How the log on stderr is written: text or json."),
 ) -> None:
@@ -65,7 +67,7 @@ def serve(
 
     ended = asyncio.run(_serve(Service(root, options)))
     if not ended:
-        say("applies at work were left alone: they are as if the process had been killed, which is safe")
+        say("running applies did not end in time: they end with the process, which is safe")
     leave(0)
 
 

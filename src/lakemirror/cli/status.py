@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakemirror.storage import Place
 
 Behind = Annotated[
-    str, typer.Option(help="Exit code 3 also where a table has waited longer than this for an apply, such as 5m.")
+    str, typer.Option(help="Exit code 3 also if a table has waited longer than this for an apply, such as 5m.")
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds, until Ctrl-C.")]
 _EVERY = 2.0  # seconds between two looks of --watch
@@ -38,7 +38,7 @@ def status(
 ) -> None:
     """Show every table: state, position, what is pending, what it waits for, the last error. Starts no JVM.
 
-    Exit code 3 where a table or the engine has an error, or is too far behind.
+    Exit code 3 if a table or the engine has an error, or is too far behind.
 
     Example: lakemirror status shop --json
 
@@ -64,7 +64,7 @@ def status(
 
 
 def _look(database: Place) -> DatabaseStatus:
-    """The status now. What makes the engine refuse its settings is the database's error."""
+    """The status now. Invalid settings are an error of the database."""
     from lakemirror.database import MirroredDatabase, read_stored
     from lakemirror.landing_zone.database_folder import storage_of
 
@@ -145,7 +145,7 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
 
 
 def _warnings(found: DatabaseStatus) -> list[str]:
-    """One line for each warning; one line with a count where many tables, or one table often, have the same."""
+    """One line for each warning; one line with a count for warnings that repeat."""
     lines = []
     by_code: dict[str, dict[str, list[Warned]]] = {}
     for t in found.tables:

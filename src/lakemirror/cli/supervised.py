@@ -1,10 +1,10 @@
-"""Long work in a thread of its own, so that the main thread answers a signal at any time.
+"""Runs long work in a separate thread, so that the main thread can answer a signal at any time.
 
-    signal ─▶ the work is asked to stop ─▶ it ends within PATIENCE, or the process ends without it
-    second signal ─▶ the process ends at once
+signal ─▶ the work gets a stop event ─▶ it ends within PATIENCE, or the process ends without it second signal ─▶ the
+process ends at once
 
-Python runs signal handlers in the main thread only, and not while that thread is inside a library. Leaving threads
-behind is safe: the process may be killed at any instant without harm.
+Python runs signal handlers in the main thread only, and not while that thread is inside a library. Ending the process
+while threads work is safe: it may be killed at any time.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ def supervised(
     abandon: Callable[[], None] = lambda: None,
     announce: Callable[[str], None] = say,
 ) -> tuple[Result | None, int]:
-    """What the work gives back, and the signal that ended it (0: none). `work` is given the event that stops it.
+    """The result of the work, and the signal that ended it (0: none). `work` gets the event that stops it.
 
-    What the work raises is raised here. `announce` says after Ctrl-C that the work is asked to stop. Where the work
-    does not end in time after a signal, `abandon` is called and the process ends with exit code 0 after SIGTERM or
-    SIGHUP, 130 after SIGINT.
+    Errors of the work are raised here. `announce` is called after Ctrl-C. If the work does not end in time after a
+    signal, `abandon` is called and the process ends: exit code 0 after SIGTERM or SIGHUP, 130 after SIGINT.
     """
     stop, ended, received = threading.Event(), threading.Event(), [0]
     outcome: list[Result] = []
@@ -76,7 +75,7 @@ def supervised(
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with this exit code, without waiting for threads that are still at work."""
+    """Ends the process with this exit code, without waiting for threads that still work."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

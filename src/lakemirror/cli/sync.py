@@ -38,7 +38,7 @@ def sync(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Apply everything that is there now, once. Prints a line for every table that did something.
+    """Apply all files that are there now, once. Prints a line for every table that changed or has an error.
 
     If large tables lack a key index, the command builds it afterwards, for at most as long as the pass took or one
     second: later passes are faster.

@@ -1,4 +1,4 @@
-"""Small data files become one, deleted rows are left out: what many small applies leave behind.
+"""Compaction: merges small data files, and rewrites files without their deleted rows.
 
     snapshot ─▶ policy.py chooses files ─▶ engine.rewrite: their living rows ─▶ a commit without a change of data
 
@@ -61,7 +61,8 @@ def is_due_sooner(table: str, before: int, version: int) -> bool:
 
 
 def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
-    """How many files became fewer; 0 where there was nothing to do, or another commit was faster.
+    """Merges small files. Returns the number of replaced files; 0 if there was nothing to do, or another commit was
+    faster.
 
     Never raises: a table can be read and changed without compaction.
     """
@@ -69,7 +70,7 @@ def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite =
 
 
 def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
-    """The same where a few small files make Spark slower (`policy.in_between`)."""
+    """The same if a few small files make Spark slower (`policy.in_between`)."""
     return _merge_now(table, policy.in_between, durability, rewrite)
 
 
@@ -92,7 +93,7 @@ def merge_at_rest(
 
 
 def is_complete(info: Mapping[str, Any]) -> bool:
-    """True for the `commitInfo` of a compaction, ours or another engine's, after which nothing was left to do."""
+    """True for the `commitInfo` of a compaction, ours or another engine's, that left nothing to do."""
     given = info.get("operationParameters")
     is_piece = info.get("engineInfo") == ENGINE and isinstance(given, Mapping) and given.get("auto") is True
     return info.get("operation") == "OPTIMIZE" and not is_piece

@@ -3,8 +3,8 @@
     an idle table ─▶ compaction.py, one piece a step
     once a day    ─▶ vacuum.py
 
-One table at a time, in a thread of its own, for at most a fifth of the time. An apply waits for a small piece, about a
-second; a heavy one is given up when an apply comes.
+One table at a time, in a separate thread, for at most a fifth of the time. An apply waits for a small piece, about a
+second; it cancels a heavy piece.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Hold = Callable[[str], AbstractContextManager[bool]]
 
 
 class Maintenance:
-    """Looks after the tables of one database while `run` is idle."""
+    """Maintains the tables of one database while `run` is idle."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Maintenance:
         return self._begun is not None and _newest(self._begun[0]) != self._begun[1]
 
     def _carry_out(self, work: Callable[[], object], target: str) -> None:
-        """Does it, then sets the pause before the next work. Never raises: failed work is tried again later."""
+        """Runs the work, then sets the pause before the next one. Never raises: failed work is repeated later."""
         begun = time.monotonic()
         try:
             work()

@@ -27,7 +27,7 @@ _SHARE = 100.0  # pause after the scans of one go, as a multiple of how long the
 
 
 class KeyScan:
-    """Has the key index of one database's tables built while `run` is idle.
+    """Builds missing key indexes of one database's tables while `run` is idle.
 
     `uri` gives a table's folder. `at_least`: seconds between two scans of one table.
     """

@@ -1,4 +1,4 @@
-"""Which data files of a table are worth writing again, and into how many: pure decisions.
+"""Decides which data files of a table to rewrite, and into how many files. No I/O.
 
 after an apply ─▶ `in_turn`: many small files, files with many deleted rows ──────────┐
                ─▶ `in_between`: a few small files, where Spark is slower for them ─────┤
@@ -46,7 +46,7 @@ def most_small_files(size: int) -> int:
 
 
 def in_turn(adds: Collection[Action]) -> list[Action]:
-    """The next piece of what is worth it while changes come: small files, where they are many, and worn ones."""
+    """The next piece to rewrite while changes arrive: small files if there are many, files with many deleted rows."""
     small = [add for add in adds if add["size"] <= LARGEST and _is_counted(add)]
     middling = [add for add in adds if LARGEST < add["size"] <= _LARGEST_WORN and add.get("deletionVector")]
     worn = [add for add in middling if _is_counted(add) and deleted_share(add) >= _WORN]
@@ -107,7 +107,7 @@ def in_large_table(adds: Collection[Action]) -> list[Action]:
 
 
 def is_heavy(files: Collection[Action]) -> bool:
-    """True for a piece that no apply should wait for: it is given up when one comes."""
+    """True for a piece that is too large for an apply to wait for: an apply cancels it."""
     return sum(int(add["size"]) for add in files) > MOST_IN_PIECE
 
 

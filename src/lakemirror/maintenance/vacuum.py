@@ -1,4 +1,4 @@
-"""Removal of files that no version names any more, and of what failed attempts left: by Delta VACUUM's rules, no JVM.
+"""Removes files that no version names any more, and leftovers of failed attempts, by Delta VACUUM's rules. No JVM.
 
     files on disk, old enough ─▶ less those of the newest version, of younger versions, of kept tombstones ─▶ removed
 
@@ -48,7 +48,8 @@ def vacuum(
     now: float | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Removes what no version of the last `retention` seconds names; how many files. 0 where no Delta table is.
+    """Removes files that no version of the last `retention` seconds names. Returns their number; 0 without a Delta
+    table.
 
     LakemirrorError `features-unsafe` for a table whose features lakemirror does not know, `table-unreadable`,
     `storage-unavailable`. Nothing is committed.
@@ -187,7 +188,7 @@ def _is_data_file(path: str) -> bool:
 
 
 def _remove(path: Place, modified: float) -> bool:
-    """Removes a file that nobody has given another time since; True where it was there."""
+    """Removes a file if its time is unchanged. True if it existed."""
     with storage_errors(path):
         try:
             if (path.stat() if isinstance(path, StorePath) else path.lstat()).st_mtime > modified:

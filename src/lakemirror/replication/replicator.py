@@ -213,7 +213,7 @@ class Replicator:
             log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
         return place is not None
 
-    def retire(self, found: TablePlan) -> int:
+    def archive(self, found: TablePlan) -> int:
         """Moves applied files aside and returns their number. Never raises: a file that cannot be moved now is moved in
         a later pass.
 

@@ -128,7 +128,7 @@ class Scheduler:
         return self._turns.broken
 
     def tick(self, now: float | None = None, only: Collection[TableName] | None = None) -> int:
-        """Looks at every table once and starts the work there is; returns the number of tables that got work.
+        """Looks at every table once and starts the applies. Returns the number of tables that got one.
 
         `only`: looks at these tables alone; then no table is dropped or forgotten. Does not wait for the work.
         FileNotFoundError where the landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be
@@ -196,9 +196,9 @@ class Scheduler:
         return {name.target(schema): state.last_commit for name, state in list(self.states.items()) if state.position}
 
     @contextmanager
-    def held_back(self, name: TableName) -> Iterator[bool]:
-        """No apply of the table starts within the block; gives False if one is running, and then holds nothing."""
-        with self._turns.held_back(name) as is_free:
+    def paused(self, name: TableName) -> Iterator[bool]:
+        """Pauses a table: no apply of it starts within the block. Yields False, without a pause, if one is running."""
+        with self._turns.paused(name) as is_free:
             yield is_free
 
     @property
@@ -207,7 +207,7 @@ class Scheduler:
         return self._spark
 
     def need_spark(self) -> SparkSession:
-        """The session, started where there is none yet; SetupError where that fails."""
+        """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark(self._turns.pending_bytes)
@@ -277,7 +277,7 @@ class Scheduler:
         """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
             if look.leftovers:
-                self._replicators[name].retire(look)
+                self._replicators[name].archive(look)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", name, coded(failure))
         self._purge(name, look.folder, now)

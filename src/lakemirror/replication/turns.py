@@ -1,4 +1,4 @@
-"""Turns: what there is to apply is applied one commit a turn, a limited number of tables at one time.
+"""Turns: tables that have something to apply get one commit a turn, a limited number of tables at one time.
 
     a look that found something ─▶ queue ─▶ turn: one commit ─▶ another turn if there is more
                                               └─▶ lost race: another look; any other error: the table's error
@@ -67,7 +67,7 @@ class Turns:
         return self.submitted
 
     def busy(self, name: TableName) -> bool:
-        """True if the table is looked at or applied to, or is paused (`held_back`)."""
+        """True if the table is looked at or applied to, or is paused (`paused`)."""
         with self._lock:
             return name in self._running or name in self._looking
 
@@ -125,8 +125,8 @@ class Turns:
             self._begin(name, look)
 
     @contextmanager
-    def held_back(self, name: TableName) -> Iterator[bool]:
-        """No apply of the table starts within the block; gives False if one is running, and then holds nothing."""
+    def paused(self, name: TableName) -> Iterator[bool]:
+        """Pauses a table: no apply of it starts within the block. Yields False, without a pause, if one is running."""
         held: Future[None] = Future()
         with self._lock:
             is_free = name not in self._running and name not in self._looking
@@ -200,7 +200,7 @@ class Turns:
             self._known.applied(name, applied)
             assert look.start is not None
             look = look.after(applied, look.start, self._storage.uri(replicator.target))
-            replicator.retire(look)
+            replicator.archive(look)
             if look.pending.files and error is None:
                 return look
             if not look.pending.behind:

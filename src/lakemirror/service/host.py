@@ -2,7 +2,7 @@
 
     publish ─▶ wake ─▶ Runner of that database ─▶ Delta tables
 
-Each database has its own thread; what goes wrong in one is that database's error and holds up no other.
+Each database has its own thread. A failure in one is that database's error and does not delay the others.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ log = logging.getLogger("lakemirror")
 
 LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an error
 _STEADY = 60.0  # seconds after which an engine that ends is started again at once
-REST_AFTER = 35.0  # seconds without a change after which a landing zone is looked at rarely; longer than `settle`
+REST_AFTER = 35.0  # seconds without a change after which looks at a landing zone become rare; longer than `settle`
 LONGEST_REST = 20.0  # seconds between two looks then, and between two signs of life
-TOLD_REST = 240.0  # seconds between two looks where the system says what changes: they only prove that it does
+TOLD_REST = 240.0  # seconds between two looks while the system reports changes: they only check those reports
 _IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
-BUSY_PAUSE = 1.0  # seconds that an engine at work pauses at most between two looks, for the others' sake
+BUSY_PAUSE = 1.0  # most seconds that a busy engine pauses between two looks, to leave time for others
 _HISTORY = 60  # applies of one table that are remembered
 
 
@@ -68,7 +68,7 @@ class EngineHost:
         self.turns = FairTurns(max(4, 2 * (os.cpu_count() or 1)))
 
     def follow(self, databases: Iterable[DatabaseEntry]) -> None:
-        """Starts and stops engines until just the databases run whose state is `Running`."""
+        """Starts and stops engines, so that exactly the databases with the state `Running` run."""
         wanted = {each.id: each for each in databases if each.state == "Running"}
         with self._lock:
             for database_id, engine in self._engines.items():
@@ -123,7 +123,7 @@ class EngineHost:
         return database.state, None
 
     def not_looked_at(self, databases: Iterable[DatabaseEntry]) -> list[DatabaseEntry]:
-        """The databases that should run, and that no engine has looked at since the start of the service."""
+        """The databases that should run and whose engine has not looked at them since the service started."""
         with self._lock:
             looked = {database_id for database_id, engine in self._engines.items() if engine.looked}
         return [each for each in databases if each.state == "Running" and each.id not in looked]
@@ -148,8 +148,9 @@ class EngineHost:
 
     def spark(self, settings: Settings) -> SparkSession:
         """The one session, started when it is first needed; with Delta where the first database that needs it declares
-        readers. All else is as the environment sets it: a database's own definition, which comes over the network, has
-        no say in how a process is started."""
+        readers. Everything else comes from the environment: a database's definition comes over the network and must not
+        decide how a process is started.
+        """
         from lakemirror.spark_session import session
 
         with self._spark_lock:
@@ -300,8 +301,9 @@ class WakeableStop(threading.Event):
         return self.pause(0.0)
 
     def _rested(self, timeout: float, told: bool) -> bool:
-        """True where somebody called `wake`, after a wait that ends with it; or, where the system tells what changes,
-        with the change that a publish is."""
+        """True if `wake` was called during the wait. If the system reports changes, a publish ends the wait as a
+        change.
+        """
         assert self._watch is not None
         if not told:
             return self._woken.wait(timeout)
@@ -323,8 +325,9 @@ class WakeableStop(threading.Event):
 
 
 class Busy:
-    """The engines that have work: the more they are, the longer each pauses between two looks at its landing zone, so
-    that looks leave the processor to the applies. A publish over the endpoint ends a pause at once."""
+    """The engines that have work. The more there are, the longer each pauses between two looks at its landing zone, to
+    leave the processor to applies. A publish over the endpoint ends a pause at once.
+    """
 
     def __init__(self) -> None:
         self._at_work: set[WakeableStop] = set()

@@ -1,7 +1,7 @@
-"""Whether anything was put into a landing zone, as the system says it, else from the modified times of its folders.
+"""Detects changes in a landing zone: by inotify, else by the modified times of its folders.
 
-A look at a landing zone lists every table; this reads one queue, or asks one `stat` a folder. Both may miss something
-(what another machine writes, or what is written in place): a look is still needed now and then.
+A look at a landing zone lists every table; this reads one queue, or calls `stat` once a folder. Both can miss changes
+(writes of another machine, writes in place), so a look is still needed from time to time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LandingWatch:
 
     @property
     def is_told(self) -> bool:
-        """True where the system says what changes, so that asking costs next to nothing."""
+        """True if the system reports changes, so that a check costs almost nothing."""
         return self._told is not None and not self._told.refused
 
     def close(self) -> None:
@@ -54,7 +54,9 @@ class LandingWatch:
                 os.eventfd_write(self._bell, 1)
 
     def note(self) -> None:
-        """Remembers how the folders are now. Call it before a look, so that the look sees what came before."""
+        """Remembers the current state of the folders. Call it before a look, so that the look sees every earlier
+        change.
+        """
         self._ask()
         self._touched = False
         now = time.time_ns()
@@ -68,14 +70,14 @@ class LandingWatch:
         self._seen = found if all(now - modified > _UNSURE for modified in found.values()) else {}
 
     def has_changed(self) -> bool:
-        """True where a folder differs from what was remembered, or that was too fresh to tell."""
+        """True if a folder differs from the remembered state, or that state was too recent to be sure."""
         if self._seen and self.is_told:
             self._ask()
             return self._touched
         return not self._seen or any(_modified(path) != modified for path, modified in self._seen.items())
 
     def wait(self, seconds: float) -> None:
-        """Waits until the system tells of a change or somebody rings, at most so long. Only where `is_told`."""
+        """Waits until the system reports a change or `ring` is called, at most so long. Only if `is_told`."""
         if self._told is not None:
             ready = select.poll()
             ready.register(self._told.queue, select.POLLIN)

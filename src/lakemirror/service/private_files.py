@@ -1,4 +1,4 @@
-"""Files that only the service's own user may read, written completely or not at all.
+"""Files that only the service's own user may read, written atomically.
 
 write ─▶ temporary file 0600 ─▶ fsync ─▶ rename ─▶ fsync of the folder
 """

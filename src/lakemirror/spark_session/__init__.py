@@ -1,1 +1,1 @@
-"""The one Spark session, and how it starts fast and quietly: Java, jars, class-data archive."""
+"""Starts the one Spark session: Java, jars, class-data archive."""

@@ -1,7 +1,7 @@
-"""The class-data archive: what the JVM learnt in one training run, so that the next ones start faster.
+"""The class-data archive: classes that one training run loaded, so that the next JVMs start faster.
 
-Made once into the cache, under a name that holds everything it depends on: Java, Spark, the jars, their places and
-times. So a changed installation finds none, and none is never an error, only slower.
+It is made once in the cache. Its name depends on Java, Spark, the jars, their paths and times, so a changed
+installation makes a new one. Without an archive Spark only starts more slowly.
 
     python -m lakemirror.spark_session.class_archive    makes it, or says that it is there; up to 200 MB, half a minute
     python -m lakemirror.spark_session.class_archive --background     comes back at once
@@ -47,9 +47,9 @@ def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path |
 
 
 def make(settings: Settings, *, delta: bool = False) -> Path | None:
-    """The archive, made now where there is none; None where another process is at it or the JVM did not write it.
+    """The archive; made now if there is none. None if another process makes it or the JVM did not write it.
 
-    `delta`: the one for sessions with Delta's jars, which have a class path of their own.
+    `delta`: the archive for sessions with Delta's jars, which have another class path.
 
     Needs a process without a Spark session. SetupError as from `lakemirror.spark_session.session.start`.
     """
@@ -84,7 +84,7 @@ def make(settings: Settings, *, delta: bool = False) -> Path | None:
 
 
 def make_in_background(settings: Settings) -> None:
-    """Starts `make` in a process of its own, of low priority, that outlives this one; nothing where all is made.
+    """Starts `make` in a separate process of low priority that outlives this one; does nothing if all archives exist.
 
     The archive for sessions with Delta is made too where Delta's jars are in the cache.
     """
@@ -104,7 +104,7 @@ def make_in_background(settings: Settings) -> None:
 
 
 def train(session: SparkSession) -> None:
-    """Does once what the Spark engine does: the classes this loads are the ones in the archive."""
+    """Runs what the Spark engine runs: the archive holds the classes that this loads."""
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows as they are. PySpark looks at the arguments of a function, which it cannot of a built-in one."""
@@ -116,7 +116,7 @@ def train(session: SparkSession) -> None:
 
 
 def train_delta(session: SparkSession, folder: Path) -> None:
-    """Does once what table features and users do with a Delta table."""
+    """Runs what table features and users do with a Delta table."""
     files, table = str(folder / "files"), str(folder / "table")
     rows = session.range(100).selectExpr(
         "id", "cast(id as string) name", "id * 1.5D amount", "timestamp_seconds(id) at", "cast(id % 3 as int) marker"
@@ -151,7 +151,9 @@ def train_delta(session: SparkSession, folder: Path) -> None:
 
 
 def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
-    """Where the archive for these programs is; the class path's files count with their order, sizes and times."""
+    """The path of the archive for these programs. Its name depends on the class path's files, their order, sizes and
+    times.
+    """
     home = jvm.spark_home()
     paths = [*delta_jars, *(home / "jars").glob("*.jar")]
     facts = [str(java.home), java.version, str(home)]
@@ -165,7 +167,7 @@ def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
 
 
 def _prune(folder: Path, *, keep: Path) -> None:
-    """Removes the oldest archives, and what a maker that was killed left behind; the caller holds the lock."""
+    """Removes the oldest archives and leftovers of killed processes. The caller holds the lock."""
     others = [path for path in folder.glob("*.jsa") if path != keep]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         path.unlink(missing_ok=True)
@@ -180,14 +182,14 @@ def _main(arguments: list[str]) -> int:
         if "--background" in arguments:
             make_in_background(settings)
             return os.EX_OK
-        os.nice(10)  # whoever starts this does something more urgent meanwhile
+        os.nice(10)  # the process that starts this has more urgent work
         path = make(settings)
         if jars.find(settings):
             make(settings, delta=True)
     except LakemirrorError as error:
         print(f"{error}\n{error.hint}", file=sys.stderr)
         return error.exit_code
-    print(path or "none made: another process is at it, or this Java makes none")
+    print(path or "none made: another process makes it, or this Java cannot")
     return os.EX_OK
 
 

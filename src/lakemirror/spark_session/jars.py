@@ -1,8 +1,7 @@
 """The two jars of Delta, fetched once into the cache: for table features by SQL. Mirroring needs none.
 
-Spark itself fetches them by their coordinates, from wherever it is configured to fetch from, into a folder of their
-own; everything else that Delta names is in pyspark already and is left out. A machine without a network names local
-jars by the setting `jars`.
+Spark fetches them by their coordinates, from the repositories it is configured for, into a separate folder. Other
+dependencies of Delta are in pyspark already. On a machine without a network, the setting `jars` names local jars.
 
     python -m lakemirror.spark_session.jars        fetches them, or says that they are there
 """
@@ -71,7 +70,7 @@ DELTA_JARS = (
     ),
 )
 
-# What Delta names besides and pyspark carries, or what nothing here calls.
+# Dependencies of Delta that pyspark already has, or that nothing here calls.
 IN_SPARK_ALREADY = (
     "com.fasterxml.jackson.*:*",
     "com.github.luben:*",
@@ -96,15 +95,15 @@ IN_SPARK_ALREADY = (
 
 
 def ensure(settings: Settings) -> tuple[Path, ...]:
-    """The jars for the class path: the ones named, or the ones in the cache, fetched now if they are not there yet.
+    """The jars for the class path: those that the setting names, or those in the cache; fetched now if needed.
 
-    SetupError `jars-missing` where a named jar is not there or nothing can be fetched.
+    SetupError `jars-missing` if a named jar does not exist or nothing can be fetched.
     """
     return named(settings.jars) or cached(settings) or _fetch(settings)
 
 
 def find(settings: Settings) -> tuple[Path, ...]:
-    """The jars as `ensure` gives them, but without fetching: empty where they are not in the cache yet."""
+    """The jars as `ensure` returns them, but without fetching: empty if they are not in the cache."""
     return named(settings.jars) or cached(settings)
 
 
@@ -118,7 +117,7 @@ def named(jars: str) -> tuple[Path, ...]:
 
 
 def cached(settings: Settings) -> tuple[Path, ...]:
-    """The two jars in the cache, or empty where one is absent or cut short."""
+    """The two jars in the cache; empty if one is missing or incomplete."""
     folder = _folder(settings)
     paths = tuple(folder / jar.name for jar in DELTA_JARS)
     try:
@@ -129,7 +128,7 @@ def cached(settings: Settings) -> tuple[Path, ...]:
 
 
 def cache_folder(settings: Settings) -> Path:
-    """Where everything fetched or made once is kept."""
+    """The folder for everything that is fetched or made once."""
     return settings.cache_folder
 
 
@@ -165,7 +164,7 @@ def _fetch_into(folder: Path, settings: Settings) -> None:
             if error.code != "spark-failed":
                 raise
             raise SetupError(
-                "jars-missing", "the Delta jars are not in the cache and could not be fetched: no network, it seems"
+                "jars-missing", "the Delta jars are not in the cache and could not be fetched: probably no network"
             ) from error
         for jar in DELTA_JARS:
             path = Path(place, "jars", jar.fetched_name)

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: 17, or else 21, found without starting any."""
+"""Finds the Java that runs Spark: 17, or else 21. Starts none."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Java:
 
 
 def find(environment: Mapping[str, str] | None = None, places: Iterable[str] = USUAL_PLACES) -> Java:
-    """The Java to use: JAVA_HOME where it fits, or else the best of PATH and the usual places.
+    """The Java to use: JAVA_HOME if its version fits, else the best of PATH and the usual places.
 
-    SetupError `java-missing` names all that was looked at.
+    SetupError `java-missing` names every place that was searched.
     """
     environment = os.environ if environment is None else environment
     found = list(_candidates(environment, places))
@@ -50,7 +50,7 @@ def find(environment: Mapping[str, str] | None = None, places: Iterable[str] = U
 
 
 def choose(found: list[Java], *, prefer_first: bool) -> Java | None:
-    """The Java that fits best: the first where it was named on purpose and fits, or else 17 before 21, in order."""
+    """The Java that fits best: the explicitly named one if it fits, else 17 before 21, in order."""
     if prefer_first and found and found[0].major in FITTING:
         return found[0]
     fitting = [java for java in found if java.major in FITTING]
@@ -75,7 +75,7 @@ def _candidates(environment: Mapping[str, str], places: Iterable[str]) -> Iterat
 
 
 def _version(home: Path) -> str:
-    """The version as the installation's `release` file says it, or else as `java -version` does; empty if neither."""
+    """The version from the installation's `release` file, else from `java -version`; empty if neither gives one."""
     try:
         match = re.search(r'^JAVA_VERSION="([^"]+)"', (home / "release").read_text(), re.MULTILINE)
     except OSError:

@@ -1,7 +1,7 @@
-"""The JVM that pyspark talks to: started without a word on the terminal, ended without one.
+"""Starts and ends the JVM of pyspark, without output on the terminal.
 
-It lives in a session of its own and ignores SIGINT, so that Ctrl-C reaches Python alone; it ends when Python closes
-its standard input, also when Python is killed.
+It runs in a separate process session and ignores SIGINT, so Ctrl-C reaches only Python. It ends when its standard input
+is closed, also when Python is killed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from lakemirror.spark_session.java import Java
 
 
 def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> Any:
-    """A Py4J gateway to a new JVM with these spark.* options; whatever the JVM prints is dropped unless `verbose`.
+    """A Py4J gateway to a new JVM with these spark.* options. The JVM's output is dropped unless `verbose`.
 
-    SetupError `spark-failed` with the last lines of what it printed when it ends before it can be talked to.
+    SetupError `spark-failed`, with the last lines of its output, if it ends before it accepts a connection.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     if logging.getLogger("py4j").level == logging.NOTSET:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs, its caller learns by an exception anyway
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its caller gets an exception for everything it logs
     conf = SparkConf(loadDefaults=False)
     for key, value in options.items():
         conf.set(key, value)
@@ -45,9 +45,8 @@ def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> 
 
 
 def end(gateway: Any, *, patience: float = 60.0) -> bool:
-    """True once the JVM behind a gateway has ended by itself, or was gone already; False where it had to be killed
-    after `patience` seconds."""
-    with contextlib.suppress(Exception):  # the connection may be broken, which is no matter now
+    """True once the JVM of a gateway has ended; False if it was killed after `patience` seconds."""
+    with contextlib.suppress(Exception):  # the connection may already be broken
         gateway.shutdown()
     process: subprocess.Popen[bytes] | None = gateway.proc
     if process is None:
@@ -110,4 +109,4 @@ def _reason(printed: IO[bytes]) -> str:
     printed.seek(max(0, printed.seek(0, os.SEEK_END) - 4000))
     lines = printed.read().decode(errors="replace").splitlines()
     telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
-    return " | ".join(telling[-3:]) or "it said nothing"
+    return " | ".join(telling[-3:]) or "it printed nothing"

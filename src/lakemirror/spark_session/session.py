@@ -1,11 +1,10 @@
-"""The one Spark session: an active one as it is, a Connect server's, or else a quiet one of our own.
+"""The one Spark session: the active one, one of a Connect server, or else a new one.
 
     settings ─▶ options (pure) ─▶ JVM ─▶ session
 
-Mirroring needs no Delta jar. Only the SQL route of table features, and tests that read tables as users do, ask for
-`delta`.
+Mirroring needs no Delta jar. Only the SQL route of table features, and tests that read tables as users do, use `delta`.
 
-Nothing Spark says reaches the terminal: its errors go to a file in the cache (`logs/`), which appears with the first.
+Spark prints nothing to the terminal: its errors go to a file in the cache (`logs/`), made with the first error.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ QUIET_AND_SMALL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # what the status store keeps of work done: a service runs for months
+    # entries that the status store keeps of finished work: a service runs for months
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
@@ -51,15 +50,15 @@ QUIET_AND_SMALL = {
 }
 
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""Compiles fast to slower code: wins for some 20 change files, loses on millions of rows.
+"""Compiles quickly to slower code: faster for some 20 change files, slower for millions of rows.
 
-Java gives one compiler a cache of 48 MB, which some ten minutes of Spark fill: a fifth of the processor then goes into
-throwing code away that has to be compiled again. 240 MB is what it gives two.
+With one compiler Java's default code cache is 48 MB, which ten minutes of Spark fill. Then a fifth of the processor
+time goes into code that is discarded and compiled again. 240 MB is the default for two compilers.
 """
 
 LOG_DAYS = 14
 
-_COMBINED = {  # options of which the user's part is added to ours: how both are joined
+_COMBINED = {  # options to which the user's value is added, with the separator
     "spark.driver.extraJavaOptions": " ",
     "spark.driver.extraClassPath": os.pathsep,
     "spark.jars": ",",
@@ -97,9 +96,9 @@ def start(settings: Settings, *, delta: bool = False, short: bool = False, verbo
 
 
 def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool:
-    """Ends a session that `start` made, with its JVM, and waits until that is gone; leaves any other alone.
+    """Ends a session that `start` made, with its JVM, and waits for its end. Does nothing to other sessions.
 
-    False where the JVM was killed, because it had not ended by itself after `patience` seconds.
+    False if the JVM was killed because it had not ended after `patience` seconds.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -115,7 +114,7 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
         return True
     _own.clear()
     session = session or SparkSession._instantiatedSession
-    with contextlib.suppress(Exception):  # the JVM may be gone already, and pyspark's own end with it
+    with contextlib.suppress(Exception):  # the JVM may already be gone
         if session is not None:
             session.stop()
     ended = jvm.end(gateway, patience=patience)
@@ -161,7 +160,7 @@ def options(
 
 
 def _java_options(*, archive: Path | None, log_file: Path | None, short: bool) -> str:
-    """Flags of the JVM. -Xlog:disable, so that an archive that does not fit is passed over without a word."""
+    """Flags of the JVM. -Xlog:disable hides the warning about an archive that does not fit."""
     flags = ["-Xlog:disable", "-XX:-UsePerfData", "-Xshare:auto"]
     if archive:
         flags.append(_quoted(f"-XX:SharedArchiveFile={archive}"))
@@ -223,7 +222,7 @@ def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> Spar
 
 
 def _forget() -> None:
-    """Lets pyspark start again: it would go on asking the JVM that is gone."""
+    """Lets pyspark start again: else it would call the JVM that is gone."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -233,7 +232,7 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
-    """The Python of executors, for as long as the context starts: as the user says, or else this interpreter.
+    """Sets the Python of executors while the context starts: the user's choice, else this interpreter.
 
     pyspark would take the first `python3` on the path, which may have no pyarrow.
     """
@@ -275,7 +274,7 @@ def _remote(settings: Settings) -> SparkSession:
 
 
 def _active() -> SparkSession | None:
-    """The session that the caller's program has, classic or Connect; None where it has none."""
+    """The session that is already active in this process, classic or Connect; None if there is none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.utils import is_remote
@@ -310,7 +309,7 @@ def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
 
 
 def _check_installed() -> None:
-    """SetupError `pyspark-missing` where there is no PySpark: only engine spark and Delta's SQL need it."""
+    """SetupError `pyspark-missing` without PySpark: only engine spark and Delta's SQL need it."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
@@ -326,7 +325,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="In an environment of its own: pip install 'lakemirror[features]'. Mirroring goes on without.",
+            hint="In a separate environment: pip install 'lakemirror[features]'. Mirroring works without it.",
         )
 
 
@@ -336,7 +335,7 @@ def _check_delta(session: SparkSession) -> None:
 
 
 def _log_file(folder: Path) -> Path | None:
-    """A new name for this process's log; those of earlier days are removed. None where nothing can be written."""
+    """A new path for this process's log; removes logs of earlier days. None if nothing can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("spark-*"):
@@ -355,7 +354,7 @@ def _silence_pyspark() -> None:
 
 @contextlib.contextmanager
 def _keep_interrupt_handler() -> Iterator[None]:
-    """pyspark puts its own handler for SIGINT in place of any other: a caller's own comes back here."""
+    """Restores the caller's SIGINT handler, which pyspark replaces by its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

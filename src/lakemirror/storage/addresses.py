@@ -1,8 +1,8 @@
-"""Addresses of objects: which texts name one, and what their parts are; pure.
+"""Parses addresses of objects and folders in a store. No I/O.
 
     s3://lake/shop/Tables/orders ─▶ root s3://lake, key shop/Tables/orders
 
-Keys are taken as they are written, never decoded: `%20` in an address is three characters of the key.
+Keys are never decoded: `%20` in an address is three characters of the key.
 """
 
 from __future__ import annotations

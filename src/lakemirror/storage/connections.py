@@ -1,8 +1,8 @@
-"""One connection for each bucket that this process uses, and the options that it was made with.
+"""Opens one connection for each bucket, with its options.
 
     environment (AWS_…, AZURE_…, GOOGLE_…) < options given for the bucket ─▶ obstore's store
 
-Options hold secrets. They stay in this module: they are in no address, no error and no log.
+Options hold secrets. They never appear in an address, an error or a log.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _disk: DiskCache | None = None
 
 
 def give_options(address: str, options: Mapping[str, str]) -> None:
-    """Sets what the bucket of an address is reached with, over the environment: `AWS_ENDPOINT_URL` and the like.
+    """Sets the options of an address's bucket, such as `AWS_ENDPOINT_URL`. They override the environment.
 
-    Names in any case. `address` empty: every bucket of this process. Connections that are open go on as they are until
-    their bucket is asked for again.
+    Names may be in any case. `address` empty: for every bucket of this process. Open connections keep their options
+    until their bucket is requested again.
     """
     root = parse_address(address)[0] if address else ""
     given = {name.lower(): str(value) for name, value in options.items()}
@@ -52,7 +52,7 @@ def give_options(address: str, options: Mapping[str, str]) -> None:
 
 
 def cache_on_disk(folder: Path, most_bytes: int) -> None:
-    """Keeps what an engine that starts asks for in this folder, for every bucket of this process; 0: nothing."""
+    """Keeps objects that an engine reads at its start in this folder, for every bucket of this process; 0: none."""
     global _disk
     with _lock:
         if not most_bytes:
@@ -94,7 +94,7 @@ def store_at(root: str) -> ObjectStore:
 
 
 def forget_all() -> None:
-    """Closes every connection and forgets all options: for tests."""
+    """Closes every connection and forgets all options. For tests."""
     global _disk
     with _lock:
         _disk = None

@@ -1,10 +1,10 @@
-"""What engines have read of object stores, kept in the cache folder, so that an engine that starts asks for less.
+"""Keeps objects of stores in the cache folder, so that a restarted engine sends fewer requests.
 
-    get ─▶ the checksum is right ─▶ content
-    put ─▶ temporary file ─▶ rename ─▶ over `most_bytes`: what was used longest ago goes
+get ─▶ the checksum is right ─▶ content put ─▶ temporary file ─▶ rename ─▶ over `most_bytes`: the least recently used
+are deleted
 
-Content is named by bucket, key and ETag, so an entry is never out of date. A damaged entry is deleted. No error leaves
-this module: an entry that cannot be read or written is a request to the store.
+An entry's name holds bucket, key and ETag, so an entry is never out of date. A damaged entry is deleted. Errors are
+never raised: an entry that cannot be read or written costs a request to the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEFT = 0.75  # of `most_bytes`, after room was made
 
 
 class DiskCache:
-    """A folder of small entries, at most `most_bytes` together. For several threads, and for engines that share it."""
+    """A folder of small entries, at most `most_bytes` in total. Safe for several threads and processes."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class DiskCache:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> bytes | None:
-        """The content of this name; None where there is none, or it is damaged."""
+        """The content of this name; None if there is none, or it is damaged."""
         path = self._path(name)
         try:
             held = path.read_bytes()
@@ -71,7 +71,7 @@ class DiskCache:
                 raise
         except OSError as error:
             self._not_before = time.monotonic() + _AFTER_FAILURE
-            log.info("what is read of object stores is not kept in %s: %s", self.folder, error.strerror or error)
+            log.info("objects of stores are not cached in %s: %s", self.folder, error.strerror or error)
             return
         self._make_room(size)
 
@@ -81,7 +81,7 @@ class DiskCache:
             self._path(name).unlink()
 
     def _make_room(self, size: int) -> None:
-        """Counts what was written; deletes what was used longest ago where all is more than `most_bytes`."""
+        """Counts written bytes. Deletes the least recently used entries if the total exceeds `most_bytes`."""
         with self._lock:
             self._total = None if self._total is None else self._total + size
             if self._total is not None and self._total <= self.most_bytes:

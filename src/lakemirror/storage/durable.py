@@ -1,9 +1,9 @@
-"""What survives a power cut: files and folders synced, in parallel, and files put in place complete or not at all.
+"""Syncs files and folders, in parallel, and creates files atomically, so that they survive a power cut.
 
     data files, vectors ─▶ sync_files ─▶ their folders ─▶ put_new(commit): file, link, folder ─▶ applied files move
 
-`durability` says how far that goes. `power`: all of it. `process`: nothing is synced; what a killed process wrote is in
-the memory of the system and stays (contract section 9). What is in a store survives without a sync.
+`durability` chooses: `power` syncs everything; `process` syncs nothing, since the operating system keeps what a killed
+process wrote (contract section 9). Objects in a store need no sync.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _GONE = (FileNotFoundError, NotADirectoryError)
 
 Put: TypeAlias = os.stat_result | Entry
-"""What tells a file that was put from another one at its place: inode and device, or the ETag."""
+"""The identity of a written file: inode and device, or the ETag."""
 
 
 def sync_files(paths: Iterable[Place], root: Place) -> None:
-    """Syncs files below `root`, then every folder from theirs up to `root`: what they hold and that they exist.
-
-    FileNotFoundError where one is gone, `storage-unavailable`.
+    """Syncs files below `root`, then every folder from theirs up to `root`, so that contents and names are on disk.
+    Errors: FileNotFoundError if one is gone, `storage-unavailable`.
     """
     if isinstance(root, StorePath):
         return
@@ -80,16 +79,16 @@ def sync(path: Place) -> None:
             os.fsync(handle)
         except OSError as error:
             if error.errno not in _NO_FOLDER_SYNC or not path.is_dir():
-                raise  # else the file system cannot sync folders: it keeps names by itself
+                raise  # else the file system cannot sync folders, and keeps names without it
         finally:
             os.close(handle)
 
 
 def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
-    """Creates `path` with this content atomically; what tells it from another file, or None where it already exists.
+    """Creates `path` atomically. Returns its identity, or None if it already exists.
 
-    `durable`: content and name are on the disk when this returns. FileNotFoundError where the folder is gone,
-    `storage-unavailable`. In a store the content must be one that nobody else writes (`ObjectStore.create`).
+    `durable`: content and name are on disk when this returns. In a store, no other writer may write the same content
+    (`ObjectStore.create`). Errors: FileNotFoundError if the folder is gone, `storage-unavailable`.
     """
     if isinstance(path, StorePath):
         return path.store.create(path.key, data)
@@ -111,7 +110,7 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
 
 
 def put_over(path: Place, data: bytes, *, durable: bool) -> None:
-    """Puts a file in place atomically, over an older one. FileNotFoundError, `storage-unavailable`."""
+    """Writes a file atomically; replaces an older one. Errors: FileNotFoundError, `storage-unavailable`."""
     if isinstance(path, StorePath):
         path.store.put(path.key, data)
         return
@@ -126,7 +125,7 @@ def put_over(path: Place, data: bytes, *, durable: bool) -> None:
 
 
 def is_same(path: Place, ours: Put) -> bool:
-    """True where `path` is the file that was put there. `storage-unavailable` where that cannot be seen."""
+    """True if `path` is still the file that was written. `storage-unavailable` if this cannot be determined."""
     if isinstance(path, StorePath) or isinstance(ours, Entry):
         found = path.store.head(path.key) if isinstance(path, StorePath) else None
         return found is not None and isinstance(ours, Entry) and found.etag == ours.etag
@@ -139,9 +138,8 @@ def is_same(path: Place, ours: Put) -> bool:
 
 @contextlib.contextmanager
 def storage_errors(path: object) -> Iterator[None]:
-    """Within the block an error of the system is `storage-unavailable`, with the path and what the system said.
-
-    Files that are missing or already there stay FileNotFoundError, NotADirectoryError and FileExistsError.
+    """Turns OSErrors of the block into `storage-unavailable`, with the path and the system's message.
+    FileNotFoundError, NotADirectoryError and FileExistsError are raised unchanged.
     """
     try:
         yield
@@ -152,7 +150,7 @@ def storage_errors(path: object) -> Iterator[None]:
 
 
 def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
-    """The error that a failing store is: no space, read-only, input/output, no permission."""
+    """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
     return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
 
 
@@ -166,7 +164,7 @@ def _write(path: Path, data: bytes, *, durable: bool) -> os.stat_result:
 
 
 def _link_new(source: Path, target: Path) -> None:
-    """Gives a file its name where no file has it, else FileExistsError."""
+    """Gives a file a second name that is free. FileExistsError if the name is taken."""
     try:
         os.link(source, target)
     except OSError as error:

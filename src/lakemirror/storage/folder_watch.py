@@ -1,9 +1,9 @@
-"""Which folders of a local database have changed, as Linux says it (inotify).
+"""Reports which folders of a local database have changed, by inotify (Linux).
 
-    folders ─▶ watch ─▶ wait ─▶ the folders in which a file or folder came, went or was written
+folders ─▶ watch ─▶ wait ─▶ the folders in which a file or folder was created, removed or written
 
-It saves looks, and proves nothing: what a remote machine writes into a shared folder is not seen, and a queue that
-overflows forgets. Who uses it looks at everything now and then.
+It only saves looks. Writes of other machines into a shared folder are not reported, and an overflowing queue loses
+events, so callers still look at every folder from time to time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NotWatched:
 
 @dataclass(frozen=True)
 class Changed:
-    """What changed: folders relative to the root. `lost`: more happened than was noted."""
+    """What changed: folders relative to the root. `lost`: some events were lost."""
 
     folders: frozenset[str] = frozenset()
     lost: bool = False
@@ -50,7 +50,7 @@ class FolderWatch:
     """Watches folders of one database. `wait` and `watch` are for one thread."""
 
     def __init__(self, root: Path) -> None:
-        """OSError where the system has no inotify, or no more of it."""
+        """OSError if the system has no inotify, or its limit is reached."""
         self._root = os.fsencode(root)
         self._system = ctypes.CDLL(None, use_errno=True)
         self._queue = self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -68,8 +68,9 @@ class FolderWatch:
         return int(self._queue)
 
     def watch(self, folders: Iterable[str]) -> set[str]:
-        """Watches these folders, relative to the root; those that were not watched before. A folder that is gone is
-        left out; where the system refuses one, `refused` says why."""
+        """Starts to watch these folders, relative to the root. A folder that is gone is skipped. If the system refuses
+        one, `refused` says why.
+        """
         fresh = set()
         for folder in folders:
             if folder in self._watched:
@@ -85,7 +86,7 @@ class FolderWatch:
         return fresh
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> Changed:
-        """What changed, as soon as something does; nothing after so many seconds, or once `is_over` says so."""
+        """What changed, as soon as something does. Empty after so many seconds, or once `is_over` returns True."""
         until = time.monotonic() + seconds
         ready = select.poll()
         ready.register(self._queue, select.POLLIN)
@@ -132,7 +133,7 @@ class FolderWatch:
             del self._folders[handle]
 
     def _forget_below(self, gone: str) -> None:
-        """A folder that was renamed keeps its watch under a name that is not its own any more."""
+        """Ends the watches of a renamed folder: they would report its old name."""
         for folder in [each for each in self._watched if each == gone or each.startswith(f"{gone}/")]:
             handle = self._watched[folder]
             self._forget(folder)
@@ -140,8 +141,9 @@ class FolderWatch:
 
 
 def open_watch(root: Path) -> FolderWatch | NotWatched:
-    """A watch for the folders below `root`, or why there is none: another system than Linux, or a file system that
-    other machines may write to."""
+    """A watch for the folders below `root`, or why there is none: the system is not Linux, or other machines may write
+    to the file system.
+    """
     if not sys.platform.startswith("linux"):
         return NotWatched(f"{sys.platform} is not watched")
     kind = file_system_of(root)
@@ -156,7 +158,7 @@ def open_watch(root: Path) -> FolderWatch | NotWatched:
 
 
 def _reason(number: int) -> str:
-    """Why the system refuses a watch, and what helps."""
+    """Why the system refuses a watch, and how to raise the limit."""
     text = os.strerror(number)
     setting = {errno.ENOSPC: "max_user_watches", errno.EMFILE: "max_user_instances"}.get(number)
     if setting is None:
@@ -169,7 +171,7 @@ def _reason(number: int) -> str:
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that holds `path`, as the system names it; empty where that is not known."""
+    """The name of the file system type at `path`; empty if unknown."""
     try:
         device = path.stat().st_dev
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()

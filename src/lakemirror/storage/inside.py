@@ -1,9 +1,9 @@
-"""File descriptors of what is inside one folder, reached without following a link and without waiting.
+"""Opens files and folders inside one root folder, without following a link and without waiting.
 
     root ─▶ open each part of the path from the folder before it (O_NOFOLLOW) ─▶ the last folder's descriptor, a name
 
-A path that is checked and then opened by its name can be replaced by a link in between. A path that is opened part by
-part cannot lead out of the root, whatever another process does meanwhile. The root's own path may be a link.
+If a path were checked and then opened by name, another process could replace it by a link in between. A path that is
+opened part by part cannot lead out of the root. The root's own path may be a link.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """What a mode stands for, as a message says it: "a link", "a FIFO"; "a file" for a regular file."""
+    """What a mode means, in words for a message: "a link", "a FIFO"; "a file" for a regular file."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file")
 
 
@@ -57,10 +57,10 @@ _holding = _Holding()
 
 @contextmanager
 def holding_folders() -> Iterator[None]:
-    """Within the block this thread keeps the folders open that `folder_of` enters: many files in few folders cost one
-    walk for each folder.
+    """Keeps the folders open that `folder_of` enters in this thread, so that many files in few folders cost one walk
+    for each folder.
 
-    Only around a short piece of work: a folder that is deleted or replaced meanwhile is still the one that was entered.
+    Use it for short work only: a folder that is deleted or replaced meanwhile is still the old one here.
     """
     if _holding.folders is not None:
         yield
@@ -115,9 +115,9 @@ def _walk(root: Path, parts: list[str], make_below: str | None) -> int:
 
 
 def make_folders(folder: Place, root: Place) -> None:
-    """Makes a folder and those above it that are missing, up to `root`, which is never made: who deletes a database or
-    a table while it is written must not find it again. FileNotFoundError where `root` is gone. Nothing is to be made
-    in a store."""
+    """Makes a folder and its missing parents below `root`. Never makes `root`: a database or table that is deleted
+    while it is written must stay deleted. FileNotFoundError if `root` is gone. Does nothing in a store.
+    """
     if isinstance(folder, StorePath) or isinstance(root, StorePath):
         return
     for each in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
@@ -167,7 +167,7 @@ def _enter(folder: int, name: str, path: str, make: bool) -> int:
 
 
 def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
-    """The same error, or `path-refused` where a link stands in the folder's place."""
+    """The same error, or `path-refused` if a link is in the folder's place."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         with suppress(OSError):
             kind = kind_of(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

@@ -27,8 +27,9 @@ class LocalStorage:
     def __init__(
         self, root: str | os.PathLike[str], *, most_entries: int = MOST_ENTRIES, most_levels: int = MOST_LEVELS
     ) -> None:
-        """`most_entries`: what one folder may hold. `most_levels`: how deep folders may be nested. A listing is cut
-        there, and says so in its `errors`."""
+        """`most_entries`: entries of one folder. `most_levels`: depth of nested folders. A listing ends at these limits
+        and reports that in its `errors`.
+        """
         self.root = Path(root).absolute()
         self._most_entries = most_entries
         self._most_levels = most_levels
@@ -37,7 +38,7 @@ class LocalStorage:
         return str(self.root / path) if path else str(self.root)
 
     def probe(self) -> None:
-        """Nothing: a link to a name that is taken fails on every local file system."""
+        """Does nothing: every local file system refuses a link to a name that is taken."""
 
     def holding_folders(self) -> contextlib.AbstractContextManager[None]:
         return holding_folders()
@@ -161,7 +162,7 @@ class LocalStorage:
                     yield entry, target
 
     def finish_move(self, path: str) -> bool:
-        """False: a rename on a local disk is complete or not made."""
+        """False: a rename on a local disk is atomic."""
         return False
 
     def create(self, path: str) -> BinaryIO:
@@ -203,7 +204,7 @@ class LocalStorage:
                 os.unlink(name, dir_fd=folder)
 
     def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
-        """Adds what is directly in a folder to the listing; the folders there. FileNotFoundError."""
+        """Adds the entries of one folder to the listing. Returns its folders. FileNotFoundError."""
         below = f"{path}/" if path else ""
         folders = []
         with _coded(path):
@@ -236,7 +237,7 @@ class LocalStorage:
 
 
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
-    """Copies the bytes of a local file within the kernel; where the file system can, both share their blocks."""
+    """Copies a local file within the operating system; the copies share blocks if the file system can."""
     with Path(source).open("rb") as read, target.open("wb") as write:
         _copy(read, write)
 
@@ -275,7 +276,7 @@ def _write_temporary(folder: int, data: bytes, *, durable: bool) -> str:
 
 
 def _remove_folder(folder: int, name: str) -> None:
-    """Removes a folder and everything in it; what cannot be removed stays. Links are removed, not followed."""
+    """Removes a folder and everything in it that can be removed. Links are removed, not followed."""
     with contextlib.suppress(OSError, LakemirrorError):
         inner = open_folder(folder, name, name)
         try:
@@ -294,7 +295,7 @@ def _remove_folder(folder: int, name: str) -> None:
 
 @contextlib.contextmanager
 def _coded(path: str) -> Iterator[None]:
-    """What the system refuses as `storage-unavailable`; a missing file stays FileNotFoundError."""
+    """Turns OSErrors of the block into `storage-unavailable`; FileNotFoundError is raised unchanged."""
     try:
         yield
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""What one process knows of the objects of a bucket: contents by ETag, what it wrote, what nobody replaces.
+"""What one process knows of a bucket's objects: contents by ETag, its own writes, data files.
 
     contents   small objects and the ends of data files, at most 64 MiB; the lasting ones in the disk cache, too
     own        objects as this process wrote them last: a replace is conditional on them, a commit needs no look
     seen       data files, whose names are never used again: their size and ETag count without a request
 
-Nothing here is believed for longer than its ETag: another content has another one.
+Entries are valid for one ETag: another content has another ETag.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ObjectCache:
         return self._get(key, tag, key.endswith(".json") or "/_delta_log/" in key)
 
     def keep(self, key: str, tag: str, data: bytes, *, lasting: bool = True) -> None:
-        """Keeps the complete object, where it is small; others go for it.
+        """Keeps the complete object if it is small; older entries are dropped for it.
 
-        What an engine asks for when it starts is kept on disk, too: commits, checkpoints, `.json` objects. `lasting`
-        False: the object is replaced soon.
+        Objects that an engine reads at its start are kept on disk, too: commits, checkpoints, `.json` objects.
+        `lasting` False: the object is replaced soon.
         """
         self._keep(key, tag, data, lasting and (key.endswith(".json") or "/_delta_log/" in key))
 
@@ -58,7 +58,7 @@ class ObjectCache:
         self._keep(key, tag and tag + _END, data, True)
 
     def own(self, key: str) -> Entry | None:
-        """The object as this process wrote it lately; None where it did not."""
+        """The object as this process wrote it recently; None if it did not."""
         with self._lock:
             return self._own.get(key, (None, ""))[0]
 

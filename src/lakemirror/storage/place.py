@@ -119,7 +119,7 @@ class StorePath:
         return False
 
     def mkdir(self, *_: object, **__: object) -> None:
-        """Nothing: a folder is there once an object is in it."""
+        """Does nothing: a folder exists once an object is in it."""
 
     def read_bytes(self) -> bytes:
         return self.store.read(self.key, self.known)
@@ -141,7 +141,7 @@ class StorePath:
         self.store.delete([self.key])
 
     def touch(self) -> None:
-        """Gives the object a new time, by a copy onto itself; FileNotFoundError."""
+        """Sets the object's time to now, by a copy onto itself; FileNotFoundError."""
         self.store.copy(self.key, self.key)
 
     def iterdir(self) -> Iterator[StorePath]:
@@ -151,7 +151,7 @@ class StorePath:
         yield from (StorePath(self.root, each.path, each) for each in entries)
 
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        """What is directly in the folder and has a name of this pattern."""
+        """The entries of the folder whose names match this pattern."""
         return (each for each in self.iterdir() if fnmatchcase(each.name, pattern))
 
     def below(self) -> Iterator[StorePath]:
@@ -181,10 +181,10 @@ def is_in_store(address: str | Place) -> bool:
 
 
 def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
-    """What pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError.
+    """The source that pyarrow reads a file from: a local path as text, or an open file of a store; FileNotFoundError.
 
-    `known`: the object as a listing showed it; another one in its place is FileNotFoundError too. `written_once`: of a
-    data file, which nobody replaces.
+    `known`: the object as a listing showed it; FileNotFoundError if another one is in its place. `written_once`: the
+    file is a data file, which nobody replaces.
     """
     found = place(address)
     if isinstance(found, StorePath):
@@ -193,12 +193,12 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
 
 
 def created(address: Place) -> Path | ObjectWriter:
-    """What pyarrow writes a new file to: a local path, or a writer of a store, which its caller closes."""
+    """The target that pyarrow writes a new file to: a local path, or a writer of a store, which the caller closes."""
     return address.store.writer(address.key) if isinstance(address, StorePath) else address
 
 
 def names_in(folder: Place) -> Iterator[tuple[str, Place]]:
-    """What is directly in a folder, by name, with what a store's listing shows of it. FileNotFoundError."""
+    """The entries of a folder by name; in a store with size, time and ETag of the listing. FileNotFoundError."""
     if isinstance(folder, StorePath):
         found = False
         begin = f"{folder.key}/" if folder.key else ""

@@ -1,7 +1,6 @@
-"""What the engine asks of a store: one small protocol, and what a listing gives back.
+"""The storage protocol: the operations on the files of one mirrored database, and the result of a listing.
 
-All paths are relative to the root of the mirrored database, with `/` between their parts, so that nothing above this
-package knows where a database is.
+All paths are relative to the root of the mirrored database, with `/` between their parts.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from typing import BinaryIO, Protocol
 from lakemirror.errors import LakemirrorError
 
 MOVING = "_lakemirror_moving.json"
-"""In the log of a table whose folder is being moved within an object store: where from and where to. Whoever finds it
-carries on (`Storage.finish_move`)."""
+"""In the log of a table whose folder is being moved within an object store: source and target. Any process that finds
+it finishes the move (`Storage.finish_move`).
+"""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Entry:
 
     @property
     def etag(self) -> str:
-        """Differs whenever the content may differ: size and modified time of a local file, size and ETag of an object.
+        """Changes if the content may have changed: size and modified time of a local file, size and ETag of an object.
 
-        The modified time of an object does not count: a copy of the bucket has other times and the same content.
+        The modified time of an object is not used: a copied bucket has other times and the same content.
         """
         return f"{self.size:x}-{self.tag or format(self.modified, 'x')}"
 
@@ -48,8 +48,8 @@ class Entry:
 class Listing:
     """A folder and everything below it; every path is relative to the root.
 
-    `others`: what is neither a regular file nor a folder, with what it is ("a link", "a FIFO"); never opened.
-    `errors`: folders that could not be listed, or not completely. What is known of other folders is complete.
+    `others`: entries that are neither regular files nor folders, with their kind ("a link", "a FIFO"); never opened.
+    `errors`: folders that could not be listed, or not completely. All other folders are complete.
     """
 
     files: list[Entry] = field(default_factory=list)
@@ -66,31 +66,34 @@ class Storage(Protocol):
     """
 
     look_again: float
-    """Seconds for which a look at a table holds while its files stay as they are: another look costs requests. 0: looks
-    cost nothing."""
+    """Seconds for which a look at a table is valid if its files do not change, because a look costs requests. 0: looks
+    are free.
+    """
 
     def uri(self, path: str = "") -> str:
         """The path as Spark reads it."""
 
     def probe(self) -> None:
-        """`store-unsafe` where the store would let two writers make one version."""
+        """`store-unsafe` if the store lets two writers make the same version."""
 
     def holding_folders(self) -> AbstractContextManager[None]:
-        """Within the block a folder of the disk is entered once for many files. For short pieces of work alone: a
-        folder that is deleted or replaced meanwhile is still the one that was entered."""
+        """Within the block each folder on disk is opened once for many files. For short work only: a folder that is
+        deleted or replaced meanwhile is still the old one here.
+        """
 
     def list(self, path: str, enter: Callable[[str], bool] = ...) -> Listing:
-        """All files and folders below a folder; `enter(path)` False leaves a folder's content out (it is still named).
+        """All files and folders below a folder. `enter(path)` False skips a folder's content; the folder itself is
+        listed.
 
-        Raises only where the folder itself cannot be listed; FileNotFoundError where it is missing. What is wrong with
-        a folder below it is in the listing's `errors`.
+        Raises only if the folder itself cannot be listed; FileNotFoundError if it is missing. Errors of folders below
+        it are in the listing's `errors`.
         """
 
     def stat(self, path: str) -> Entry | None:
-        """The file or folder, or None. None for a folder in an object store, where it has no time."""
+        """The file or folder; None if there is none, and for folders in an object store."""
 
     def exists(self, path: str) -> bool:
-        """True for anything at that path, also for a link."""
+        """True if anything is at that path, also a link."""
 
     def check(self, path: str) -> None:
         """`path-refused` where a part of the path is a link, or the last part is neither a file nor a folder."""
@@ -98,66 +101,68 @@ class Storage(Protocol):
     def open(self, path: str, known: Entry | None = None) -> BinaryIO:
         """The regular file, opened for reading bytes with seek; FileNotFoundError. Never waits for another process.
 
-        `known`: as a listing showed it. A store then reads this content or none.
+        `known`: the file as a listing showed it. A store then reads this content or raises.
         """
 
     def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        """The complete file; FileNotFoundError. `content-too-large`, unread, where it has more than `most_bytes`.
+        """The file's content; FileNotFoundError. `content-too-large`, without reading, if it has more than
+        `most_bytes`.
 
-        `known`: as a listing showed it. A store then gives this content, perhaps from memory, or a newer one.
+        `known`: the file as a listing showed it. A store then returns this content, perhaps from memory, or a newer
+        one.
         """
 
     def write(self, path: str, data: bytes) -> None:
-        """Puts the complete file there or nothing, over an older one, with folders as needed.
+        """Writes the file atomically; replaces an older one and makes missing folders.
 
-        It is not synced: for what is written again anyway, such as the status. A power cut may leave it empty.
+        It is not synced, and a power cut may leave it empty: use it for files that are written repeatedly, such as the
+        status.
         """
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Writes the file again that this process wrote last; False where that is gone or another one is there.
-
-        Always False where looking costs nothing.
+        """Replaces the file that this process wrote last; False if it is gone or another file is there. Always False on
+        a local disk.
         """
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
-        """The same only where no file is; False where one is. The folder must exist: FileNotFoundError.
+        """Creates the file atomically; False if one exists. FileNotFoundError if the folder is missing.
 
         `durable`: synced, so that a power cut does not leave it empty.
         """
 
     def move(self, source: str, target: str) -> None:
-        """Moves a file or a folder, over an older file, with folders as needed; FileNotFoundError."""
+        """Moves a file or a folder; replaces an older file and makes missing folders. FileNotFoundError."""
 
     def set_aside(self, entry: Entry, target: str) -> bool:
-        """Moves the file of a listing, which gets the time of the move; False where another file is in its place.
+        """Moves a listed file and sets its time to now; False if another file is in its place.
 
-        The folder may have been deleted and made again since it was listed, with another file under the same name,
-        which nobody has applied. So the file is compared with the listed one, and stays if it is another.
+        The folder may have been deleted and recreated since the listing, with a new file of the same name that is not
+        applied. So the file is compared with the listed one, and is not moved if it differs.
         """
 
     def set_aside_all(self, moves: Iterable[tuple[Entry, str]]) -> Iterator[tuple[Entry, str]]:
         """`set_aside` for several files; yields those that were moved. A store moves many at once.
 
-        A file that cannot be moved is left out, and stays.
+        A file that cannot be moved is skipped.
         """
 
     def finish_move(self, path: str) -> bool:
-        """Carries on with a move of a table's folder from or to `path` that was interrupted; True where one was."""
+        """Finishes an interrupted move of a table's folder from or to `path`; True if there was one."""
 
     def create(self, path: str) -> BinaryIO:
-        """A new file, opened for writing, with folders as needed; over an older one."""
+        """A file opened for writing; replaces an older one and makes missing folders."""
 
     def link(self, source: str, target: str) -> None:
-        """The file under a second name, with folders as needed, without copying where the store can; FileNotFoundError.
+        """Gives the file a second name, without a copy if the store can; makes missing folders. FileNotFoundError.
 
-        Over an older file. What happens to the first name later does not touch the second.
+        Replaces an older file. Later changes of the first name do not affect the second.
         """
 
     def touch(self, path: str) -> None:
         """Sets a file's modified time to now; FileNotFoundError."""
 
     def delete(self, path: str) -> None:
-        """Deletes a file or a complete folder; nothing where none is."""
+        """Deletes a file or a folder with its content; does nothing if there is none."""
 
 
 def seconds_since(modified: int, now: float | None = None) -> float:

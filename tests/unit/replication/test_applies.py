@@ -240,14 +240,14 @@ def test_a_running_engine_gathers_what_follows_a_commit(tmp_path: Path) -> None:
     assert rows(tmp_path / "Tables/t") == {(1,): 1, (2,): 1}
 
 
-def test_what_is_held_back_since_the_look_does_not_begin(tmp_path: Path) -> None:
+def test_a_table_paused_since_the_look_does_not_begin(tmp_path: Path) -> None:
     scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
     put(tmp_path, "t", 1, {"id": [1]})
     assert scheduler.tick() == 1 and scheduler.wait(60)
     (name,) = scheduler.states
     put(tmp_path, "t", 2, {"id": [2]})
     late = scheduler._replicators[name].inspect(scan(LocalStorage(tmp_path)).tables[name])
-    with scheduler.held_back(name) as is_free:
+    with scheduler.paused(name) as is_free:
         scheduler._turns.submit(name, late)
         assert is_free and not scheduler.wait(0.5)
         assert rows(tmp_path / "Tables/t") == {(1,): 1}

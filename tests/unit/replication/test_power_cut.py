@@ -241,7 +241,7 @@ def test_a_commit_of_another_process_is_on_the_disk_before_its_files_are_set_asi
     declare(tmp_path, "t", ["id"])
     publish(tmp_path, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(Replicator, "retire", lambda *_: 0)
+        patch.setattr(Replicator, "archive", lambda *_: 0)
         sync(tmp_path, durability="process", maintenance=False)
     files = [folder(tmp_path, "t") / f"{number:020}.parquet" for number in (1, 2)]
     true, seen = replicator.make_durable, []

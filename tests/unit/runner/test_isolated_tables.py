@@ -142,7 +142,7 @@ def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch:
         assert scheduler.states[GOOD].position == 1
         assert BAD not in scheduler.states
         assert scheduler.tick() == 0
-        with scheduler.held_back(BAD) as is_free:
+        with scheduler.paused(BAD) as is_free:
             assert not is_free
     finally:
         release.set()

@@ -1,4 +1,4 @@
-"""The workspaces and databases of a root folder, as its folders and their item files say.
+"""The workspaces and databases of a root folder, from its folders and their item files.
 
 A database is a folder with an item file, ROOT/<workspace>/<folder>/.lakemirror-item.json: id, display name,
 description, what was asked for last. A folder without one is adopted. Every change is on disk before it is answered.
@@ -192,7 +192,7 @@ class FolderRegistry:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def look(self) -> None:
-        """Follows what was put there, moved or taken away by hand. Never raises for a folder's sake."""
+        """Follows folders that were added, moved or removed by hand. Errors of one folder are not raised."""
         with self._lock:
             seen: set[str] = set()
             try:
@@ -243,7 +243,7 @@ class FolderRegistry:
         return made
 
     def _take_in(self, held: _Workspace, folder: Path) -> None:
-        """Takes a folder into the registry: as its item file says, or as a new database that runs."""
+        """Adds a folder to the registry: with the data of its item file, or as a new database that runs."""
         item = read_json(folder / ITEM_FILE)
         known = {each.id for workspace in self._workspaces.values() for each in workspace.databases.values()}
         entry = None if item is None else _entry(item, folder, held.entry)

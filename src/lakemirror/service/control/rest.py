@@ -42,7 +42,7 @@ _OTHER_ITEMS = frozenset({
 
 @dataclass(frozen=True)
 class _Call:
-    """A call that the path names. `act` gets what the path's names stand for."""
+    """A call of the interface. `act` gets the items that the path names."""
 
     operation: str
     role: str

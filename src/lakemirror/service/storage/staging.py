@@ -1,4 +1,4 @@
-"""Uploads that are not published: what was created and appended, in files that outlive the process.
+"""Uploads that are not published: created files and appended bytes, in files that outlive the process.
 
     create ─▶ up-<id>/journal + data;  append ─▶ bytes into data (or a part file), then one line in the journal
 

@@ -1,4 +1,4 @@
-"""Threads that do what waits for the disk, so that the listener never does."""
+"""Threads for work that waits for the disk, so that the listener never waits."""
 
 from __future__ import annotations
 
