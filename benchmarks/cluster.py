@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import tempfile
 import time
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="where the results are written, as JSON")
     given = parser.parse_args()
     process.hide_pandas()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the cluster ends, too
     with tempfile.TemporaryDirectory(prefix="lakemirror-cluster-", dir=given.place) as place:
         report = run(given, Path(place))
     into = given.into or RESULTS / f"cluster-{time.strftime('%Y%m%d-%H%M%S')}.json"

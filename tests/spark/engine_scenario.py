@@ -39,9 +39,9 @@ def differences(session: Any, folder: Path) -> list[str]:
     here, buckets = SparkEngine(session), SparkEngine(session, driver_keys=0)
     cases: list[tuple[str, SparkEngine, Callable[[SparkEngine, Path], Iterator[str]]]] = [
         ("keys in the driver", here, _tables), ("keys by buckets", buckets, _tables), ("any", here, _bad_rows),
-        ("any", here, _compaction), ("any", here, _gone), ("keys by buckets", buckets, _one_bad_row),
-        ("any", here, _constraints), ("keys in the driver", here, _untyped_key),
-        ("keys by buckets", buckets, _untyped_key),
+        ("any", here, _too_large), ("any", here, _compaction), ("any", here, _gone),
+        ("keys by buckets", buckets, _one_bad_row), ("any", here, _constraints),
+        ("keys in the driver", here, _untyped_key), ("keys by buckets", buckets, _untyped_key),
     ]  # fmt: skip
     found = []
     for number, (way, engine, case) in enumerate(cases):
@@ -106,6 +106,7 @@ def _bad_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
         "key-column-absent": (bad("a", {"v": ["c", "d"], ROW_MARKER: [0, 1]}), target, False),
         "marker-statistics": (bad("s", {"id": [3, 4], "v": ["c", "d"], ROW_MARKER: [0, 1]}), target, True),
         "type-changed": (bad("c", {"id": [3], "v": pa.array([b"1"]), ROW_MARKER: [4]}), target, False),
+        "type-unsupported": (bad("u", {"id": [3], "v": pa.array([1.0], pa.float16()), ROW_MARKER: [4]}), target, False),
         "value-invalid": (bad("v", {"id": [3], "v": invalid, ROW_MARKER: [4]}), target, False),
         "columns-ambiguous": (bad("b", {"id": [3], "ID": [3], ROW_MARKER: [4]}), target, False),
         "file-unreadable": (broken, target, False),
@@ -125,6 +126,18 @@ def _bad_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
             yield f"{code}: {told['spark']} is not {told['local']}"
         if told["local"] is None and code != "value-invalid":
             yield f"{code}: no error at all"
+
+
+def _too_large(engine: SparkEngine, folder: Path) -> Iterator[str]:
+    """One value that exceeds the budget of both engines."""
+    target = target_of(folder / "t", {"id": pa.int64(), "v": pa.string()}, ("id",))
+    large = unit(folder, 1, pa.table({"id": [1], "v": ["0" * (3 << 20)], ROW_MARKER: [4]}))
+    told = [
+        Mirror(folder / "t", target).apply(each, [large], 0).error
+        for each in (SparkEngine(engine.session, memory=1 << 20), LocalEngine(1 << 20))
+    ]
+    if told[0] != told[1] or told[1] is None or told[1].code != "file-too-large":
+        yield f"a value that is too large: {told}"
 
 
 def _one_bad_row(engine: SparkEngine, folder: Path) -> Iterator[str]:

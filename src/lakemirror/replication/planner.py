@@ -24,7 +24,7 @@ from lakemirror.replication.batch import Batch, BatchFile
 from lakemirror.replication.position import current_position
 from lakemirror.storage import Entry
 
-_ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
+ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
 
 
 def plan(
@@ -85,8 +85,8 @@ def plan(
     )
 
 
-def units_of(item: BatchFile, path_of: Callable[[str], str]) -> Iterator[ChangeUnit]:
-    """The units of a change file: the file, or its row groups where it has many rows."""
+def units_of(item: BatchFile, path_of: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
+    """The units of a change file: the file, or runs of its row groups if it has more than `most_rows` rows."""
     file, footer = item.file, item.file.footer
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     sizes = [max(0, group.total_byte_size) for group in groups]
@@ -94,11 +94,11 @@ def units_of(item: BatchFile, path_of: Callable[[str], str]) -> Iterator[ChangeU
         path_of(file.path), file.entry.path, file.number, item.columns, footer.num_rows,
         max(sum(sizes), file.entry.size), file.constants, listed=_listed(file),
     )  # fmt: skip
-    if footer.num_rows <= _ROWS_A_UNIT or len(groups) < 2:
+    if footer.num_rows <= most_rows or len(groups) < 2:
         yield whole
         return
     begin = 0
-    for first, end in _runs([group.num_rows for group in groups]):
+    for first, end in _runs([group.num_rows for group in groups], most_rows):
         rows = sum(group.num_rows for group in groups[first:end])
         size = max(1, sum(sizes[first:end]))
         yield ChangeUnit(
@@ -122,11 +122,11 @@ def _listed(file: ChangeFile) -> Entry | None:
     return None if file.read_from else file.entry
 
 
-def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring row groups that together have about as many rows as a unit: from and to."""
+def _runs(rows: Sequence[int], most_rows: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring row groups with at most `most_rows` rows together (or one group): from and to."""
     first = total = 0
     for place, count in enumerate(rows):
-        if total and total + count > _ROWS_A_UNIT:
+        if total and total + count > most_rows:
             yield first, place
             first, total = place, 0
         total += count

@@ -81,6 +81,12 @@ def test_other_columns_are_not_read(tmp_path: Path) -> None:
     assert bad_row(unit, table).code == "file-unreadable"
 
 
+def test_a_type_that_no_table_has_is_never_null(tmp_path: Path) -> None:
+    unit = written(tmp_path, {**ROWS, "half": pa.array([1.0, 2.0, 3.0], pa.float16()), MARKER: [1, 1, 1]})
+    found = bad_row(unit, target(id="bigint", half="string"))
+    assert (found.code, found.column) == ("type-unsupported", "half")
+
+
 @pytest.mark.parametrize(
     ("values", "default", "wanted"),
     [

@@ -35,10 +35,9 @@ def planned(*files: ChangeFile, start: ApplyStart = START, **more: Any) -> Any:
     return planner.plan(start, files, None, "/db/Tables/t", **given, **more)
 
 
-def test_a_file_of_many_rows_is_several_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_ROWS_A_UNIT", 25)
+def test_a_file_of_many_rows_is_several_units() -> None:
     file = change_file(1, pa.table({"id": list(range(100))}), row_group_size=10)
-    units = list(planner.units_of(BatchFile(file, tuple(file_columns(file.footer))), str))
+    units = list(planner.units_of(BatchFile(file, tuple(file_columns(file.footer))), str, most_rows=25))
     assert [unit.row_groups for unit in units] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     assert [(unit.first_row, unit.rows) for unit in units] == [(begin, 20) for begin in range(0, 100, 20)]
     (whole,) = planner.units_of(BatchFile(change_file(1, pa.table({"id": [1]})), ()), str)

@@ -197,7 +197,11 @@ class _Reading:
         self._conversions: dict[str, tuple[_Wanted, Conversion]] = {}
         for column in self._asked:
             each = held.get(column.name.lower())
-            if each is None or each.column.table_type is None:
+            if each is None:
+                continue
+            if each.column.unsupported is not None:
+                return self._misfit(each.column, column)
+            if each.column.table_type is None:
                 continue
             if not fits(each.column.table_type, column.type):
                 return self._misfit(each.column, column)
