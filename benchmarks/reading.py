@@ -2,11 +2,21 @@
 
 python -m benchmarks.reading                            2 million rows, a few minutes
 python -m benchmarks.reading --rows 20000000 --reads 20
+python -m benchmarks.reading --only first --only changes
+python -m benchmarks.reading --partitions 50            with Delta's own number of tasks for the log
 
-Both tables are read in turn by one session. The states: after the first load; with deletion vectors; while changes
-come; after compaction. Beside the second a table in which Spark's own MERGE has made the same changes with vectors.
-*time* and *cpu* are ratios to the plain table: of medians, and of the JVM's least processor time. *busiest*: the share
-of the table's bytes that the busiest core reads, times the cores; 1 is the best.
+One session reads the tables in turn. The states: `first` load; with deletion `vectors`; while `changes` come; after
+they were `compacted`. *plain* never changes and cannot have deletion vectors. Beside it, and beside lakemirror's table,
+one of the tables that are fair to compare with is read:
+
+allows vectors     first, compacted: the same rows written by Spark, deletion vectors allowed, no row deleted
+Spark's vectors    vectors: Spark's own MERGE has made the same changes
+appended to        changes: delta-rs appends the changed rows to a copy of plain, as often as lakemirror applies them
+vectors, appended  changes: the same with a copy of the table with Spark's vectors
+
+*time* and *cpu* are ratios to the plain table: of medians, and of the JVM's least processor time. *more*: milliseconds
+that the median read takes longer than that of the plain table. *jobs*: Spark jobs and tasks of the last read.
+*busiest*: the share of the table's bytes that the busiest core reads, times the cores; 1 is the best.
 """
 
 from __future__ import annotations
@@ -20,8 +30,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +54,7 @@ QUERIES = {
     "a filter": "SELECT count(*), sum(price) FROM {} WHERE amount < 50000",
     "count": "SELECT count(*) FROM {}",
 }
+STATES = ("first", "vectors", "changes", "compacted")
 _CHANGES, _EVERY = 2_000, 0.5  # rows of a change file; seconds from one to the next
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -59,32 +72,40 @@ class Reader:
         tables = {"plain": plain, **others}
         shares = {name: f"{self._busiest(path):.2f}" for name, path in tables.items()}
         for query, text in QUERIES.items():
-            taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tables}
+            taken: dict[str, list[_Read]] = {name: [] for name in tables}
             for _ in range(3 if self._warm else 8):
-                found = {name: self._read(path, text)[0] for name, path in tables.items()}
+                found = {name: self._read(path, text).result for name, path in tables.items()}
                 assert not same or len(set(found.values())) == 1, f"{state}: the tables differ: {found}"
             self._warm, end = True, time.monotonic() + self._most
             for turn in range(self._reads):
                 for name in list(tables)[:: 1 if turn % 2 else -1]:
-                    taken[name].append(self._read(tables[name], text)[1:])
+                    taken[name].append(self._read(tables[name], text))
                 if turn >= 4 and time.monotonic() > end:
                     break
-            wall = {name: statistics.median(each[0] for each in all_) for name, all_ in taken.items()}
-            cpu = {name: max(0.01, min(each[1] for each in all_)) for name, all_ in taken.items()}
+            wall = {name: statistics.median(each.seconds for each in all_) for name, all_ in taken.items()}
+            cpu = {name: max(0.01, min(each.cpu for each in all_)) for name, all_ in taken.items()}
+            work = {name: f"{all_[-1].jobs}/{all_[-1].tasks}" for name, all_ in taken.items()}
             for name in others:
                 print(
-                    f"{state:20} {name:15} {query:12} time {wall[name] / wall['plain']:5.2f}  "
-                    f"cpu {cpu[name] / cpu['plain']:5.2f}  busiest {shares[name]} beside {shares['plain']}  "
+                    f"{state:13} {name:17} {query:11} time {wall[name] / wall['plain']:5.2f}  "
+                    f"cpu {cpu[name] / cpu['plain']:5.2f}  more {(wall[name] - wall['plain']) * 1000:5.0f} ms  "
+                    f"jobs {work[name]} beside {work['plain']}  busiest {shares[name]} beside {shares['plain']}  "
                     f"plain {wall['plain']:.3f} s, {len(taken[name])} reads",
                     flush=True,
                 )
 
-    def _read(self, table: Path, query: str) -> tuple[Any, float, float]:
+    def _read(self, table: Path, query: str) -> _Read:
+        context, group = self._spark.sparkContext, uuid.uuid4().hex
+        context.setJobGroup(group, "a read")
         cpu, begun = self._cpu(), time.perf_counter()
         (row,) = self._spark.sql(query.format(f"delta.`{table}`")).collect()
-        seconds = time.perf_counter() - begun
+        seconds, cpu = time.perf_counter() - begun, self._cpu() - cpu
         result = tuple(round(value, 3) if isinstance(value, float) else value for value in row)
-        return result, seconds, self._cpu() - cpu
+        tracker = context.statusTracker()
+        jobs = tracker.getJobIdsForGroup(group)
+        stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
+        tasks = sum(found.numCompletedTasks for stage in stages if (found := tracker.getStageInfo(stage)))
+        return _Read(result, seconds, cpu, len(jobs), tasks)
 
     def _cpu(self) -> float:
         fields = Path(f"/proc/{self._jvm}/stat").read_text().rsplit(")", 1)[1].split()
@@ -100,25 +121,38 @@ class Reader:
         return max(cores) * len(cores) / sum(cores)
 
 
+@dataclass(frozen=True)
+class _Read:
+    """One read of a table: what it found, its time, the JVM's processor time, its Spark jobs and their tasks."""
+
+    result: Any
+    seconds: float
+    cpu: float
+    jobs: int
+    tasks: int
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--reads", type=int, default=14, help="of each table for each query and state")
-    parser.add_argument("--most", type=float, default=60.0, help="seconds for the reads of one query in one state")
-    parser.add_argument("--changes", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--most", type=float, default=45.0, help="seconds for the reads of one query in one state")
+    parser.add_argument("--only", action="append", choices=STATES, help="a state to measure; all, if not given")
+    parser.add_argument("--partitions", type=int, help="tasks by which Delta reads the log; 2, if not given")
+    parser.add_argument("--changes", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.changes:
-        _publish(Path(given.changes[0]), int(given.changes[1]))
+        _publish(Path(given.changes[0]), int(given.changes[1]), given.changes[2:])
         return
     folder = Path(tempfile.mkdtemp(prefix="reading-"))
     try:
-        _measure(folder, given.rows, given.reads, given.most)
+        _measure(folder, given.rows, given.reads, given.most, given.only or STATES, given.partitions)
     finally:
         session.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measure(folder: Path, rows: int, reads: int, most: float) -> None:
+def _measure(folder: Path, rows: int, reads: int, most: float, states: Sequence[str], partitions: int | None) -> None:
     database = folder / "shop"
     (database / "Files/LandingZone").mkdir(parents=True)
     landing = Landing(database).table("orders", ["id"])
@@ -129,8 +163,14 @@ def _measure(folder: Path, rows: int, reads: int, most: float) -> None:
     assert not mirror.sync().failed
     table = database / "Tables/orders"
     spark = session.start(Settings().with_environment(), delta=True)
+    if partitions is not None:
+        spark.conf.set("spark.databricks.delta.snapshotPartitions", str(partitions))
     reader = Reader(spark, reads, most)
-    reader.compare("first load", _copy(spark, table, folder / "plain-1"), {"lakemirror": table})
+    if "first" in states:
+        plain, allows = _copy(spark, table, folder / "plain-1"), _copy(spark, table, folder / "allows-1", vectors=True)
+        reader.compare("first", plain, {"lakemirror": table, "allows vectors": allows})
+    if list(states) == ["first"]:
+        return
 
     merged = _copy(spark, table, folder / "merged", vectors=True)
     changed = []
@@ -138,16 +178,23 @@ def _measure(folder: Path, rows: int, reads: int, most: float) -> None:
         changed.append(_changes(rows, seed))
         landing.upsert(changed[-1])
         assert not mirror.sync().failed
-    _merge(spark, merged, changed, folder / "changes")
+    if {"vectors", "changes"} & set(states):
+        _merge(spark, merged, changed, folder / "changes")
     plain = _copy(spark, table, folder / "plain-2")
-    reader.compare("vectors", plain, {"lakemirror": table, "Spark's vectors": merged})
+    if "vectors" in states:
+        reader.compare("vectors", plain, {"lakemirror": table, "Spark's vectors": merged})
 
-    with _changing(database, rows):
-        reader.compare("changes come", plain, {"lakemirror": table}, same=False)
+    if "changes" in states:
+        appended = shutil.copytree(plain, folder / "appended")
+        others = {"appended to": appended, "vectors, appended": merged}
+        with _changing(database, rows, others.values()):
+            reader.compare("changes", plain, {"lakemirror": table, **others}, same=False)
 
-    while merge_at_rest(str(table), all_vectors=True):
-        pass
-    reader.compare("compacted", _copy(spark, table, folder / "plain-3"), {"lakemirror": table})
+    if "compacted" in states:
+        while merge_at_rest(str(table), all_vectors=True):
+            pass
+        plain, allows = _copy(spark, table, folder / "plain-3"), _copy(spark, table, folder / "allows-3", vectors=True)
+        reader.compare("compacted", plain, {"lakemirror": table, "allows vectors": allows})
 
 
 def _rows(ids: np.ndarray, seed: int) -> pa.Table:
@@ -184,9 +231,10 @@ def _merge(spark: SparkSession, table: Path, changes: Sequence[pa.Table], scratc
 
 
 @contextmanager
-def _changing(database: Path, rows: int) -> Iterator[None]:
-    """Changes are published and applied by another process, two files a second."""
-    command = [sys.executable, "-m", "benchmarks.reading", "--changes", str(database), str(rows)]
+def _changing(database: Path, rows: int, others: Iterable[Path]) -> Iterator[None]:
+    """Another process publishes and applies two files a second, and appends the same rows to the other tables."""
+    given = [str(database), str(rows), *map(str, others)]
+    command = [sys.executable, "-m", "benchmarks.reading", "--changes", *given]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None and child.stdout.readline(), "no change was applied"
@@ -194,17 +242,21 @@ def _changing(database: Path, rows: int) -> Iterator[None]:
     finally:
         child.terminate()
         printed = child.communicate()[0].splitlines()
-    print(
-        f"{'changes come':20} {json.loads(printed[-1])['files']} files applied" if printed else "no change", flush=True
-    )
+    found = json.loads(printed[-1]) if printed else {"files": 0}
+    print(f"{'changes':13} {found['files']} files applied", flush=True)
 
 
-def _publish(database: Path, rows: int) -> None:
+def _publish(database: Path, rows: int, others: Sequence[str]) -> None:
+    from deltalake import write_deltalake
+
     landing, mirror = Landing(database).table("orders", ["id"]), MirroredDatabase(database, engine="local")
     for number in range(10**6):
         begun = time.monotonic()
-        landing.upsert(_changes(rows, 1000 + number))
+        changes = _changes(rows, 1000 + number)
+        landing.upsert(changes)
         assert not mirror.sync().failed
+        for table in others:
+            write_deltalake(table, changes, mode="append")
         print(json.dumps({"files": number + 1}), flush=True)
         time.sleep(max(0.0, _EVERY - (time.monotonic() - begun)))
 

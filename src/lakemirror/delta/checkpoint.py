@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action, FileKey, Snapshot
+from lakemirror.delta.log import Action, FileKey, Log, Snapshot
 from lakemirror.storage.durable import put_over, sync, sync_each
 from lakemirror.storage.place import Place, StorePath
 
@@ -88,6 +88,7 @@ _ONLY_IF_PRESENT = {
 }
 _FEWEST, _MOST = 10, 500  # commits from one checkpoint to the next
 _NEWEST = 3  # checkpoints that are always kept
+_MOST_CHECKSUMS = 500  # that are deleted after one commit
 _YOUNG = 300.0  # seconds for which every checkpoint is kept: a client may be reading it
 _GROWTH = 1.5  # each age range ends at 1.5 times the age of the range before; one checkpoint is kept in each
 _SHORT = 0.01  # of the retention: a file that existed for a shorter time needs no tombstone in a checkpoint
@@ -186,13 +187,29 @@ def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
     ]
 
 
+def superfluous_checksums(log: Log) -> list[int]:
+    """The versions whose checksum files may be deleted: the oldest below the third newest checkpoint, 500 at most.
+
+    A reader takes the checksum of the newest version only, but Delta Spark lists all files of the log for each query:
+    0.02 ms for each file on a local disk, one request for each thousand in an object store.
+    """
+    checkpoints = sorted({checkpoint.version for checkpoint in log.checkpoints})
+    first = checkpoints[-_NEWEST] if len(checkpoints) >= _NEWEST else 0
+    return sorted(version for version in log.checksums if version < first)[:_MOST_CHECKSUMS]
+
+
 def keep_log_short(snapshot: Snapshot) -> None:
-    """Deletes superfluous checkpoints, and the log files that only versions older than the log's retention need."""
+    """Deletes superfluous checkpoints and checksums, and the log files that only versions older than the log's
+    retention need.
+    """
     configuration = snapshot.metadata.configuration
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return
     clean_up_log(snapshot)
     protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
+    if not protected:  # else Delta's log cleanup looks for a protocol in them
+        for version in superfluous_checksums(snapshot.log):
+            (snapshot.log.folder / f"{version:020}.crc").unlink(missing_ok=True)
     now, ages = time.time(), dict[int, float]()
     standing = [each for each in snapshot.log.checkpoints if each.kind == "classic" and each.files[0].exists()]
     for each in standing:

@@ -33,6 +33,7 @@ FileKey = tuple[str, str]
 """The identity of a logical file: its path as the log spells it, and its deletion vector's id or ''."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
 _ATTEMPTS = 3
 
@@ -114,11 +115,15 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Log:
-    """The content of `_delta_log`: commits by version, complete checkpoints in order of version."""
+    """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
+
+    `checksums`: versions that have a checksum file. Its content is not read.
+    """
 
     folder: Place
     commits: Mapping[int, Place]
     checkpoints: tuple[Checkpoint, ...]
+    checksums: frozenset[int] = frozenset()
 
     @property
     def version(self) -> int:
@@ -220,10 +225,13 @@ def list_log(table: str | Place) -> Log | None:
     folder = table_folder(table) / "_delta_log"
     commits: dict[int, Place] = {}
     parts: dict[tuple[int, str, int], dict[int, Place]] = {}
+    checksums: set[int] = set()
     try:
         for name, path in names_in(folder):
             if match := _COMMIT.fullmatch(name):
                 commits[int(match[1])] = path
+            elif match := _CHECKSUM.fullmatch(name):
+                checksums.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
                 kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
                 group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
@@ -237,7 +245,8 @@ def list_log(table: str | Place) -> Log | None:
         for (version, kind, count), group in parts.items()
         if len(group) == count
     ]
-    return Log(folder, commits, tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files))))
+    in_order = tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files)))
+    return Log(folder, commits, in_order, frozenset(checksums))
 
 
 def read_commit(path: Place) -> list[Action]:

@@ -6,12 +6,13 @@ import itertools
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakemirror.delta.checkpoint import is_worth_it, superfluous
+from lakemirror.delta.checkpoint import is_worth_it, superfluous, superfluous_checksums
 from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import Snapshot, read_snapshot
@@ -102,6 +103,27 @@ def test_every_version_can_be_read_with_few_checkpoints(tmp_path: Path) -> None:
         assert len(snapshot.files) == min(version, 5)
     newest = state(tmp_path)
     assert newest.checkpoint is not None and newest.version - newest.checkpoint.version < 30
+
+
+def checksums(table: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (table / "_delta_log").glob("*.crc"))
+
+
+def test_checksums_are_kept_from_the_third_newest_checkpoint_on(tmp_path: Path) -> None:
+    make(tmp_path)
+    write(tmp_path, 120)
+    left, newest = checksums(tmp_path), state(tmp_path).version
+    assert 0 < left[0] <= checkpoints(tmp_path)[-3] and left == list(range(left[0], newest + 1))
+    log = state(tmp_path).log
+    assert superfluous_checksums(log) == list(range(left[0], checkpoints(tmp_path)[-3]))
+    assert superfluous_checksums(replace(log, checkpoints=log.checkpoints[-2:])) == []
+    assert len(state(tmp_path, 3).files) == 3, "a version without a checksum is read from the log"
+
+
+def test_checksums_stay_where_checkpoints_are_protected(tmp_path: Path) -> None:
+    make(tmp_path, **{"delta.requireCheckpointProtectionBeforeVersion": "5"})
+    write(tmp_path, 60)
+    assert checksums(tmp_path) == list(range(61))
 
 
 def test_a_checkpoint_equals_the_log(tmp_path: Path) -> None:
