@@ -54,9 +54,9 @@ def apply(
     """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
 
     `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. `durability`: as for `commit`. `check_unchanged` is called before the commit; it raises where a change file is no
-    longer the listed one, because its rows may have been read in parts from both. LakemirrorError: `concurrent-commit`
-    where another commit came first, and what engines raise.
+    is. `durability`: as for `commit`. `check_unchanged` is called before the commit. It raises if a change file is not
+    the listed one any more, because some rows may have been read from each. LakemirrorError: `concurrent-commit` where
+    another commit came first, and what engines raise.
     """
     begun = time.monotonic()
     failpoints.reach("apply.before-write")

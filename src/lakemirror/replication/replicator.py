@@ -492,7 +492,7 @@ class Replicator:
         )
 
     def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
-        """`_check_still_there` for local files. An object of a store is read with its listed ETag, or copied at once."""
+        """`_check_still_there` for local files. An object is read with its listed ETag, or copied at once."""
         if not is_in_store(self._table):
             self._check_still_there(files)
 

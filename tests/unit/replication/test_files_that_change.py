@@ -1,4 +1,4 @@
-"""Change files that their publisher replaces between the listing and the commit: the table holds one content or none."""
+"""Change files that are replaced between the listing and the commit: the table holds one content or none."""
 
 from __future__ import annotations
 
