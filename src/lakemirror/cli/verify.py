@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lakemirror.cli.engine_options import Database, StorageOptions
+from lakemirror.cli.engine_options import Database, StorageOptions, require
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def verify(
         raise typer.BadParameter("--quick reads no rows that could be compared")
     source = Source(against, query) if against else None
     try:
+        require(database)
         report = _verify(database, table, Options(not quick, against_files, source, threads))
     except LakemirrorError as error:
         typer.echo(f"{error}\n{error.hint}", err=True)

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import MOVING
@@ -250,17 +251,23 @@ def list_log(table: str | Place) -> Log | None:
 
 
 def read_commit(path: Place) -> list[Action]:
-    """The actions of one commit file. An empty file is an empty commit. `table-unreadable` if a line is incomplete."""
+    """The actions of one commit file, without fields that are null. An empty file is an empty commit.
+
+    Error `table-unreadable`: a line is incomplete, or is no action as the protocol defines it.
+    """
     actions: list[Action] = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             action = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not JSON: {error}") from error
         if not isinstance(action, dict):
             raise _unreadable(path.parent.parent, f"line {number} of {path.name} is not an action")
+        action = {kind: value for kind, value in action.items() if value is not None}
+        if (reason := wrong_form(action)) is not None:
+            raise _unreadable(path.parent.parent, f"line {number} of {path.name}: {reason}")
         actions.append(action)
     return actions
 

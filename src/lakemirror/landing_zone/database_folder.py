@@ -42,7 +42,13 @@ def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, st
 
 
 def local_folder(address: str) -> Path:
-    """The folder that a path or a `file:` address names. LakemirrorError `address-unsupported` for another address."""
+    """The folder that a path or a `file:` address names.
+
+    LakemirrorError `address-unsupported` for another address, and for an empty one: a variable of a script that is not
+    set must not mean the current folder.
+    """
+    if not address:
+        raise SetupError("address-unsupported", "the path is empty; the current folder is `.`")
     if address.startswith("file:"):
         return Path(unquote(urlsplit(address).path))
     match = _ADDRESS.match(address)

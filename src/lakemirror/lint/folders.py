@@ -203,7 +203,7 @@ def _open(path: Path) -> tuple[Storage, str]:
     A database holds Files/LandingZone. A table folder is in a landing zone, or looks like one. Any other folder is
     taken for a landing zone.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike `Path.resolve`, it takes a link to itself
     if not path.is_dir():
         raise SetupError("database-missing", f"{path} is no folder", hint="Give a database, a landing zone or a table.")
     if (path / LANDING_ZONE).is_dir():

@@ -27,6 +27,7 @@ from lakemirror.engines.kernels.add_files import NotAdded, add_file
 from lakemirror.engines.kernels.look_up import read_footer
 from lakemirror.engines.row_work import BadRow, RowResult, Target
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.replication import table_commit
 from lakemirror.replication.applied_record import Detection
 from lakemirror.replication.apply_plan import Applied, ApplyPlan
@@ -48,12 +49,14 @@ def apply(
     path_of: Callable[[str], str],
     trust_footers: bool = False,
     durability: str = POWER,
+    check_unchanged: Callable[[Sequence[ChangeFile]], None] = lambda _: None,
 ) -> Applied | BadRow | NotAdded:
     """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
 
     `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. `durability`: as for `commit`. LakemirrorError: `concurrent-commit` where another commit came first, and what
-    engines raise.
+    is. `durability`: as for `commit`. `check_unchanged` is called before the commit. It raises if a change file is not
+    the listed one any more, because some rows may have been read from each. LakemirrorError: `concurrent-commit` where
+    another commit came first, and what engines raise.
     """
     begun = time.monotonic()
     failpoints.reach("apply.before-write")
@@ -69,6 +72,7 @@ def apply(
         manifest = table_commit.manifest(plan.start, plan.batch, detection)
         actions = [*_state(plan, detection), *rows]
         info = _info(plan, manifest.to_json(), rows)
+        check_unchanged([item.file for item in plan.batch.files])
         failpoints.reach("apply.before-commit")
     except BaseException:
         _remove(files)

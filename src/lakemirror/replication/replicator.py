@@ -42,6 +42,7 @@ from lakemirror.replication.table_plan import TablePlan
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
 from lakemirror.storage.durable import POWER, sync_each
+from lakemirror.storage.place import is_in_store
 
 log = logging.getLogger("lakemirror")
 
@@ -111,6 +112,7 @@ class Replicator:
                     path_of=self._storage.uri,
                     trust_footers=trust,
                     durability=self._settings.durability,
+                    check_unchanged=self._check_unchanged,
                 )
                 if isinstance(done, Applied):
                     self._synced = done.position
@@ -256,7 +258,12 @@ class Replicator:
         marker = parse_marker(content) if content is not None else None
         return marker is not None and marker.id == found.identity
 
-    def _check_still_there(self, files: list[ChangeFile]) -> None:
+    def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
+        """`_check_still_there` for local files. An object is read with its listed ETag, or copied at once."""
+        if not is_in_store(self._table):
+            self._check_still_there(files)
+
+    def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
         """LakemirrorError `concurrent-commit` if a file is missing: a publisher may delete it at any time."""
         for file in files:
             entry = self._storage.stat(file.entry.path)

@@ -79,6 +79,22 @@ def test_other_addresses_are_said_to_be_unsupported(address: str, tmp_path: Path
         MirroredDatabase(address)
 
 
+@pytest.mark.parametrize("words", [("compat", ""), ("features", "plan", "", "--drop", "deletionVectors"), ("sync", "")])
+def test_an_empty_path_is_not_the_current_folder(words: tuple[str, ...]) -> None:
+    """A script's variable that is not set: `features drop "$DB" … --yes` would change every table below."""
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code and "the path is empty" in result.output + str(result.exception)
+
+
+def test_a_link_to_itself_and_a_file_are_no_database(tmp_path: Path) -> None:
+    loop, file = tmp_path / "loop", tmp_path / "file"
+    loop.symlink_to(loop)
+    file.write_text("x")
+    for path in (loop, file):
+        assert "is no folder" in lakemirror("check", path, code=2)
+        assert "database-missing" in lakemirror("verify", path, code=2)
+
+
 def test_a_file_address_is_a_folder() -> None:
     assert local_folder("file:///data/my%20shop") == Path("/data/my shop")
 

@@ -124,7 +124,7 @@ def add_file(
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
     `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
-    `concurrent-commit` if the file does not exist any more.
+    `concurrent-commit` if the file does not exist any more, or has another footer.
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="")
@@ -142,12 +142,11 @@ def add_file(
             stats = statistics_of_own(copy, indexed)
         elif trust_footer:
             found = pq.read_metadata(opened(copy))
-            if not found.equals(footer):
-                raise ValueError("it changed while it was copied")
+            _check_same(found, footer, unit)
             stats = statistics_told(found, indexed)
         else:
-            stats = _checked_statistics(copy, columns, footer.num_rows, names)
-        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
+            stats = _checked_statistics(copy, columns, footer, unit, indexed)
+            stats = _checked_statistics(copy, columns, footer, unit, names)
         if isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
     except BaseException as error:
@@ -180,11 +179,22 @@ def _copy(source: str, target: Place) -> None:
         copy_file(source, target)
 
 
-def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int, indexed: Collection[str]) -> dict[str, Any]:
-    """The statistics of a copy, computed from its rows. Row group by row group, so that bytes come from a store once:
-    its pages are held against the footer, then its rows are read. ValueError and ArrowException where they differ."""
+def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeUnit) -> None:
+    if not footer.equals(planned):
+        raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
+
+
+def _checked_statistics(
+    copy: Place, columns: Sequence[Column], planned: pq.FileMetaData, unit: ChangeUnit, indexed: Collection[str]
+) -> dict[str, Any]:
+    """The statistics of a copy, computed from its rows.
+
+    Each row group's pages are compared with the footer, then its rows are read, so that bytes come from a store once.
+    Errors: ValueError and ArrowException if they differ; `concurrent-commit` if the footer is not the `planned` one.
+    """
     with copy.open("rb") as pages:
         footer = read_footer(pages)
+        _check_same(footer, planned, unit)
 
         def dictionaries(group: int) -> set[str]:
             if isinstance(source, ObjectFile):
@@ -193,7 +203,7 @@ def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int, index
             return check_pages(pages, footer, group)
 
         source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, rows, dictionaries, indexed=indexed)
+        found = statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed)
         if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, source.size, source.entry.tag)
         return found

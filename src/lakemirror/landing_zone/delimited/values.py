@@ -70,9 +70,14 @@ def _whole(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _decimal(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    # Arrow's cast of more than 38 digits overflows without a word
+    # Arrow's cast of more than 38 digits overflows without a word: 3.4e38 has 39, and more in a column with a scale
     longest = pc.max(pc.binary_length(texts)).as_py()
-    return _cast(texts, kind) if longest is None or longest + kind.scale <= 38 else None
+    if longest is None:
+        return _cast(texts, kind)
+    is_short = longest + kind.scale <= 38
+    if not is_short or pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+        return None
+    return _cast(texts, kind)
 
 
 def _real(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -91,7 +96,13 @@ def _boolean(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _date(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     lengths = pc.min_max(pc.binary_length(texts)).as_py()
-    return _cast(texts, kind) if lengths["min"] in (10, None) and lengths["max"] in (10, None) else None
+    if lengths["min"] not in (10, None) or lengths["max"] not in (10, None):
+        return None
+    found = _cast(texts, kind)
+    if found is None:
+        return None
+    first = pc.min(found.view(pa.int32())).as_py()
+    return found if first is None or first >= _FIRST_DAY else None  # Arrow takes the year 0
 
 
 def _moment(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -231,6 +242,7 @@ _MOMENT = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds
+_FIRST_DAY = -719_162  # days
 _FAR_ZONE = r":\d\d(\.\d+)? ?[+-](19|[2-9]\d)(:?\d\d)?$"
 _ZONED = re.compile(r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
 _ARROW: dict[str, pa.DataType] = {
