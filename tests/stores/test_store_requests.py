@@ -110,14 +110,14 @@ def test_a_first_load_reads_each_byte_of_the_copy_once(server: StoreServer, monk
     assert size > 8 << 20  # smaller objects are read by one request
     connections.forget_all()
     read: list[int] = []
-    ranged = ObjectStore.range
+    view = ObjectStore.view
 
-    def counted(self: ObjectStore, key: str, begin: int, size: int, tag: str = "") -> bytes:
+    def counted(self: ObjectStore, key: str, begin: int, size: int, tag: str = "") -> memoryview:
         if "Tables/" in key:
             read.append(size)
-        return ranged(self, key, begin, size, tag)
+        return view(self, key, begin, size, tag)
 
-    monkeypatch.setattr(ObjectStore, "range", counted)
+    monkeypatch.setattr(ObjectStore, "view", counted)
     database.sync()
     assert 0.9 * size < sum(read) <= size and max(read) >= 3 << 20
     assert sum(database.bag("orders").values()) == 12_000

@@ -25,7 +25,7 @@ from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import check_pages, extent
+from lakemirror.landing_zone.pages import check_pages, extents
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
@@ -185,7 +185,7 @@ def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> di
 
         def dictionaries(group: int) -> set[str]:
             if isinstance(source, ObjectFile):
-                source.hold(*extent(footer.row_group(group)))
+                source.hold(extents(footer.row_group(group)))
                 return check_pages(source, footer, group)
             return check_pages(pages, footer, group)
 
