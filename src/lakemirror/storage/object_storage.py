@@ -171,7 +171,12 @@ class ObjectStorage:
         """
         key, place = self._key(entry.path), self._key(target)
         try:
-            if entry.size > _PUT_AGAIN:
+            if self.store.is_too_large_to_copy(entry.size):
+                if self.store.head(place) is not None:
+                    return False
+                self.store.copy(key, place, entry.size)
+                is_copied = True
+            elif entry.size > _PUT_AGAIN:
                 is_copied = self.store.copy_new(key, place)
             else:
                 is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
@@ -256,7 +261,7 @@ class ObjectStorage:
             newest_first = sorted(set(left) - set(data), key=lambda each: each.path, reverse=True)
             for each in [*data, *newest_first]:
                 with contextlib.suppress(FileNotFoundError):  # another engine is further
-                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]))
+                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]), each.size)
                 copied[each.path] = each.etag
         keys = sorted(copied, key=lambda path: ("/_delta_log/" not in path, path))
         self.store.delete([self._key(each) for each in keys])

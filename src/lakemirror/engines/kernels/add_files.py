@@ -134,7 +134,7 @@ def add_file(
     try:
         if "/" in below:
             make_folders(copy.parent, top)
-        _copy(unit.path, copy)
+        _copy(unit.path, copy, unit.listed.size if unit.listed else 0)
         if is_own:
             stats = statistics_of_own(copy, columns)
         elif trust_footer:
@@ -169,10 +169,10 @@ def add_file(
     }
 
 
-def _copy(source: str, target: Place) -> None:
+def _copy(source: str, target: Place, size: int) -> None:
     if isinstance(target, StorePath):
         with _COPIES:
-            target.store.copy(StorePath(*parse_address(source)).key, target.key)
+            target.store.copy(StorePath(*parse_address(source)).key, target.key, size)
     else:
         copy_file(source, target)
 
