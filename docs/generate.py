@@ -132,6 +132,10 @@ def _failpoints() -> str:
                       zip(by, ("kill", "error"), strict=True)]  # fmt: skip
             lines.append(f"| `{name}` | {_cell(meaning)} | {by[0]} | {by[1]} |")
     lines += [
+        f"| `{name}` | {_cell(meaning)} | `test_killed_while_it_archives[{name}]` | `test_a_failing_archive[{name}]` |"
+        for name, meaning in failpoints.STORE_NAMES.items()
+    ]
+    lines += [
         f"| `{name}` | {_cell(meaning)} | `tests/unit/engines/test_key_index.py` | a failing disk: the same |"
         for name, meaning in failpoints.INDEX_NAMES.items()
     ]
@@ -143,8 +147,8 @@ def _failpoints() -> str:
         [
             *lines,
             "",
-            "Tests of feature drops are in `tests/unit/table_features/test_rewrites_by_kernels.py`, all others in",
-            "`tests/crash/test_failpoints.py`.",
+            "Tests of feature drops are in `tests/unit/table_features/test_rewrites_by_kernels.py`, of stores in",
+            "`tests/stores/test_store_crashes.py`, all others in `tests/crash/test_failpoints.py`.",
             "",
         ]
     )

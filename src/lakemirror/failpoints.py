@@ -28,6 +28,12 @@ NAMES: dict[str, str] = {
 }
 """The places of an engine, in the order in which an apply meets them."""
 
+STORE_NAMES: dict[str, str] = {
+    "store.after-copy": "An applied file in a store is copied to its archive and not deleted; others are not copied.",
+    "store.before-delete": "All applied files of a batch in a store are copied to their archive; none is deleted.",
+}
+"""The places of an archive in an object store, where a move is a copy and a delete."""
+
 ACT_NAMES: dict[str, str] = {
     "pause.before-note": "A table is about to be paused.",
     "resume.before-removal": "A pause is about to end.",

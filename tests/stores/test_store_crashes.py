@@ -13,8 +13,10 @@ from tests.databases import Database
 from tests.landing import MARKER
 from tests.object_stores import StoreServer
 
-from lakemirror.failpoints import NAMES
+from lakemirror.failpoints import NAMES, STORE_NAMES
 from lakemirror.storage import connections
+from lakemirror.verify import verify_database
+from lakemirror.verify.proof import Options
 
 SHORT = ("apply.before-commit", "apply.after-commit")
 LONG = tuple(name for name in NAMES if not name.startswith(("move.", "merge.", "quarantine.")) and name not in SHORT)
@@ -40,6 +42,45 @@ def test_a_killed_engine_loses_nothing_and_repeats_nothing(server: StoreServer, 
         assert f"Files/LandingZone/orders/_ProcessedFiles/{2:020}.parquet" in database.files("Files/LandingZone/orders")
         if failpoint.startswith("drop."):
             assert not database.files("Tables/gone")
+    finally:
+        connections.forget_all()
+
+
+@pytest.mark.parametrize("failpoint", STORE_NAMES)
+def test_killed_while_it_archives(server: StoreServer, failpoint: str) -> None:
+    archived = _archived_after(server, LAKEMIRROR_FAILPOINT=failpoint)
+    copied = 1 if failpoint == "store.after-copy" else 4
+    assert sum(name.endswith(".parquet.1") for name in archived) >= copied  # what the kill left is there beside it
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("failpoint", STORE_NAMES)
+def test_a_failing_archive(server: StoreServer, failpoint: str) -> None:
+    _archived_after(server, LAKEMIRROR_FAILPOINT=f"{failpoint}:1:error")
+
+
+def _archived_after(server: StoreServer, **environment: str) -> list[str]:
+    """The names in the archive after a sync with a failpoint, and one without: rows are applied once, nothing else is
+    left in the folder."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    try:
+        database.declare("orders", [])
+        for number in range(1, 6):
+            database.put("orders", number, {"id": [number]})
+        first = sync(database, **environment)
+        assert first.returncode == (0 if ":error" in environment["LAKEMIRROR_FAILPOINT"] else -signal.SIGKILL)
+        assert database.bag("orders") == Counter({(number,): 1 for number in range(1, 6)})  # the commit came before
+        names = [path.rpartition("/")[2] for path in database.files("Files/LandingZone/orders")]
+        assert names.count(f"{1:020}.parquet") == 2, "the file and its copy"
+        done = sync(database)
+        assert done.returncode == 0, done.stderr
+        assert database.bag("orders") == Counter({(number,): 1 for number in range(1, 6)})
+        report = verify_database(database.storage, [], Options(True, True, None, 1))
+        assert [finding for table in report.tables for finding in table.findings] == []
+        zone = database.files("Files/LandingZone/orders")
+        left = [path for path in zone if path.endswith(".parquet") and "_ProcessedFiles" not in path]
+        assert left == [f"Files/LandingZone/orders/{5:020}.parquet"]
+        return [path.rpartition("/")[2] for path in zone if "_ProcessedFiles" in path]
     finally:
         connections.forget_all()
 

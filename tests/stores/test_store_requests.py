@@ -110,17 +110,45 @@ def test_a_first_load_reads_each_byte_of_the_copy_once(server: StoreServer, monk
     assert size > 8 << 20  # smaller objects are read by one request
     connections.forget_all()
     read: list[int] = []
-    ranged = ObjectStore.range
+    view = ObjectStore.view
 
-    def counted(self: ObjectStore, key: str, begin: int, size: int, tag: str = "") -> bytes:
+    def counted(self: ObjectStore, key: str, begin: int, size: int, tag: str = "") -> memoryview:
         if "Tables/" in key:
             read.append(size)
-        return ranged(self, key, begin, size, tag)
+        return view(self, key, begin, size, tag)
 
-    monkeypatch.setattr(ObjectStore, "range", counted)
+    monkeypatch.setattr(ObjectStore, "view", counted)
     database.sync()
     assert 0.9 * size < sum(read) <= size and max(read) >= 3 << 20
     assert sum(database.bag("orders").values()) == 12_000
+
+
+def test_files_that_are_too_large_for_the_store_to_copy_go_through_this_machine(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 copies at most 5 GiB by one request: here 1 MiB."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    database.declare("orders", [])
+    for number in (1, 2):
+        noise = [random.Random(row).randbytes(1000) for row in range(3_000)]
+        database.put("orders", number, pa.table({"id": range(3_000), "noise": noise}))
+    monkeypatch.setattr("lakemirror.storage.object_store._LARGEST_COPY", 1 << 20)
+    through: list[str] = []
+    copied = ObjectStore._copy_through
+
+    def noted(self: ObjectStore, source: str, target: str, size: int) -> None:
+        through.append(target)
+        copied(self, source, target, size)
+
+    monkeypatch.setattr(ObjectStore, "_copy_through", noted)
+    database.sync()
+    assert sum(database.bag("orders").values()) == 6_000
+    archive = f"shop/{TABLE}/_ProcessedFiles/{1:020}.parquet"
+    assert archive.removeprefix("shop/") in database.files(TABLE)
+    if server.name in ("moto", "minio"):
+        assert len(through) == 3 and archive in through and sum("Tables/orders/" in each for each in through) == 2
+    else:
+        assert through == []
 
 
 def test_an_engine_that_starts_again_asks_for_the_end_of_each_log_alone(server: StoreServer, tmp_path: Path) -> None:

@@ -195,15 +195,13 @@ def _header(
             look *= 16
 
 
-def extent(group: Any) -> tuple[int, int]:
-    """Where the bytes of a row group begin and end in its file, as its footer says."""
-    chunks = [group.column(leaf) for leaf in range(group.num_columns)]
-    begins = [
-        begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
-        for chunk in chunks
-    ]
-    ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
-    return min(begins, default=0), max(ends, default=0)
+def extents(group: Any) -> list[tuple[int, int]]:
+    """Where the bytes of each column of a row group begin and end in its file, as its footer says."""
+    found = []
+    for chunk in map(group.column, range(group.num_columns)):
+        begin = begin_of(chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
+        found.append((begin, begin + chunk.total_compressed_size))
+    return found
 
 
 def begin_of(page: int, dictionary: int | None) -> int:

@@ -1,7 +1,7 @@
 """An object opened for reading: what pyarrow and Python read from as from a file, by few ranged requests.
 
 small object ─▶ one request for all of it, none where it is in memory
-a span that is read more than once ─▶ hold: requests side by side
+pieces that are read more than once ─▶ hold: requests side by side
 large one    ─▶ its end (the footer) ─▶ blocks of 4 MiB, the last few of them kept ─▶ larger reads as they are asked
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ _ALL = 8 << 20  # an object of at most so many bytes is read completely
 _BLOCK = 4 << 20
 _BLOCKS = 6
 _HELD = 64 << 20  # the most bytes that `hold` reads
-_PART = 8 << 20  # bytes of one of its requests
+_PART = 8 << 20  # bytes up to which its pieces are one request
 _AT_ONCE = 4
 
 
@@ -54,26 +55,32 @@ class ObjectFile(io.RawIOBase):
         self._end = end
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._span: tuple[int, memoryview] = (0, memoryview(b""))
+        self._spans: list[tuple[int, memoryview]] = []
 
-    def hold(self, begin: int, end: int) -> None:
-        """Reads these bytes by requests side by side, and keeps them until the next `hold`: they are read more than
-        once. More than 64 MiB are not kept; then each read is a request of its own."""
-        self._span = (0, memoryview(b""))
-        asked = min(end, self._end_begins)
-        if begin < 0 or not 0 < asked - begin <= _HELD or self.size <= _ALL:
+    def hold(self, pieces: Sequence[tuple[int, int]]) -> None:
+        """Reads these pieces, each from its begin to its end, by requests side by side, and keeps them until the next
+        `hold`: they are read more than once. More than 64 MiB are not kept; then each read is a request of its own.
+
+        Small pieces that follow each other are one request. A read within one piece is not copied (`read_buffer`).
+        """
+        self._spans = []
+        last = max((end for _, end in pieces), default=0)
+        asked = [(begin, min(end, self._end_begins)) for begin, end in sorted(pieces) if begin < self._end_begins]
+        if self.size <= _ALL or any(begin < 0 or begin > end for begin, end in pieces):
             return
-        data = bytearray(asked - begin)
-        starts = range(begin, asked, _PART)
-
-        def fetch(at: int) -> None:
-            size = min(_PART, asked - at)
-            data[at - begin : at - begin + size] = self._range(at, size)
-
+        if sum(end - begin for begin, end in asked) > _HELD:
+            return
+        parts: list[tuple[int, int]] = []
+        for begin, end in asked:
+            if parts and parts[-1][1] == begin and end - parts[-1][0] <= _PART:
+                parts[-1] = parts[-1][0], end
+            else:
+                parts.append((begin, end))
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="parts") as pool:
-            list(pool.map(fetch, starts))
-        data += self._end[: max(0, end - asked)]
-        self._span = (begin, memoryview(data))
+            data = list(pool.map(lambda part: self._view(part[0], part[1] - part[0]), parts))
+        self._spans = [(begin, view) for (begin, _), view in zip(parts, data, strict=True)]
+        if last > self._end_begins:
+            self._spans.append((self._end_begins, memoryview(self._end)))
 
     def readable(self) -> bool:
         return True
@@ -104,12 +111,20 @@ class ObjectFile(io.RawIOBase):
     def readall(self) -> bytes:
         return self.read(-1)
 
+    def read_buffer(self, size: int) -> bytes | memoryview:
+        """The same as `read`; pyarrow asks for this. What `hold` keeps in one piece is not copied."""
+        held = self._held(self._at, min(size, max(0, self.size - self._at)))
+        if len(held) != 1:
+            return self.read(size)
+        self._at += len(held[0])
+        return held[0]
+
     def _read_at(self, begin: int, size: int) -> bytes:
         if not size:
             return b""
-        first, held = self._span
-        if first <= begin and begin + size <= first + len(held):
-            return bytes(held[begin - first : begin - first + size])
+        held = self._held(begin, size)
+        if held:
+            return b"".join(held)
         if begin >= self._end_begins:
             at = begin - self._end_begins
             return self._end[at : at + size]
@@ -123,6 +138,15 @@ class ObjectFile(io.RawIOBase):
         first, last = begin // _BLOCK, (begin + size - 1) // _BLOCK
         data = b"".join(self._block(number) for number in range(first, last + 1))
         return data[begin - first * _BLOCK :][:size]
+
+    def _held(self, begin: int, size: int) -> list[memoryview]:
+        """These bytes as `hold` keeps them, in one piece or several that follow each other; empty where it does not."""
+        found, end = [], begin + size
+        for first, held in self._spans:
+            if begin < end and first <= begin < first + len(held):
+                found.append(held[begin - first : end - first])
+                begin += len(found[-1])
+        return found if begin == end else []
 
     def _block(self, number: int) -> bytes:
         found = self._blocks.get(number)
@@ -148,7 +172,10 @@ class ObjectFile(io.RawIOBase):
         return end
 
     def _range(self, begin: int, size: int) -> bytes:
-        data = self._store.range(self._key, begin, size, self.entry.tag)
+        return bytes(self._view(begin, size))
+
+    def _view(self, begin: int, size: int) -> memoryview:
+        data = self._store.view(self._key, begin, size, self.entry.tag)
         if len(data) != size:
             place = self._store.uri(self._key)
             message = f"{place} gave {len(data)} bytes where {size} were asked for"

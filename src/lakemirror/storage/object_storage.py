@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO, cast
 
+from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
@@ -170,11 +171,19 @@ class ObjectStorage:
         """
         key, place = self._key(entry.path), self._key(target)
         try:
-            if entry.size > _PUT_AGAIN:
-                return self.store.copy_new(key, place)
-            return self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
+            if self.store.is_too_large_to_copy(entry.size):
+                if self.store.head(place) is not None:
+                    return False
+                self.store.copy(key, place, entry.size)
+                is_copied = True
+            elif entry.size > _PUT_AGAIN:
+                is_copied = self.store.copy_new(key, place)
+            else:
+                is_copied = self.store.put_new(place, self.store.read_same(key, replace(entry, path=key)))
         except FileNotFoundError:
             return False
+        failpoints.reach("store.after-copy")
+        return is_copied
 
     def _as_listed(self, paths: Sequence[str]) -> dict[str, Entry | None]:
         """The objects of these paths that are there now, by path, from one listing of the keys between them."""
@@ -197,6 +206,7 @@ class ObjectStorage:
         has deleted. Where the file alone is gone, another engine has moved it, and its copy is this one.
         """
         same = [(entry, target) for entry, target in moves if (at := now.get(entry.path)) and at.etag == entry.etag]
+        failpoints.reach("store.before-delete")
         self.store.delete([self._key(entry.path) for entry, _ in same])
         replaced = [target for entry, target in moves if (at := now.get(entry.path)) and at.etag != entry.etag]
         gone = [target for entry, target in moves if now.get(entry.path) is None]
@@ -251,7 +261,7 @@ class ObjectStorage:
             newest_first = sorted(set(left) - set(data), key=lambda each: each.path, reverse=True)
             for each in [*data, *newest_first]:
                 with contextlib.suppress(FileNotFoundError):  # another engine is further
-                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]))
+                    self.store.copy(self._key(each.path), self._key(target + each.path[len(source) :]), each.size)
                 copied[each.path] = each.etag
         keys = sorted(copied, key=lambda path: ("/_delta_log/" not in path, path))
         self.store.delete([self._key(each) for each in keys])

@@ -4,17 +4,14 @@
     replace(key, data)   only over what this process put there last
     put, read, head, range, entries, delete, copy, writer
 
-Requests that may be repeated are repeated by obstore, with growing pauses, up to 20 seconds. What then still fails is
-`storage-unavailable` (again later), `store-refused` (credentials, permissions) or `bucket-missing`. Messages name the
-store and the key. They never hold what a server or a library printed: that may be a signed address.
+Requests that may be repeated are repeated by obstore, with growing pauses, up to 20 seconds. What then still fails has
+a code (`store_failures.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import random
-import re
 import time
 import uuid
 from collections import Counter
@@ -24,16 +21,14 @@ from typing import Any
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.storage.disk_cache import DiskCache
 from lakemirror.storage.object_cache import ObjectCache
+from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.storage import Entry
+from lakemirror.storage.store_failures import missing, store_failure
 
 _CREATE_TRIES = 6
 _LONGEST_PAUSE = 3.0  # seconds
-_PART = 8 << 20  # bytes of a part of an upload
-_PARTS_AT_ONCE = 2
-
-_STATUS = re.compile(r"status code: (\d{3})")
-_SERVER_CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_IN_PARTS = 16 << 20  # bytes from which on an object is put in parts
+_LARGEST_COPY = 5 << 30  # bytes; of S3
 
 
 class ObjectStore:
@@ -100,27 +95,31 @@ class ObjectStore:
 
     def range(self, key: str, begin: int, size: int, tag: str = "") -> bytes:
         """Bytes of the object; `tag`: its ETag, and FileNotFoundError where it is another object by now."""
+        return bytes(self.view(key, begin, size, tag))
+
+    def view(self, key: str, begin: int, size: int, tag: str = "") -> memoryview:
+        """The same as `range`, in the memory that the request has filled: nothing is copied."""
         import obstore
         from obstore.exceptions import PreconditionError
 
         if not size:
-            return b""
+            return memoryview(b"")
         with self._coded("get", key):
             options: dict[str, Any] = {"range": (begin, begin + size)}
             if tag:
                 options["if_match"] = f'"{tag}"'
             try:
-                return bytes(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
+                return memoryview(obstore.get(self._store, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError as error:
                 self.cache.forget([key])
-                raise _missing(self.uri(key)) from error
+                raise missing(self.uri(key)) from error
 
     def put(self, key: str, data: bytes) -> Entry:
         """Puts the complete object, over an older one."""
         import obstore
 
         with self._coded("put", key):
-            found = obstore.put(self._store, key, data, use_multipart=len(data) > 2 * _PART)
+            found = obstore.put(self._store, key, data, use_multipart=len(data) > _IN_PARTS)
         return self._written(key, data, found)
 
     def create(self, key: str, data: bytes) -> Entry | None:
@@ -143,7 +142,7 @@ class ObjectStore:
                 with contextlib.suppress(FileNotFoundError):
                     return self._ours(key, data)
             except (BaseError, OSError, ValueError) as error:
-                failure = self._failure("put", key, error)
+                failure = store_failure("put", self.root, key, error)
                 if not isinstance(failure, LakemirrorError) or failure.code != "storage-unavailable":
                     raise failure from None
                 with contextlib.suppress(FileNotFoundError, LakemirrorError):
@@ -198,7 +197,7 @@ class ObjectStore:
             self.cache.forget([key])
             if "status code: 501" in str(error):
                 return False
-            raise self._failure("put", key, error) from None
+            raise store_failure("put", self.root, key, error) from None
         self._written(key, data, found)
         return True
 
@@ -240,10 +239,16 @@ class ObjectStore:
                     with contextlib.suppress(FileNotFoundError), self._coded("delete", key):
                         obstore.delete(self._store, key)
 
-    def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store, over an older one; FileNotFoundError."""
+    def copy(self, source: str, target: str, size: int = 0) -> None:
+        """Copies an object within the store, over an older one; FileNotFoundError.
+
+        `size`: of the object, where it is known. S3 copies at most 5 GiB; a larger object is read and written again.
+        """
         import obstore
 
+        if self.is_too_large_to_copy(size):
+            self._copy_through(source, target, size)
+            return
         with self._coded("copy", source):
             obstore.copy(self._store, source, target)
 
@@ -261,6 +266,10 @@ class ObjectStore:
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
+
+    def is_too_large_to_copy(self, size: int) -> bool:
+        """True where the store itself does not copy an object of so many bytes."""
+        return size > _LARGEST_COPY and self.root.startswith("s3:")
 
     def writer(self, key: str) -> ObjectWriter:
         """A new object, written in parts in bounded memory. It is there once the writer is closed."""
@@ -282,6 +291,14 @@ class ObjectStore:
             raise SetupError(
                 "store-unsafe", f"{self.root} ignores the condition of a put: two writers would both make one version"
             )
+
+    def _copy_through(self, source: str, target: str, size: int) -> None:
+        entry = self.head(source)
+        if entry is None or entry.size != size:
+            raise missing(self.uri(source))
+        with self.writer(target) as written:
+            for begin in range(0, size, _IN_PARTS):
+                written.write(self.view(source, begin, min(_IN_PARTS, size - begin), entry.tag))
 
     def _ours(self, key: str, data: bytes) -> Entry | None:
         """The object where it has this content, None where it has another; FileNotFoundError."""
@@ -309,89 +326,7 @@ class ObjectStore:
         except LakemirrorError:
             raise
         except (BaseError, OSError, ValueError) as error:
-            raise self._failure(verb, key, error) from None  # its text may hold a signed address
-
-    def _failure(self, verb: str, key: str, error: BaseException) -> Exception:
-        """The error that a refused or failed request is."""
-        from obstore import exceptions
-
-        text, place = str(error), self.uri(key)
-        status = next(iter(_STATUS.findall(text)), "")
-        said = next(iter(_SERVER_CODE.findall(text)), "")
-        told = " ".join(each for each in (status, said) if each)
-        if any(each in text for each in _NO_BUCKET):
-            return LakemirrorError("bucket-missing", f"there is no bucket {self.root}", file=place)
-        if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
-            return _missing(place)
-        refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
-        if refused or status in ("401", "403"):
-            return LakemirrorError("store-refused", f"{place}: the store refuses to {verb}: {told or 'no credentials'}")
-        if isinstance(error, exceptions.InvalidPathError | ValueError):
-            return LakemirrorError("path-refused", f"{place} is or holds a key that cannot be read", file=place)
-        if "credential" in text.lower() and not status:
-            return LakemirrorError("store-refused", f"{place}: there are no credentials for the store")
-        why = told or ("it does not answer" if "error sending request" in text else "the connection broke")
-        return LakemirrorError("storage-unavailable", f"{place}: the store cannot {verb}: {why}", file=place)
-
-
-class ObjectWriter:
-    """An object that is being written. `write`, `close`, `abort`; for one thread."""
-
-    mode = "wb"
-
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        import obstore
-
-        self._owner, self._key = store, key
-        self._size = 0
-        self.closed = False
-        with store._coded("put", key):
-            self._inner = obstore.open_writer(store._store, key, buffer_size=_PART, max_concurrency=_PARTS_AT_ONCE)
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        with self._owner._coded("put", self._key):
-            self._owner.requests["put"] -= 1
-            self._inner.write(bytes(data))
-        before, self._size = self._size, self._size + size
-        self._owner.requests["put"] += self._size // _PART - before // _PART
-        return size
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        """Nothing: what is written is in the store once the writer is closed."""
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Completes the object."""
-        if self.closed:
-            return
-        self.closed = True
-        with self._owner._coded("put", self._key):
-            self._owner.requests["put"] -= 1
-            self._inner.close()
-        self._owner.cache.remember(self._key, self._size, "")
-
-    def abort(self) -> None:
-        """Gives the object up. Parts that are in the store stay until the bucket's rule for them removes them."""
-        self.closed = True
-        del self._inner
-
-    def __enter__(self) -> ObjectWriter:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.close() if kind is None else self.abort()
+            raise store_failure(verb, self.root, key, error) from None  # its text may hold a signed address
 
 
 def _entry(found: Any) -> Entry:
@@ -411,8 +346,4 @@ def _is_folder_object(found: Any) -> bool:
     return not found["size"] and ("." not in name or name.endswith(".schema"))
 
 
-def _missing(place: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "No such object", place)
-
-
-__all__ = ["ObjectStore", "ObjectWriter"]
+__all__ = ["ObjectStore"]

@@ -22,7 +22,8 @@ from urllib.parse import unquote, urlsplit
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.object_store import ObjectStore, ObjectWriter
+from lakemirror.storage.object_store import ObjectStore
+from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.storage import Entry
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from benchmarks.relay import Relay, relay
-from benchmarks.stores import rows_of
+from benchmarks.store_page import goals, page, rows_of
 
 
 class _Echo(BaseHTTPRequestHandler):
@@ -78,3 +78,37 @@ def test_rows_are_medians_with_ratios_to_ours_and_to_the_disk() -> None:
     assert disk["to disk"] is None
     wrong = rows_of({"rows": [{**rows[0], "right": False}, rows[1]]})
     assert wrong[0]["verdict"] == "WRONG"
+
+
+def _asked(**figures: float) -> dict[str, dict[str, object]]:
+    """A report of one round, in which every goal is reached but those whose figure is given."""
+    told = {"backlog": 100.0, "latency": 0.2, "requests": 8.0, "load": 1.2, **figures}
+    ours = {"peer": "lakemirror", "where": "store", "round": 1, "right": True}
+    rows = {
+        "backlog": [{**ours, "seconds": 1.0}, {**ours, "peer": "delta-rs", "seconds": told["backlog"]}],
+        "latency": [
+            {**ours, "seconds": told["latency"], "median over touched": told["requests"], "most over touched": 14}
+        ],
+        "load": [
+            {**ours, "seconds": 9.0, "until commit": told["load"]},
+            {**ours, "peer": "copied through this machine", "seconds": 1.0},
+        ],
+    }  # fmt: skip
+    return {name: {"title": name, "size": "", "rows": each} for name, each in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "missed"), [(0, "backlog", 19.9), (1, "latency", 0.51), (2, "requests", 9.0), (3, "load", 1.51)]
+)
+def test_a_goal_is_said_to_hold_only_where_its_figure_reaches_it(place: int, name: str, missed: float) -> None:
+    assert [each.holds for each in goals({"questions": _asked()})] == [True] * 4
+    found = goals({"questions": _asked(**{name: missed})})
+    assert [each.holds for each in found] == [at != place for at in range(4)]
+    shown = page({"questions": _asked(**{name: missed}), "machine": "small", "load": 0.1})
+    assert shown.count("| yes |") == 3 and shown.count("| no |") == 1
+
+
+def test_a_goal_of_a_peer_that_failed_is_not_measured() -> None:
+    questions = _asked()
+    questions["load"]["rows"][1] = {"peer": "copied through this machine", "where": "store", "failed": "it broke"}  # type: ignore[index]
+    assert [each.holds for each in goals({"questions": questions})] == [True, True, True, None]

@@ -26,7 +26,7 @@ from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import check_pages, extent
+from lakemirror.landing_zone.pages import check_pages, extents
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
@@ -137,7 +137,7 @@ def add_file(
     try:
         if "/" in below:
             make_folders(copy.parent, top)
-        _copy(unit.path, copy)
+        _copy(unit.path, copy, unit.listed.size if unit.listed else 0)
         if is_own:
             stats = statistics_of_own(copy, indexed)
         elif trust_footer:
@@ -171,10 +171,10 @@ def add_file(
     }
 
 
-def _copy(source: str, target: Place) -> None:
+def _copy(source: str, target: Place, size: int) -> None:
     if isinstance(target, StorePath):
         with _COPIES:
-            target.store.copy(StorePath(*parse_address(source)).key, target.key)
+            target.store.copy(StorePath(*parse_address(source)).key, target.key, size)
     else:
         copy_file(source, target)
 
@@ -198,7 +198,7 @@ def _checked_statistics(
 
         def dictionaries(group: int) -> set[str]:
             if isinstance(source, ObjectFile):
-                source.hold(*extent(footer.row_group(group)))
+                source.hold(extents(footer.row_group(group)))
                 return check_pages(source, footer, group)
             return check_pages(pages, footer, group)
 

@@ -27,7 +27,7 @@ from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.inside import make_folders
-from lakemirror.storage.object_store import ObjectWriter
+from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.place import Place, created
 from lakemirror.storage.place import place as place_at
 
