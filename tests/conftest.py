@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from lakemirror.settings import Settings
 from tests import own_cache
@@ -23,6 +24,9 @@ __all__ = [
     "pytest_configure", "pytest_sessionfinish", "pytest_sessionstart", "pytest_testnodedown",
     "pytest_xdist_make_scheduler",
 ]  # fmt: skip
+
+settings.register_profile("lakemirror", deadline=None)  # no test is about time: the machine may do much else
+settings.load_profile("lakemirror")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 own_cache.use()

@@ -38,6 +38,7 @@ from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
+from lakemirror.engines.kernels.read_together import read_together
 from lakemirror.engines.kernels.write import ROWS_A_GROUP, file_count, write_change_feed, write_rows
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
@@ -269,6 +270,13 @@ def _read_units(
     units: Sequence[ChangeUnit], work: RowWork, room: _Room, budget: MemoryBudget
 ) -> tuple[pa.Table, np.ndarray]:
     """The rows of some units and their markers, in order; those of many small units together in one batch."""
+    if len(units) > 1:
+        found = read_together(
+            units, work.target, append_only=work.append_only, default_marker=work.default_marker, budget=budget
+        )
+        if found is not None:
+            room.take(found.rows.nbytes)
+            return pa.Table.from_batches([found.rows]), found.marker
     parts, markers = [], [np.zeros(0, np.int8)]
     for unit in units:
         for changes in changes_of(unit, work, budget):

@@ -31,7 +31,7 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_file, key_format, look_up, write_keys
+from lakemirror.engines.kernels import key_file, key_format, key_layout, look_up, write_keys
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.kernels.write_keys import write_key_file
@@ -175,6 +175,18 @@ def test_an_index_finds_what_reading_finds(
         work = RowWork(target, (), False, 4, (add,))
         read = look_up_keys(work, keys, 1 << 28, lambda act, items: [act(item) for item in items])
         assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
+
+
+def test_a_hit_of_a_hash_is_held_against_the_true_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that are too long to be stored have a hash. Here 2,000 keys share 50 hashes, and no wrong row is found."""
+    hashes = key_layout.key_hashes
+    monkeypatch.setattr(key_layout, "key_hashes", lambda keys: hashes(keys) % np.uint64(50))
+    target, add = with_table(tmp_path, TABLES["long text"], row_group_size=300)
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    assert index.build(add, target)
+    keys = TABLES["long text"].take([3, 299, 300, 1999])
+    assert found(index, add, target, keys) == [3, 299, 300, 1999]
+    assert found(index, add, target, pa.table({"k": ["z" * 80]})) == []
 
 
 def test_a_miss_is_believed_only_of_a_complete_index(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ MOST_ROWS = 64 * 1024
 
 _SHARE = 8  # 1/8 of the budget is for decoded rows; the rest is for their conversion and the reader
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_WIDEST = 16  # bytes of a number, or of where a text begins
 _POINTING = (RLE_DICTIONARY, PLAIN_DICTIONARY)  # the encodings of pages that point into a dictionary
 _SHARED = 8  # a dictionary is kept if at least so many rows share each of its values
 _LEVELS = 4  # bytes of a nested value's levels
@@ -127,7 +128,7 @@ def slices(batch: pa.RecordBatch, share: int, budget: int) -> Iterator[pa.Record
 
     TooLarge if one row needs more than the budget.
     """
-    if not batch.num_rows or not any(map(_expands, batch.schema.types)):
+    if not batch.num_rows or not any(map(expands, batch.schema.types)):
         yield batch
         return
     if sum(_size_at_most(column) for column in batch.columns) <= share:
@@ -177,6 +178,20 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
     if not ends_last or (places[1:] - places[:-1] - 4 != lengths[:-1]).any():
         return None
     return int(lengths.max())
+
+
+def expands(kind: pa.DataType) -> bool:
+    """True for types whose values may take more bytes after conversion: dictionaries, nested and extension types."""
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
+def bytes_at_most(pages: Sequence[Page], rows: int) -> int:
+    """An upper bound for the decoded bytes of a flat column with these pages."""
+    size = _WIDEST * rows
+    for page in pages:
+        repeats = page.kind == DICTIONARY or page.encoding == DELTA_BYTES  # each row may repeat its longest value
+        size += page.size * rows if repeats else page.size
+    return size
 
 
 def share_of(budget: int) -> int:
@@ -236,10 +251,6 @@ def _rows_of_nested(column: ColumnPages, rows: int, at_once: int, share: int, bu
     if needed > budget and needed > _GROWN * max(stored, 1) and spare * each > budget:
         raise TooLarge("the lists of one row", spare * each)
     return max(1, min(at_once, rows * share // max(needed, 1)))
-
-
-def _expands(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def _converted_size(values: pa.Array) -> int:

@@ -20,9 +20,12 @@ import pyarrow.parquet as pq
 from lakemirror.engines.kernels.calendar_days import calendar_of
 from lakemirror.engines.kernels.convert import Conversion, InvalidValue
 from lakemirror.engines.kernels.decode import (
+    MOST_ROWS,
     ColumnPages,
     Portion,
     TooLarge,
+    bytes_at_most,
+    expands,
     has_few_values,
     longest,
     longest_stored,
@@ -82,8 +85,8 @@ def read_changes(
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
-        with _source(unit) as source:
-            reading = _Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
+        with source_of(unit) as source:
+            reading = Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
             yield from reading.changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
@@ -99,7 +102,8 @@ def read_changes(
         yield _unreadable(unit, error)
 
 
-def _source(unit: ChangeUnit) -> pa.NativeFile:
+def source_of(unit: ChangeUnit) -> pa.NativeFile:
+    """The unit's file, open. Errors: FileNotFoundError, other OSErrors."""
     if is_in_store(unit.path):
         return pa.PythonFile(opened(unit.path, unit.listed), mode="r")
     return pa.OSFile(unit.path)
@@ -115,8 +119,8 @@ class _Wanted:
     column: FileColumn
 
 
-class _Reading:
-    """One pass over a unit."""
+class Reading:
+    """One pass over a unit. For `read_changes` and `read_together` only."""
 
     def __init__(
         self,
@@ -140,17 +144,20 @@ class _Reading:
         self._source = source if data is None else pa.BufferReader(data)
         self._data: memoryview | None = None if data is None else memoryview(data)
         self._keeps_dictionaries = encoded
+        self._encoded: frozenset[str] = frozenset()
+        self._read: list[_Wanted] = []
+        self._leaves: list[int] = []
+        self._at: dict[int, int] = {}
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
 
     def changes(self) -> Iterator[Changes | BadRow]:
         unit = self._unit
-        self._footer = footer = read_footer(self._source)
-        found = self._columns(footer)
-        problem = self._ambiguous(found) or self._prepare(found)
+        problem = self.prepare()
         if problem is not None:
             yield problem
             return
+        footer = self._footer
         groups = range(footer.num_row_groups) if unit.row_groups is None else unit.row_groups
         row = unit.first_row
         for group in groups:
@@ -161,6 +168,52 @@ class _Reading:
             row += footer.row_group(group).num_rows
         if row - unit.first_row != unit.rows:
             yield _unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
+
+    def prepare(self) -> BadRow | None:
+        """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
+        self._footer = read_footer(self._source)
+        found = self._columns(self._footer)
+        return self._ambiguous(found) or self._prepare(found)
+
+    def prepare_as(self, other: Reading) -> bool:
+        """Reads the footer and takes the decisions of another unit's `prepare`. False if they may not be the same."""
+        self._footer = read_footer(self._source)
+        ours, others = self._unit, other._unit
+        if ours.columns != others.columns or ours.constants != others.constants:
+            return False
+        if not self._footer.schema.equals(other._footer.schema) or self._footer.metadata != other._footer.metadata:
+            return False
+        self._read, self._leaves, self._at = other._read, other._leaves, other._at
+        return True
+
+    def at_once(self, most_bytes: int) -> tuple[pa.RecordBatch, int] | None:
+        """All rows of a small unit of flat columns, before their conversion, and a bound of the bytes that they take.
+
+        None if the unit is not small, or they could take more than `most_bytes`. ValueError if the counts of the pages
+        contradict the footer. After `prepare` or `prepare_as`.
+        """
+        footer = self._footer
+        if self._data is None or footer.num_row_groups != 1 or self._unit.row_groups is not None:
+            return None
+        rows = footer.row_group(0).num_rows
+        if not 0 < rows <= MOST_ROWS or rows != self._unit.rows or any(each.leaves != 1 for each in self._read):
+            return None
+        size = 0
+        for leaf in self._leaves:
+            size += bytes_at_most(checked_pages(self._read_at, footer, 0, leaf), rows)
+            if size > most_bytes:
+                return None
+        batches = list(self._batches(0, Portion(rows)))
+        if len(batches) != 1 or batches[0].num_rows != rows:
+            return None
+        return batches[0], size
+
+    def converted(self, batch: pa.RecordBatch) -> Changes | None:
+        """The changes of rows that `at_once` gave, also of several units; None if there is a bad row."""
+        if any(map(expands, batch.schema.types)):
+            return None
+        found = self._converted(batch, 0)
+        return found if isinstance(found, Changes) else None
 
     def _columns(self, footer: pq.FileMetaData) -> list[_Wanted]:
         found, leaf = [], 0

@@ -1,0 +1,119 @@
+"""The key index helps Spark's tasks: the driver asks it first, and tasks read no file that it answers for.
+
+The tasks of the Spark engine run here in this process, without Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.mirror import Mirror, target_of, unit
+
+from lakemirror.engines import key_index
+from lakemirror.engines.kernels import look_up
+from lakemirror.engines.key_index import KeyIndex
+from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.spark import SparkEngine, tasks
+from lakemirror.engines.spark.jobs import Stage
+from lakemirror.landing_zone.row_markers import ROW_MARKER, UPSERT
+
+FILES, ROWS, GROUPS = 3, 4_000, 4
+COLUMNS = {"id": pa.string(), "n": pa.int64()}
+
+
+class JobsHere:
+    """Runs the units of stages in this process, as tasks do, one after the other."""
+
+    parallelism = 2
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def run(self, _: str, stage: Stage) -> list[list[Any]]:
+        self.stages.append(stage.function)
+        found: list[list[Any]] = [[] for _ in stage.units]
+        numbers = pa.record_batch({"id": pa.array(range(len(stage.units)), pa.int64())})
+        units = [pickle.dumps(unit) for unit in stage.units]
+        for batch in tasks.results([numbers], stage.function, pickle.dumps(stage.shared), units):
+            for row in batch.to_pylist():
+                found[row["unit"]].append(pickle.loads(row["result"]))
+        return found
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How many row groups of each data file tasks have read to find keys, since it was cleared."""
+    seen = Counter[str]()
+    find = tasks.find
+
+    def noted(group: Any, *given: Any, **options: Any) -> Any:
+        seen[Path(group.file.place).name] += 1
+        return find(group, *given, **options)
+
+    monkeypatch.setattr(tasks, "find", noted)
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", ROWS)
+    look_up.LATELY_READ.clear()
+    yield seen
+    look_up.LATELY_READ.clear()
+
+
+def changes(place: Path, number: int, rows: dict[str, int], **options: Any) -> Any:
+    content = pa.table({"id": list(rows), "n": pa.array(rows.values(), pa.int64())})
+    content = content.append_column(ROW_MARKER, pa.array([UPSERT] * len(rows), pa.int8()))
+    return unit(place, number, content, **options)
+
+
+def test_tasks_read_only_files_that_have_no_index(
+    tmp_path: Path, read: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(5)
+    keys = [str(uuid.UUID(int=random.getrandbits(128), version=4)) for _ in range(FILES * ROWS)]
+    rows: dict[str, int] = {}
+    mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))
+    monkeypatch.setattr("lakemirror.engines.kernels.write.ROWS_A_GROUP", ROWS // GROUPS, raising=False)
+    for number in range(FILES):
+        new = dict.fromkeys(keys[number * ROWS : (number + 1) * ROWS], number)
+        rows.update(new)
+        assert mirror.apply(LocalEngine(threads=1), [changes(tmp_path, 1 + number, new)], UPSERT).error is None
+    large = {Path(path).name for path in mirror.files}
+    assert len(large) == FILES
+
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    engine = SparkEngine.__new__(SparkEngine)
+    engine._jobs = jobs = JobsHere()  # type: ignore[assignment]
+    engine._memory = engine._driver_keys = 1 << 28
+    numbers = iter(range(100, 200))
+
+    def applied(with_index: KeyIndex | None) -> Counter[str]:
+        """Changes a hundred rows of all files. Returns the row groups of large files that tasks have read for it."""
+        read.clear()
+        jobs.stages.clear()
+        number = next(numbers)
+        changed = dict.fromkeys(random.sample(keys, 100), number)
+        rows.update(changed)
+        engine._index = with_index
+        assert mirror.apply(engine, [changes(tmp_path, number, changed)], UPSERT).error is None
+        assert mirror.bag() == Counter(rows.items())
+        return Counter({name: count for name, count in read.items() if name in large})
+
+    without = applied(None)
+    assert set(without) == large and sum(without.values()) >= FILES
+    assert applied(index) == without, "the first look-up finds no index and asks for one"
+    index.wait()
+    assert len(list((tmp_path / "keys").rglob("*.keys"))) == FILES
+    assert not applied(index), "tasks read no row group of a file that has an index"
+    assert "find_rows" in jobs.stages, "the small files of the applies before have none"
+
+    one, *_ = (tmp_path / "keys").rglob("*.keys")
+    one.write_bytes(one.read_bytes()[:-1000])
+    look_up.LATELY_READ.clear()
+    found = applied(index)
+    assert len(found) == 1 and found.items() <= without.items(), "tasks read the file whose index is damaged"
