@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
+from lakemirror.engines.kernels.look_up import RisingKeys, row_groups, version_of
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -131,6 +132,7 @@ def add_file(
     copy = top / below
     held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
     columns = [Column(each.name, each.type) for each in held]
+    keys = _KeysSeen(target)
     try:
         if "/" in below:
             make_folders(copy.parent, top)
@@ -143,7 +145,7 @@ def add_file(
                 raise ValueError("it changed while it was copied")
             stats = statistics_told(found, columns)
         else:
-            stats = _checked_statistics(copy, columns, footer.num_rows)
+            stats = _checked_statistics(copy, columns, footer.num_rows, keys)
         status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
         if isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
@@ -159,7 +161,7 @@ def add_file(
         if isinstance(error, pa.ArrowException | OSError | ValueError):
             return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
         raise
-    return {
+    add = {
         "path": logged_path(below),
         "partitionValues": values,
         "size": status.st_size,
@@ -167,6 +169,26 @@ def add_file(
         "dataChange": True,
         "stats": statistics_text(stats),
     }
+    keys.keep(add, footer)
+    return add
+
+
+class _KeysSeen:
+    """The keys of a file's row groups, taken from the rows that are checked: the first look-up need not read them."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._found: dict[int, RisingKeys] = {}
+
+    def see(self, group: int, rows: pa.RecordBatch) -> None:
+        found = self._found.setdefault(group, RisingKeys(self._target))
+        if found.rises and found.column is not None and found.column.physical_name in rows.schema.names:
+            found.add(pa.chunked_array([rows.column(found.column.physical_name)]))
+
+    def keep(self, add: Action, footer: pq.FileMetaData) -> None:
+        for group in row_groups(add, self._target, None, footer):
+            if group.index in self._found:
+                self._found[group.index].keep(group, self._target, version_of(add))
 
 
 def _copy(source: str, target: Place) -> None:
@@ -177,7 +199,7 @@ def _copy(source: str, target: Place) -> None:
         copy_file(source, target)
 
 
-def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> dict[str, Any]:
+def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int, keys: _KeysSeen) -> dict[str, Any]:
     """The statistics of a copy, computed from its rows. Row group by row group, so that bytes come from a store once:
     its pages are held against the footer, then its rows are read. ValueError and ArrowException where they differ."""
     with copy.open("rb") as pages:
@@ -190,7 +212,7 @@ def _checked_statistics(copy: Place, columns: Sequence[Column], rows: int) -> di
             return check_pages(pages, footer, group)
 
         source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, rows, dictionaries)
+        found = statistics(source, columns, rows, dictionaries, keys.see)
         if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, source.size, source.entry.tag)
         return found
