@@ -19,9 +19,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -322,8 +321,7 @@ class KeyIndex:
                 self._not_worth_it.popitem(last=False)
 
 
-@dataclass(frozen=True)
-class _Searched:
+class _Searched(NamedTuple):
     """A data file, and the path of its index, in a search."""
 
     path: Path

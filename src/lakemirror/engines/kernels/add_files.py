@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,8 +56,7 @@ _WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # t
 _COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
 
-@dataclass(frozen=True)
-class NotAdded:
+class NotAdded(NamedTuple):
     """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
 
     reason: str

@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,7 @@ _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     """A column of integers, each larger than the one before, as runs of consecutive numbers.
 
     `first`: the first number of each run. `begin`: the position of that number's row. `rows`: the number of all rows.

@@ -13,9 +13,8 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -107,8 +106,7 @@ def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.Fi
     return groups
 
 
-@dataclass(frozen=True)
-class GroupsOfFile:
+class GroupsOfFile(NamedTuple):
     """The footer of a recently read data file, and its row groups that may hold a sought key."""
 
     footer: pq.FileMetaData

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +21,7 @@ from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.row_work import TargetColumn
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A column, or a field of a struct, that has statistics. `path`: the names in data files. `type`: as in Spark SQL,
     JSON text for an array or a map.
     """
