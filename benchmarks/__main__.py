@@ -4,6 +4,7 @@ python -m benchmarks                        what fits into ten minutes, the most
 python -m benchmarks --full                 the sizes of the README's figures; hours
 python -m benchmarks --only S3/lakemirror --only /delta-rs
 python -m benchmarks --list                 scenarios, sizes, peers
+python -m benchmarks --page                 and write the page, the chart and the README's figures
 python -m benchmarks.report RESULTS.json    the page and the charts in docs/ from results
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import runner
 from benchmarks.peers import PEERS
-from benchmarks.report import terminal
+from benchmarks.report import ROOT, terminal, write
 from benchmarks.scenarios import SCENARIOS
 
 RESULTS = Path(__file__).parent / "results"
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="rows and changes times this")
     parser.add_argument("--into", type=Path, help="where results are written after every cell")
     parser.add_argument("--resume", action="store_true", help="keep what --into holds already, run the rest")
+    parser.add_argument("--page", action="store_true", help="write docs/explanation/benchmark.md, its chart, README")
     parser.add_argument("--list", action="store_true", help="say what there is, run nothing")
     given = parser.parse_args()
     if given.list:
@@ -54,6 +56,8 @@ def main() -> None:
     report = runner.run(plan, into, runner.say, resume=given.resume)
     print(terminal(report))
     runner.say(f"results: {into}")
+    if given.page:
+        write(report, ROOT)
 
 
 def _list(full: bool) -> None:

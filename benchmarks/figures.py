@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OURS = "lakemirror"
+BESIDE = "lakemirror-process"  # the same with durability = process: the row after ours
 SAME = "same"
 
 
@@ -84,14 +85,21 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def summary(results: Sequence[Mapping[str, Any]], scenario: str) -> list[Row]:
-    """The rows of a scenario: ours first, then by time, then those without one, in order of appearance."""
+    """The rows of a scenario: ours first, with both durabilities, then by time, then those without one, in order of
+    appearance.
+    """
     by_peer: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
         if result["scenario"] == scenario:
             by_peer.setdefault(result["peer"], []).append(result)
     ours = median([r for r in by_peer.get(OURS, []) if _good(r)], "seconds")
     rows = [_row(peer, rounds, ours) for peer, rounds in by_peer.items()]
-    return sorted(rows, key=lambda row: (row.peer != OURS, row.seconds is None, row.seconds or 0.0))
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple[int, bool, float]:
+    first = (OURS, BESIDE).index(row.peer) if row.peer in (OURS, BESIDE) else 2
+    return first, row.seconds is None, row.seconds or 0.0
 
 
 def _row(peer: str, rounds: Sequence[Mapping[str, Any]], ours: float | None) -> Row:

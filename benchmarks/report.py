@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chart import Bar, bars, lines
-from benchmarks.figures import OURS, SAME, Growth, Row, growth, summary
+from benchmarks.figures import BESIDE, OURS, SAME, Growth, Row, growth, summary
 from benchmarks.peers import PEERS
 
 ROOT = Path(__file__).parent.parent
@@ -73,7 +73,7 @@ def page(report: Mapping[str, Any]) -> str:
     lines = [
         "# Benchmark",
         "",
-        "Made by `python -m benchmarks.report` from the results of `make bench`; not edited by hand.",
+        "Made by `python -m benchmarks --page`; not edited by hand.",
         "",
         f"Machine: {report['machine']}.",
         "",
@@ -81,9 +81,9 @@ def page(report: Mapping[str, Any]) -> str:
         "",
         "Every peer ran in its own process, in turn; seconds are medians over the rounds. *ratio*: times lakemirror's",
         "time. *CPU*, *written*: of the whole process tree while it was measured; *peak*: its largest resident memory.",
-        "*files*: all that lie there afterwards, logs too. *read*: one query over every row and column of the table,",
-        "of Delta tables by one and the same plain Spark session, the fastest of three.",
-        "*table*: whether it holds what it should (sums over all rows that their order does not change), reckoned from",
+        "*files*: all files that are there afterwards, logs too. *read*: one query over every row and column of the",
+        "table, of Delta tables by one and the same plain Spark session, the fastest of three.",
+        "*table*: whether it holds what it should (sums over all rows that their order does not change), computed from",
         "the same files by DuckDB.",
         "",
         "| peer | what |",
@@ -94,11 +94,16 @@ def page(report: Mapping[str, Any]) -> str:
     for name, scenario in report["scenarios"].items():
         rows = summary(report["results"], name)
         if rows:
-            lines += ["", f"## {name}: {scenario['title']}", "", f"{scenario['size']}; {scenario['headline']}.", ""]
+            lines += ["", f"## {name}: {scenario['title']}", "", _what(scenario), ""]
             lines += markdown([title for title, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows])
             notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra]
             lines += ["", *notes] if notes else []
     return "\n".join(lines) + "\n"
+
+
+def _what(scenario: Mapping[str, Any]) -> str:
+    """The size of a scenario, its headline and what is timed, as a paragraph."""
+    return " ".join(filter(None, (f"{scenario['size']}; {scenario['headline']}.", scenario.get("timed", ""))))
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -115,7 +120,7 @@ def chart(report: Mapping[str, Any], scenarios: Sequence[str] = ("S3", "S3w", "S
         rows = [r for r in summary(report["results"], name) if r.seconds is not None and r.verdict == SAME]
         if rows:
             scenario = report["scenarios"][name]
-            shown = [Bar(row.peer, row.seconds or 0.0, row.peer == OURS) for row in rows]
+            shown = [Bar(row.peer, row.seconds or 0.0, row.peer in (OURS, BESIDE)) for row in rows]
             groups.append((f"{scenario['title']} ({scenario['size']})", sorted(shown, key=lambda bar: bar.value)))
     return bars("Seconds, less is better", report["machine"], groups)
 

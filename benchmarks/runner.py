@@ -258,8 +258,13 @@ def _lines(file: Any) -> list[str]:
 
 def _report(plan: Plan) -> dict[str, Any]:
     scenarios = {
-        name: {"title": SCENARIOS[name].title, "headline": SCENARIOS[name].headline, "size": str(plan.size(name))}
-        for name in plan.scenarios
+        name: {
+            "title": one.title,
+            "headline": one.headline,
+            "timed": one.timed,
+            "size": str(plan.size(name)),
+        }
+        for name, one in ((name, SCENARIOS[name]) for name in plan.scenarios)
     }
     return {"machine": machine(), "full": plan.full, "scenarios": scenarios, "results": []}
 

@@ -137,7 +137,9 @@ class NotWaiting(Lakemirror):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._settings = {"durability": "process"}
+        folder.mkdir(parents=True, exist_ok=True)
+        # in the database, so that processes which the scenario starts have it, too
+        (folder / "mirroring.json").write_text(json.dumps({"lakemirror": {"durability": "process"}}))
 
 
 class OnSpark(Lakemirror):

@@ -41,6 +41,7 @@ class Backlog(Scenario):
     full: Size
     changes: Callable[[Path, Size], None]
     appends: bool = False
+    timed: str = "The table is loaded and the engine is started. The time is until all files are applied."
     extra: tuple[str, ...] = ()
 
     def make(self, store: Path, size: Size) -> Data:
@@ -70,6 +71,9 @@ class Backlog(Scenario):
         }
 
 
+_NEW = "The engine is started. The files hold new rows alone. The time is until a new table has them all."
+
+
 def _upserts(keys: make.Keys, new: float = 0.3) -> Callable[[Path, Size], None]:
     return lambda folder, s: make.upserts(folder, s.rows, s.files, s.changes, keys, new=new)
 
@@ -78,7 +82,7 @@ BACKLOGS = (
     Backlog(
         "S2", "small append-only files", WRITERS,
         Size(0, 50, 1_000), Size(0, 200, 10_000),
-        lambda folder, s: make.appends(folder, s.files, s.changes), appends=True,
+        lambda folder, s: make.appends(folder, s.files, s.changes), appends=True, timed=_NEW,
     ),
     Backlog(
         "S3", "backlog of changes, any key", EVERYONE,
@@ -110,6 +114,7 @@ BACKLOGS = (
         "S7", "a new column every tenth file", ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs"),
         Size(0, 30, 1_000), Size(0, 100, 10_000),
         lambda folder, s: make.appends(folder, s.files, s.changes, wider_every=10), appends=True,
+        timed=f"{_NEW} Every tenth file has one column more.",
         extra=tuple(f"extra{i + 1}" for i in range(20)),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ class Initial(Scenario):
     """Rows without a marker; the session is started before."""
 
     name, title = "S1", "initial load"
+    timed = "The rows of a new table are loaded by a started engine, from files without a row marker."
     peers = (
         "lakemirror",
         "lakemirror-process",
@@ -51,6 +52,7 @@ class InitialText(Initial):
     """The same rows as delimited text with declared types."""
 
     name, title = "S1c", "initial load of delimited text"
+    timed = "The same as S1, from delimited text with declared types."
     peers = ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs", "duckdb")
     small, full = Size(200_000), Size(2_000_000)
 

@@ -18,7 +18,11 @@ class Restart(Scenario):
     """lakemirror alone: the others keep no position, so what a restart means is their user's own code."""
 
     name, title = "S10", "killed and started again"
-    peers = ("lakemirror",)
+    timed = (
+        "The command is killed when it begins to write, amid its backlog. The time is of the command that is started "
+        "afterwards, until all is applied."
+    )
+    peers = ("lakemirror", "lakemirror-process")
     small, full = Size(500_000, 10, 5_000), Size(5_000_000, 20, 10_000)
 
     def make(self, store: Path, size: Size) -> Data:

@@ -71,10 +71,11 @@ class Data:
 
 
 class Scenario(ABC):
-    """One question with a number of seconds for an answer."""
+    """One question with a number of seconds for an answer. `timed`: what the seconds are, in whole sentences."""
 
     name: str
     title: str
+    timed: str
     headline: ClassVar[str] = "time"
     compares_reading: ClassVar[bool] = False  # with a copy that was just written
     peers: tuple[str, ...]

@@ -16,6 +16,10 @@ class Swarm(Scenario):
     """All tables get the same files; every tenth table is compared."""
 
     name, title = "S6", "many tables, small files"
+    timed = (
+        "The engine is started, and all tables are new. The time is until all files of all tables are applied. "
+        "*idle pass*: one more pass, which finds nothing to do."
+    )
     peers = ("lakemirror", "lakemirror-process", "plain-delta", "delta-rs", "delta-rs-power", "ducklake")
     small, full = Size(0, 5, 100, tables=20), Size(0, 10, 100, tables=1000)
 

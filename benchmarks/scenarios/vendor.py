@@ -38,8 +38,12 @@ class VendorRate(Scenario):
     small: Size
     full: Size
     columns: int = 3
-    peers: tuple[str, ...] = ("lakemirror",)
+    peers: tuple[str, ...] = ("lakemirror", "lakemirror-process")
     headline: ClassVar[str] = "95 % of files within"
+    timed: ClassVar[str] = (
+        "Files arrive at the rate that the public stress test had. The time of a file is from its rename into place "
+        "to the commit that holds it."
+    )
 
     def make(self, store: Path, size: Size) -> Data:
         made = [_write(store / self.name / f"{i}.parquet", size.changes, self.columns, i) for i in range(_DISTINCT)]
@@ -74,8 +78,9 @@ class VendorPartitions(Scenario):
     title: str
     small: Size
     full: Size
-    peers: tuple[str, ...] = ("lakemirror",)
+    peers: tuple[str, ...] = ("lakemirror", "lakemirror-process")
     headline: ClassVar[str] = "time"
+    timed: ClassVar[str] = "All files are there; one pass of a started engine applies them to a new table."
     marked: bool = False
 
     def make(self, store: Path, size: Size) -> Data:

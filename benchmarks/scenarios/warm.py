@@ -20,6 +20,10 @@ class Warm(Scenario):
     """The median of single files, one after the other."""
 
     name, title = "S3w", "one change file, warm engine"
+    timed = (
+        "The table is loaded. Files come one by one, each when the one before is applied; the median of their times, "
+        "without the first three. *first*: the first file after the load."
+    )
     peers = (
         "lakemirror",
         "lakemirror-process",
@@ -69,6 +73,10 @@ class WarmUuids(Warm):
     """
 
     name, title = "S3u", "one change file, UUID keys, warm engine, after idle time"
+    timed = (
+        "The same as S3w, after idle time in which an engine may build what it looks keys up with. *before idle time*: "
+        "the first file, before that. *first of a process*: the last file, by a process that has just started."
+    )
     small, full = Size(1_000_000, 10, 1_000), Size(10_000_000, 14, 1_000)
     as_uuids: ClassVar[bool] = True
 

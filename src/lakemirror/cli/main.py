@@ -9,8 +9,8 @@ import os
 import sys
 import threading
 
-from lakemirror.cli.commands import command_line
 from lakemirror.cli.printable import make_streams_safe, printable, say
+from lakemirror.cli.start import importing, without_blas_threads
 from lakemirror.cli.supervised import leave
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
@@ -38,8 +38,13 @@ def main() -> None:
         sys.meta_path.insert(0, _NoPandas)
     _be_utf8()
     make_streams_safe()
+    without_blas_threads()
     try:
-        command_line(*sys.argv[1:2])()
+        with importing():
+            from lakemirror.cli.commands import command_line
+
+            command = command_line(*sys.argv[1:2])
+        command()
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:

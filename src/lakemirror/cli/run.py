@@ -14,6 +14,7 @@ from lakemirror.cli.engine_options import (
     with_engine_options,
 )
 from lakemirror.cli.run_log import LogFormat, RunLog
+from lakemirror.cli.start import importing
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
@@ -36,7 +37,8 @@ def run(
 
     Example: lakemirror run shop --log-format json
     """
-    from lakemirror.database import MirroredDatabase
+    with importing():
+        from lakemirror.database import MirroredDatabase
 
     require(database)
     said = RunLog(database, log_format, verbose=verbose)

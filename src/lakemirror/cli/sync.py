@@ -19,6 +19,7 @@ from lakemirror.cli.engine_options import (
 )
 from lakemirror.cli.narration import counted, log_to_stderr
 from lakemirror.cli.printable import printable, say
+from lakemirror.cli.start import importing
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
@@ -45,7 +46,8 @@ def sync(
 
     Example: lakemirror sync shop
     """
-    from lakemirror.database import MirroredDatabase
+    with importing():
+        from lakemirror.database import MirroredDatabase
 
     log_to_stderr(verbose)
     require(database)

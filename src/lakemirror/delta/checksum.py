@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot, table_folder
@@ -121,8 +120,7 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """How many data files a version has, their bytes, and how many of them have a deletion vector (None: unknown)."""
 
     files: int

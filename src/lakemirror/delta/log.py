@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -97,16 +97,14 @@ class Metadata:
         return parsed
 
 
-@dataclass(frozen=True)
-class Transaction:
+class Transaction(NamedTuple):
     """The `txn` action of one application: its last version, and when (milliseconds since the epoch, or None)."""
 
     version: int
     last_updated: int | None
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """One complete checkpoint. `kind`: classic, multi-part or v2 (with a uuid in its name)."""
 
     version: int

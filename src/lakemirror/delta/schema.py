@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}
@@ -14,8 +14,7 @@ MAPPING_ID, PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physi
 _REFUSED = set(" ,;{}()\n\t=")
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table: its name, spelled as when the column was created, and its type as Spark SQL writes it."""
 
     name: str

@@ -91,12 +91,14 @@ def statistics(
     dictionaries: Callable[[int], Iterable[str]] = lambda _: (),
     *,
     indexed: Collection[str] | None = None,
+    see: Callable[[int, pa.RecordBatch], None] | None = None,
 ) -> dict[str, Any]:
     """Delta's `stats` of a Parquet file, computed from its rows. `source`: what `storage.opened` gives.
 
     `indexed`: the names of the columns in the result; None: all. The rows of all `columns` are checked.
     `rows`: the number of rows in the footer. `dictionaries`: called before each row group is read, with its number;
-    gives the string columns whose pages in it are all dictionary-encoded: each distinct value is read once.
+    gives the string columns whose pages in it are all dictionary-encoded: each distinct value is read once. `see`:
+    called with each batch and the number of its row group.
 
     Errors: ArrowException or ValueError if the rows contradict the footer: another number of rows or NULLs, or a value
     outside the bounds. UnsafeBounds if a floating-point column has NaN and bounds in its footer, or -0.0 without 0.0
@@ -112,6 +114,8 @@ def statistics(
         with pq.ParquetFile(source, metadata=footer, read_dictionary=short) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[index], columns=names or None, use_threads=False):
                 group.add(batch)
+                if see is not None:
+                    see(index, batch)
         group.check(footer.row_group(index), index)
         whole.join(group)
     if whole.rows != rows:

@@ -9,7 +9,7 @@ The keys of the deleted rows are held in memory; the rows themselves are streame
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,7 @@ from lakemirror.engines.kernels.write import CHANGE_TYPE
 from lakemirror.engines.row_work import Action, RowWork, Target
 
 
-@dataclass(frozen=True)
-class FeedRows:
+class FeedRows(NamedTuple):
     """What an apply deletes, as needed for the change data feed.
 
     `touched`: `add` actions and the numbers of their deleted rows. `had`: the keys of those rows. `replaced`: keys of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork
 
@@ -35,8 +35,7 @@ class Engine(Protocol):
         """Writes the living rows of `work.files` to new files. Returns their `add` actions."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The engine of a batch, and why."""
 
     engine: str

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +45,7 @@ _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast a
 _MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
 
 
-@dataclass(frozen=True)
-class Narrow:
+class Narrow(NamedTuple):
     """Keys and markers of some changes. `begin`: the position of the first one among all changes of the batch."""
 
     begin: int

@@ -19,9 +19,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -250,20 +249,18 @@ class KeyIndex:
 
     def _rises(self, parquet: pq.ParquetFile, add: Action, target: Target) -> bool:
         """True if the only key is a number that rises from row to row. The key cache holds such keys in few bytes."""
-        columns = look_up.key_columns(target)
-        if len(columns) > 1:
-            return False
+        version = look_up.version_of(add)
         for group in look_up.row_groups(add, target, None, parquet.metadata):
-            if isinstance(look_up.kept_keys(group, target, look_up.version_of(add)), Runs):
+            if isinstance(look_up.kept_keys(group, target, version), Runs):
                 continue
-            last = -(1 << 63) - 1
-            for keys in rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE):
-                if not look_up.is_number(keys[0].type) or keys[0].null_count:
+            found = look_up.RisingKeys(target)
+            if found.column is None:
+                return False
+            for keys in rows_of(parquet, group, [found.column], at_once=_ROWS_AT_ONCE):
+                found.add(keys[0])
+                if not found.rises:
                     return False
-                numbers = look_up.numbers_of(keys[0])
-                if int(numbers[0]) <= last or Runs.of(numbers) is None:
-                    return False
-                last = int(numbers[-1])
+            found.keep(group, target, version)
         return True
 
     def _build_wanted(self) -> None:
@@ -324,8 +321,7 @@ class KeyIndex:
                 self._not_worth_it.popitem(last=False)
 
 
-@dataclass(frozen=True)
-class _Searched:
+class _Searched(NamedTuple):
     """A data file, and the path of its index, in a search."""
 
     path: Path

@@ -11,9 +11,8 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -198,8 +197,7 @@ def _against(footer: Mapping[int, Any], size: int) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """A column that holds values, with the highest levels of its values: more than one a row where `repetition`."""
 
     element: Mapping[int, Any]

@@ -14,7 +14,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
@@ -43,8 +43,7 @@ class Marker:
         return json.dumps(content).encode() + b"\n"
 
 
-@dataclass(frozen=True)
-class LastFile:
+class LastFile(NamedTuple):
     """The last applied file as the table's manifest describes it; `modified` in nanoseconds.
 
     `tag`: its ETag in a store, which counts instead of the time; empty for a local file.
@@ -61,8 +60,7 @@ class LastFile:
         return entry.tag == self.tag if entry.tag and self.tag else entry.modified == self.modified
 
 
-@dataclass(frozen=True)
-class AppliedSoFar:
+class AppliedSoFar(NamedTuple):
     """What the table's own position records. `last` is None where its manifest is not known any more.
 
     `files` tells more than `number` where the folder is not one sequence.

@@ -10,7 +10,6 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
 from lakemirror.landing_zone.json_members import Members, file_name, invalid, is_text, shown
 from lakemirror.landing_zone.warned import Warned, capped
@@ -230,6 +229,8 @@ def _delimited(members: Members | None) -> DelimitedFormat:
 
 
 def _pattern(members: Members, name: str) -> str:
+    from lakemirror.landing_zone.date_pattern import date_pattern  # most tables have none, and it takes time
+
     value = members.text(name) or ""
     try:
         if value:

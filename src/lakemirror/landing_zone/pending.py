@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -143,16 +144,14 @@ def set_aside_numbers(folder: TableFolder, partition: str) -> set[int]:
     return numbers
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """What comes next in a line: one file, or several with one number. `sequence` 0 where names are no numbers."""
 
     entries: list[Entry]
     sequence: int
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """Files that come one after another. `is_whole`: the only sequence of its table folder."""
 
     entries: list[Entry]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.engines.engine import Choice
@@ -46,8 +46,7 @@ class ApplyStart:
         return self.expected is not None and self.expected.identity != self.identity
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What one commit may take: a number of change files, and their bytes together."""
 
     files: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +23,7 @@ from lakemirror.replication.schema_evolution import Rules, evolve
 CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, that is not stored in the file
 
 
-@dataclass(frozen=True)
-class BatchFile:
+class BatchFile(NamedTuple):
     """A change file with its columns as its footer shows them."""
 
     file: ChangeFile

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Action
 from lakemirror.landing_zone.metadata import Warned
@@ -21,8 +20,7 @@ OURS = "lakemirror"
 _REPLACES = ("REPLACE TABLE", "CREATE OR REPLACE TABLE")  # REPLACE COLUMNS keeps all rows
 
 
-@dataclass(frozen=True)
-class ForeignChange:
+class ForeignChange(NamedTuple):
     """A commit of another writer that changed data. `time`: ISO 8601 in UTC, empty where the commit has none."""
 
     version: int
@@ -35,8 +33,7 @@ class ForeignChange:
         return f"version {self.version}: {self.operation} by {self.writer}{when}"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`restored`: the commit after which rows and position no longer match; None where they match. `changes`:
     other commits that changed data, oldest first."""
 

@@ -9,7 +9,7 @@ coarse. In an object store nothing shows that a log changed: there a note is val
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableFolder, TableName
@@ -23,8 +23,7 @@ _UNTOLD = -1  # the time of a log in an object store
 _FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
 
 
-@dataclass(frozen=True)
-class _Note:
+class _Note(NamedTuple):
     folder: TableFolder
     log_time: int
     until: float

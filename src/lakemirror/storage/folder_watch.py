@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _CREATE, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x100, 0x8, 0x40, 0x80, 0x200
 _OVERFLOW, _IGNORED, _IS_FOLDER = 0x4000, 0x8000, 0x40000000
@@ -30,16 +30,14 @@ _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs", "zfs", "bcachefs"}
 
 
-@dataclass(frozen=True)
-class NotWatched:
+class NotWatched(NamedTuple):
     """Why the folders of a database cannot be watched. `is_limit`: a limit of the system, which may be raised."""
 
     reason: str
     is_limit: bool = False
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(NamedTuple):
     """What changed: folders relative to the root. `lost`: some events were lost."""
 
     folders: frozenset[str] = frozenset()

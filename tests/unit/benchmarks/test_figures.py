@@ -43,6 +43,8 @@ def test_medians_spread_and_ratio_to_ours() -> None:
 def test_ours_first_then_the_fastest_then_those_without_a_time() -> None:
     order = [row.peer for row in summary(ROUNDS, "S3")]
     assert order == [OURS, "delta-rs", "plain-delta", "hudi", "iceberg", "duckdb"]
+    slow = measured("lakemirror-process", 99.0)
+    assert [row.peer for row in summary([*ROUNDS, slow], "S3")][:3] == [OURS, "lakemirror-process", "delta-rs"]
 
 
 def test_every_peer_gets_its_verdict() -> None:
@@ -86,7 +88,7 @@ REPORT: dict[str, Any] = {
     "full": False,
     "scenarios": {
         "S1": {"title": "initial", "headline": "time", "size": "1 row"},
-        "S3": {"title": "backlog", "headline": "time", "size": "2 rows"},
+        "S3": {"title": "backlog", "headline": "time", "size": "2 rows", "timed": "One pass."},
     },
     "results": ROUNDS,
 }
@@ -98,6 +100,7 @@ def test_the_page_has_a_row_for_every_peer_and_no_broken_cell() -> None:
     columns = len(report.COLUMNS)
     assert len(rows) == 2 + 6
     assert all(line.replace("\\|", "").count("|") == columns + 1 for line in rows)
+    assert "\n2 rows; time. One pass.\n" in page and "\n1 row; time.\n" in page
     assert "WRONG" in page and "failed: boom \\| bang" in page and "missing: no bundle" in page
 
 

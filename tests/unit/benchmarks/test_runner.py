@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 from benchmarks import runner
 from benchmarks.environments import Missing
+from benchmarks.figures import BESIDE, OURS
 from benchmarks.peers import PEERS
+from benchmarks.peers.lakemirror import NotWaiting
 from benchmarks.process import Meter, Peak, family, processes, settle
 from benchmarks.scenarios import SCENARIOS, Data, Size
+
+from lakemirror.landing_zone.database_folder import storage_of
+from lakemirror.settings import read_definition, resolve
 
 
 def test_rounds_go_through_all_cells_in_turn() -> None:
@@ -37,7 +42,16 @@ def test_only_takes_scenarios_peers_and_both() -> None:
 
 def test_every_scenario_names_peers_that_there_are_ours_among_them() -> None:
     for scenario in SCENARIOS.values():
-        assert set(scenario.peers) <= set(PEERS) and scenario.peers[0] == "lakemirror"
+        assert set(scenario.peers) <= set(PEERS) and scenario.peers[:2] == (OURS, BESIDE), scenario.name
+        assert scenario.timed.endswith(".") and scenario.timed in runner._report(runner.Plan({scenario.name: []}))[
+            "scenarios"][scenario.name]["timed"], "the page says what is timed"  # fmt: skip
+
+
+def test_process_durability_is_the_database_s_own_also_for_the_command(tmp_path: Path) -> None:
+    peer = NotWaiting(tmp_path / "db")
+    peer.command()
+    assert resolve(read_definition(storage_of(tmp_path / "db"))).durability == "process"
+    assert resolve({}).durability == "power"
 
 
 def test_data_come_back_as_they_were_written(tmp_path: Path) -> None:

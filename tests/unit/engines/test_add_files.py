@@ -20,7 +20,10 @@ import pytest
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics, statistics_of_own, statistics_told
+from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.add_files import NotAdded, add_file, large_enough, unsupported_reason
+from lakemirror.engines.kernels.data_rows import rows_of
+from lakemirror.engines.kernels.key_cache import Cache
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
@@ -99,6 +102,46 @@ def test_what_of_the_table_speaks_against_it() -> None:
     assert "NOT NULL" in str(unsupported_reason(unit(found), strict, found))
     assert "parts" in str(unsupported_reason(unit(found, row_groups=(0,)), plain, found))
     assert large_enough([2 << 20]) and not large_enough([2 << 20] * 5) and not large_enough([])
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "is_cached"),
+    [
+        (range(1_000), "bigint", True),
+        ([*range(500), *range(500)], "bigint", False),
+        ([*range(500), 499, *range(501, 1_000)], "bigint", False),
+        ([*range(999), None], "bigint", False),
+        ([f"{n:04}" for n in range(1_000)], "string", False),
+    ],
+)
+def test_rising_keys_of_an_added_file_are_not_read_again(
+    keys: Any, kind: str, is_cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_up, "LATELY_READ", Cache(1 << 20))
+    rows, path = pa.table({"id": list(keys), "v": range(1_000)}), tmp_path / "1.parquet"
+    pq.write_table(rows, path, row_group_size=600)
+    found = pq.read_metadata(path)
+    table = target({"id": kind, "v": "bigint"}, tmp_path / "table", key_columns=("id",))
+    add = add_file(unit(found, str(path)), table, found)
+    assert isinstance(add, dict)
+    reads = []
+    monkeypatch.setattr(look_up, "rows_of", lambda *a, **k: reads.append(a) or rows_of(*a, **k))
+    asked = [rows["id"][n].as_py() for n in (3, 599, 600, 998)]
+    sought = look_up.Sought(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
+    groups = look_up.row_groups(add, table, None, found)
+    places = [
+        p for each in groups for p in look_up.find(each, table, sought, version=look_up.version_of(add)).to_pylist()
+    ]
+    assert places == [n for n, key in enumerate(rows["id"].to_pylist()) if key in asked]
+    assert (not reads) is is_cached
+
+
+def test_a_file_without_the_key_column_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    pq.write_table(pa.table({"v": [1, 2]}), path)
+    found = pq.read_metadata(path)
+    table = target({"id": "bigint", "v": "bigint"}, tmp_path / "table", key_columns=("id",))
+    assert isinstance(add_file(unit(found, str(path)), table, found), dict)
 
 
 def test_a_file_in_a_partition_folder_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -38,6 +38,23 @@ def holds_the_same(values: np.ndarray, sought: set[int]) -> None:
         assert runs.places(np.array(sorted(sought), values.dtype)).tolist() == expected
 
 
+@settings(max_examples=rounds(50, 200), deadline=None)
+@given(
+    st.sets(st.integers(-30, 30), min_size=1), st.lists(st.integers(1, 10), max_size=8), st.sets(st.integers(-30, 30))
+)
+def test_runs_of_parts_hold_the_whole_column(column: set[int], cuts: list[int], sought: set[int]) -> None:
+    values = np.array(sorted(column), np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_keys, "_WORTH_IT", 1)
+        parts = [Runs.of(part) for part in np.split(values, np.cumsum(cuts)) if len(part)]
+    runs = Runs.joined([part for part in parts if part is not None])
+    assert (runs.rows, runs.last) == (len(values), values[-1])
+    assert (
+        runs.places(np.array(sorted(sought), np.int64)).tolist()
+        == np.flatnonzero(np.isin(values, list(sought))).tolist()
+    )
+
+
 def test_runs_are_kept_where_they_are_long() -> None:
     with_gaps = np.delete(np.arange(1_000_000), np.arange(0, 1_000_000, 100))
     runs = Runs.of(with_gaps)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.kernels.leaves import indexed_leaves
+from lakemirror.engines.kernels.look_up import RisingKeys, row_groups, version_of
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn
@@ -57,8 +57,7 @@ _WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # t
 _COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
 
-@dataclass(frozen=True)
-class NotAdded:
+class NotAdded(NamedTuple):
     """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
 
     reason: str
@@ -134,6 +133,7 @@ def add_file(
     columns = [Column(each.name, each.type) for each in held]
     names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
     indexed = [column for column in columns if column.name in names]
+    keys = _KeysSeen(target)
     try:
         if "/" in below:
             make_folders(copy.parent, top)
@@ -145,8 +145,8 @@ def add_file(
             _check_same(found, footer, unit)
             stats = statistics_told(found, indexed)
         else:
-            stats = _checked_statistics(copy, columns, footer, unit, indexed)
-            stats = _checked_statistics(copy, columns, footer, unit, names)
+            stats = _checked_statistics(copy, columns, footer, unit, names, keys)
+        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
         if isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
     except BaseException as error:
@@ -161,7 +161,7 @@ def add_file(
         if isinstance(error, pa.ArrowException | OSError | ValueError):
             return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
         raise
-    return {
+    add = {
         "path": logged_path(below),
         "partitionValues": values,
         "size": status.st_size,
@@ -169,6 +169,26 @@ def add_file(
         "dataChange": True,
         "stats": statistics_text(stats),
     }
+    keys.keep(add, footer)
+    return add
+
+
+class _KeysSeen:
+    """The keys of a file's row groups, taken from the rows that are checked: the first look-up need not read them."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._found: dict[int, RisingKeys] = {}
+
+    def see(self, group: int, rows: pa.RecordBatch) -> None:
+        found = self._found.setdefault(group, RisingKeys(self._target))
+        if found.rises and found.column is not None and found.column.physical_name in rows.schema.names:
+            found.add(pa.chunked_array([rows.column(found.column.physical_name)]))
+
+    def keep(self, add: Action, footer: pq.FileMetaData) -> None:
+        for group in row_groups(add, self._target, None, footer):
+            if group.index in self._found:
+                self._found[group.index].keep(group, self._target, version_of(add))
 
 
 def _copy(source: str, target: Place, size: int) -> None:
@@ -185,7 +205,12 @@ def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeU
 
 
 def _checked_statistics(
-    copy: Place, columns: Sequence[Column], planned: pq.FileMetaData, unit: ChangeUnit, indexed: Collection[str]
+    copy: Place,
+    columns: Sequence[Column],
+    planned: pq.FileMetaData,
+    unit: ChangeUnit,
+    indexed: Collection[str],
+    keys: _KeysSeen,
 ) -> dict[str, Any]:
     """The statistics of a copy, computed from its rows.
 
@@ -203,7 +228,7 @@ def _checked_statistics(
             return check_pages(pages, footer, group)
 
         source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed)
+        found = statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
         if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
             copy.store.cache.remember(copy.key, source.size, source.entry.tag)
         return found

@@ -15,6 +15,7 @@ import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,8 +33,7 @@ _OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """A data file of the table.
 
     `path`: as the log spells it. `place`: its file name or address. `constants`: the values of its partition columns,

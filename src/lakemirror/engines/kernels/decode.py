@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,8 +79,7 @@ class ColumnPages:
         return max([page.size for page in self.pages], default=0)
 
 
-@dataclass(frozen=True)
-class Portion:
+class Portion(NamedTuple):
     """How to decode a row group: `rows` at once. Columns in `dictionaries` (paths) stay dictionaries until sliced."""
 
     rows: int

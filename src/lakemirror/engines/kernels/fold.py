@@ -8,7 +8,7 @@ For each key, only the last change that is not an insert counts, and the inserts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,7 @@ from lakemirror.engines.row_work import FILE, MARKER, ROW
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """A net effect. `deletes`: distinct keys, in the types of the input. `kept`: FILE and ROW of the inserted rows, in
     the order of the changes.
     """
@@ -28,8 +27,7 @@ class Folded:
     kept: pa.Table
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """A net effect as positions in the changes (int64, from 0).
 
     `deletes`: one position for each deleted key. `kept`: positions of the inserted rows, ascending. `firsts`: of

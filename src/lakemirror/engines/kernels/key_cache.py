@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,7 @@ _WORTH_IT = 64  # average rows per run from which runs are used
 _OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     """A column of integers, each larger than the one before, as runs of consecutive numbers.
 
     `first`: the first number of each run. `begin`: the position of that number's row. `rows`: the number of all rows.
@@ -35,14 +33,28 @@ class Runs:
         """The runs of these numbers; None if the numbers do not rise, or there are too many runs."""
         if not len(values) or (values[1:] <= values[:-1]).any():
             return None
+        if int(values[-1]) - int(values[0]) == len(values) - 1:
+            return Runs(values[:1].astype(np.int64), np.zeros(1, np.int64), len(values))
         begin = np.concatenate([[0], np.flatnonzero(values[1:] - values[:-1] != 1) + 1])
         if len(begin) * _WORTH_IT > len(values):
             return None
         return Runs(values[begin].astype(np.int64), begin, len(values))
 
+    @staticmethod
+    def joined(parts: Sequence[Runs]) -> Runs:
+        """The runs of several columns, one after the other; each column begins above the end of the one before."""
+        ends = np.cumsum([part.rows for part in parts])
+        begins = [part.begin + (end - part.rows) for part, end in zip(parts, ends, strict=True)]
+        return Runs(np.concatenate([part.first for part in parts]), np.concatenate(begins), int(ends[-1]))
+
     @property
     def nbytes(self) -> int:
         return self.first.nbytes + self.begin.nbytes
+
+    @property
+    def last(self) -> int:
+        """The largest number."""
+        return int(self.first[-1]) + self.rows - int(self.begin[-1]) - 1
 
     def places(self, sought: np.ndarray) -> np.ndarray:
         """The positions of the rows with the sought numbers. `sought`: ascending and distinct."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass
-from typing import IO, Any
+from dataclasses import asdict
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,7 @@ class Damaged(Exception):
     """The file is damaged, or is the index of another data file."""
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The positions and sizes of a file's parts, in bytes."""
 
     rows: int

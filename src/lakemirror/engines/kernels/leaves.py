@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +21,7 @@ from lakemirror.delta.schema import PHYSICAL_NAME, sql_name
 from lakemirror.engines.row_work import Target, TargetColumn
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A column, or a field of a struct, that is no struct itself. `path`: the names in data files. `type`: as in Spark
     SQL, JSON text for an array or a map. `logical`: the names in the table's schema.
     """

@@ -13,9 +13,8 @@ from __future__ import annotations
 import datetime
 import decimal
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -107,8 +106,7 @@ def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.Fi
     return groups
 
 
-@dataclass(frozen=True)
-class GroupsOfFile:
+class GroupsOfFile(NamedTuple):
     """The footer of a recently read data file, and its row groups that may hold a sought key."""
 
     footer: pq.FileMetaData
@@ -182,6 +180,32 @@ def find(
             LATELY_READ.put(name, kept)
         return whole_numbers(_matches(kept, sought) + group.first_row)
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
+
+
+class RisingKeys:
+    """Collects the keys of a row group that is read for another purpose, and caches them for `find`.
+
+    Only a key of one number that rises from row to row is collected. `rises` is False once a row breaks that rule.
+    """
+
+    def __init__(self, target: Target) -> None:
+        stored = [each for each in target.columns if each.name not in target.partition_columns]
+        self.column = next((each for each in stored if (each.name,) == tuple(target.key_columns)), None)
+        self.rises = self.column is not None
+        self._parts: list[Runs] = []
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        """The keys of the next rows, in the table's type."""
+        runs = Runs.of(numbers_of(keys)) if is_number(keys.type) and not keys.null_count else None
+        if runs is None or (self._parts and int(runs.first[0]) <= self._parts[-1].last):
+            self.rises = False
+        elif self.rises:
+            self._parts.append(runs)
+
+    def keep(self, group: RowGroup, target: Target, version: object) -> None:
+        """Caches the keys, if they rise and are all keys of this row group."""
+        if self.rises and group.rows <= _KEPT_NUMBERS and sum(part.rows for part in self._parts) == group.rows:
+            LATELY_READ.put(_name_of_keys(group, target, version), Runs.joined(self._parts))
 
 
 def kept_keys(group: RowGroup, target: Target, version: object) -> Kept | None:

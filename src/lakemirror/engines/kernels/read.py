@@ -9,7 +9,8 @@ at the first bad row.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +52,7 @@ _IN_MEMORY = 1 << 20  # a file of at most so many bytes is read at once
 _NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """Rows of a change file, in the file's order.
 
     `rows`: the requested columns of the target, in the target's order, as `arrow_type` or, with `encoded`, a dictionary
@@ -109,8 +109,7 @@ def source_of(unit: ChangeUnit) -> pa.NativeFile:
     return pa.OSFile(unit.path)
 
 
-@dataclass(frozen=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """A top-level column of the file to be read: its position, its first leaf column and its number of leaf columns."""
 
     place: int
@@ -293,7 +292,7 @@ class Reading:
         plan = portion(chunks, rows, self._budget.size)
         self._encoded = self._of_few_values(chunks) if self._keeps_dictionaries else frozenset()
         if self._encoded:
-            plan = replace(plan, dictionaries=tuple({*plan.dictionaries, *self._encoded}))
+            plan = plan._replace(dictionaries=tuple({*plan.dictionaries, *self._encoded}))
         size = sum([chunk.largest_page for chunk in chunks])
         taken = min(self._budget.size, size + share_of(self._budget.size))
         taken = taken if self._budget.take(taken) else 0
