@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -90,13 +89,13 @@ def _leaves(column: TargetColumn) -> Iterator[Leaf]:
 
 def _leaves_of(above: Leaf, kind: Any, *, with_ids: bool) -> Iterator[Leaf]:
     if isinstance(kind, str):
-        yield replace(above, type=sql_name(kind))
+        yield above._replace(type=sql_name(kind))
     elif kind["type"] == "struct":
         for field in kind["fields"]:
             path = (*above.path, stored_name(field, with_ids=with_ids))
             yield from _leaves_of(Leaf(path, "", (*above.logical, field["name"])), field["type"], with_ids=with_ids)
     else:
-        yield replace(above, type=json.dumps(kind))
+        yield above._replace(type=json.dumps(kind))
 
 
 __all__ = ["Leaf", "by_path", "indexed_leaves", "leaves_of", "stored_name"]
