@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from lakemirror.delta.statistics_columns import COUNT, NAMES, StatisticsColumns, statistics_columns
+from lakemirror.engines.kernels.leaves import indexed_leaves
+from lakemirror.engines.target import target_of
 
 LEAVES = [("id",), ("Place", "City"), ("Place", "at", "x"), ("place.city",), ("tags",), ("v",)]
 
@@ -63,3 +68,27 @@ def test_as_many_as_there_are() -> None:
     assert sum(statistics_columns({}).chosen(leaves)) == 32
     assert sum(statistics_columns({COUNT: "-1"}).chosen(leaves)) == 100
     assert sum(statistics_columns({NAMES: ",".join(name for (name,) in leaves)}).chosen(leaves)) == 100
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_names_are_logical_and_statistics_have_the_names_of_data_files(mode: str) -> None:
+    def field(name: str, kind: Any) -> dict[str, Any]:
+        metadata = {"delta.columnMapping.id": len(name), "delta.columnMapping.physicalName": f"p-{name}"}
+        return {"name": name, "type": kind, "nullable": True, "metadata": metadata if mode == "name" else {}}
+
+    tags = {"type": "array", "elementType": "string", "containsNull": True}
+    inner = {"type": "struct", "fields": [field("City", "string"), field("tags", tags)]}
+    schema = {"type": "struct", "fields": [field("id", "long"), field("day", "date"), field("Place", inner)]}
+    before = "p-" if mode == "name" else ""
+    for configuration, paths in [
+        ({NAMES: "place.city,ID"}, [("id",), ("Place", "City")]),
+        ({NAMES: "place"}, [("Place", "City"), ("Place", "tags")]),
+        ({NAMES: "p-id, day"}, []),  # a partition column has none
+        ({COUNT: "2"}, [("id",), ("Place", "City")]),
+    ]:
+        metadata = {
+            "schemaString": json.dumps(schema), "partitionColumns": ["day"],
+            "configuration": {"delta.columnMapping.mode": mode, **configuration},
+        }  # fmt: skip
+        leaves = indexed_leaves(target_of("t", metadata))
+        assert [leaf.path for leaf in leaves] == [tuple(f"{before}{step}" for step in path) for path in paths]
