@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.databases import Database
-from tests.fault_proxy import ERROR, LOST, REFUSED, SLOW, TRUNCATED, FaultProxy, fault_proxy
+from tests.fault_proxy import DRIPPING, ERROR, LOST, REFUSED, SLOW, STALL, STALLED, TRUNCATED, FaultProxy, fault_proxy
 from tests.object_stores import SECRET, StoreServer, connect, free_port
 
 from lakemirror.delta.commit import commit
@@ -48,9 +48,9 @@ def test_of_two_racing_creators_exactly_one_wins_a_hundred_times(server: StoreSe
         assert store.read(f"race/{number}") == won[0]
 
 
-@pytest.mark.parametrize("fault", [LOST, ERROR, REFUSED, TRUNCATED, SLOW])
+@pytest.mark.parametrize("fault", [LOST, ERROR, REFUSED, TRUNCATED, SLOW, STALLED, DRIPPING])
 def test_a_create_whose_answer_is_lost_is_read_back(server: StoreServer, proxy: FaultProxy, fault: str) -> None:
-    store = connect(server.bucket(), server.through(proxy.url))
+    store = connect(server.bucket(), {**server.through(proxy.url), "timeout": f"{STALL - 1:.0f}s"})
     left = [fault, fault]
     proxy.fault = lambda method, _: left.pop() if method == "PUT" and left else ""
     assert store.create("commit", b"ours") is not None
@@ -126,6 +126,19 @@ def test_a_refusal_by_status_is_told_apart(server: StoreServer, proxy: FaultProx
             with pytest.raises(LakemirrorError) as raised:
                 act()
             assert raised.value.code == code
+
+
+@pytest.mark.parametrize("fault", [TRUNCATED, STALLED, DRIPPING])
+def test_a_read_that_ends_early_stalls_or_drips_gives_all_bytes(
+    server: StoreServer, proxy: FaultProxy, fault: str
+) -> None:
+    store = connect(server.bucket(), {**server.through(proxy.url), "timeout": f"{STALL - 1:.0f}s"})
+    content = bytes(range(256)) * 4_000
+    store.put("a", content)
+    left = [fault]
+    proxy.fault = lambda method, _: left.pop() if method == "GET" and left else ""
+    assert bytes(store.view("a", 100, 900_000)) == content[100:900_100]
+    assert not left
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
