@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.databases import Database
 from tests.fault_proxy import DRIPPING, ERROR, LOST, REFUSED, SLOW, STALL, STALLED, TRUNCATED, FaultProxy, fault_proxy
-from tests.object_stores import SECRET, StoreServer, connect, free_port
+from tests.landing import MARKER
+from tests.object_stores import SECRET, StoreServer, client, connect, free_port
 
 from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
@@ -162,6 +163,35 @@ def test_odd_prefixes_and_keys_stay_as_they_are(server: StoreServer) -> None:
         assert dict(database.bag("orders")) == {(1, "b"): 1}
     keys = [entry.path for entry in connect(bucket, server.options).entries("")]
     assert any(key.startswith("per%20cent/Tables/orders/_delta_log/") for key in keys)
+
+
+def test_versions_of_a_bucket_do_no_harm(server: StoreServer) -> None:
+    """Of each object the newest version counts; one that is deleted is gone, whatever the bucket keeps of it."""
+    if server.name not in ("moto", "minio"):
+        pytest.skip("versions of a bucket are turned on by S3's own client")
+    bucket = server.bucket()
+    name = bucket.partition("://")[2]
+    vendor = client(server.endpoint)
+    vendor.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    database = Database(f"{bucket}/shop", server.options)
+    for table in ("orders", "others"):
+        database.declare(table, ["id"])
+        database.put(table, 1, {"id": [1, 2], "v": ["a", "b"]})
+    database.sync()
+    database.put("orders", 2, {"id": [1, 2], "v": ["A", "b"], MARKER: [1, 2]})
+    database.put("orders", 2, {"id": [1, 2], "v": ["B", "b"], MARKER: [1, 2]})  # put again before it was applied
+    database.sync()
+    assert sorted(database.bag("orders")) == [(1, "B")]
+    database.storage.delete("Files/LandingZone/others")
+    assert [database.sync().dropped for _ in range(2)] == [[], ["Tables/others"]]
+    assert database.files("Tables/others") == []
+    database.declare("others", ["id"])
+    database.put("others", 1, {"id": [7], "v": ["z"]})
+    database.sync()
+    assert sorted(database.bag("others")) == [(7, "z")]
+    kept = vendor.list_object_versions(Bucket=name, Prefix=f"shop/Files/LandingZone/orders/{1:020}")
+    assert kept["DeleteMarkers"] and kept["Versions"]  # the bucket has kept what was set aside
+    connections.forget_all()
 
 
 def test_empty_folder_objects_of_other_tools_are_ignored(server: StoreServer) -> None:
