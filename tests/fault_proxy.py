@@ -31,7 +31,7 @@ STALL = 3.0  # seconds
 class FaultProxy:
     """`fault(method, path)` names what becomes of a request; empty: nothing. `requests` counts methods.
 
-    Paths are decoded: `%2F` is a slash.
+    Paths are decoded: `%2F` is a slash. `without`: a header that the server never sees, in lower case.
     """
 
     endpoint: str
@@ -39,6 +39,7 @@ class FaultProxy:
     status: int = 503
     pause: float = 0.0
     down: bool = False
+    without: str = ""
     requests: Counter[str] = field(default_factory=Counter)
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
@@ -90,7 +91,7 @@ def fault_proxy(endpoint: str) -> Iterator[FaultProxy]:
 
         def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=60)
-            left_out = ("transfer-encoding", "content-length", "connection")
+            left_out = ("transfer-encoding", "content-length", "connection", proxy.without)
             headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
             headers["Content-Length"] = str(len(body))
             connection.request(self.command, self.path, body=body, headers=headers)

@@ -99,6 +99,23 @@ def test_a_store_that_ignores_the_condition_is_refused(server: StoreServer, prox
     assert list(store.entries("")) == []
 
 
+def test_an_engine_does_not_start_where_the_condition_is_ignored(s3: StoreServer) -> None:
+    """moto behind a proxy that takes the condition away: it checks no signature, so the put goes through."""
+    with fault_proxy(s3.endpoint) as proxy:
+        proxy.without = "if-none-match"
+        database = Database(f"{s3.bucket()}/shop", s3.through(proxy.url))
+        database.declare("orders", [])
+        database.put("orders", 1, {"id": [1]})
+        with pytest.raises(LakemirrorError) as raised:
+            database.sync()
+        assert raised.value.code == "store-unsafe" and database.address.rpartition("/")[0] in raised.value.message
+        assert database.files("Tables") == []
+        proxy.without = ""
+        database.sync()
+        assert sorted(database.bag("orders")) == [(1,)]
+    connections.forget_all()
+
+
 def test_wrong_credentials_a_missing_bucket_and_an_endpoint_that_is_down_are_coded(server: StoreServer) -> None:
     scheme = server.bucket().partition(":")[0]
     cases = [
