@@ -29,7 +29,7 @@ from benchmarks.scenarios.scenario import TABLE, Data
 from benchmarks.store_work import publish
 from lakemirror.storage import place
 from lakemirror.storage.connections import give_options
-from lakemirror.storage.place import StorePath
+from lakemirror.storage.place import Place, StorePath
 
 STORE, DISK = "store", "disk"
 _LIMIT = 900.0  # seconds for one peer
@@ -113,42 +113,52 @@ class Bench:
         return digest.numbers(row) == list(data.expected)
 
 
-def followed(
-    bench: Bench, address: str, data: Data, where: str, first: int
-) -> tuple[list[float], list[tuple[int, int]]]:
+def followed(bench: Bench, address: str, data: Data, where: str) -> tuple[list[float], list[tuple[int, int]]]:
     """Seconds of every file but the first few; of each the requests that belong to its table, and the files touched."""
     waits: list[float] = []
     counts: list[tuple[int, int]] = []
-    number = len(data.load) + 1
-    for version, file in enumerate(data.changes, first):
+    log = place(address) / "Tables" / TABLE / "_delta_log"
+    for number, file in enumerate(data.changes, len(data.load) + 1):
+        version = _next_version(log)
         if where == STORE:
             bench.relay.requests()
         publish(address, TABLE, [file], number)
         put = time.monotonic()
         asked: list[Request] = []
-        commit = place(address) / "Tables" / TABLE / "_delta_log" / f"{version:020}.json"
         done = 0.0
-        while time.monotonic() < put + 60 and not done:
+        while not done:
             time.sleep(0.005 if where == DISK else 0.1)
-            if where == DISK:
-                done = time.monotonic() if commit.exists() else 0.0
-            else:
+            if time.monotonic() > put + 60:
+                raise SystemExit(f"{log / f'{version:020}.json'} does not come")
+            commit = log / f"{version:020}.json"
+            if isinstance(commit, StorePath):
                 asked += bench.relay.requests()
-                done = next(
-                    (e.answered for e in asked if e.method == "PUT" and _key(e).endswith(f"_delta_log/{commit.name}")),
-                    0.0,
-                )
-        if not done:
-            raise SystemExit(f"{commit} does not come")
+                puts = [
+                    e.answered for e in asked if e.method == "PUT" and _key(e).endswith(f"_delta_log/{commit.name}")
+                ]
+                done = puts[0] if puts else 0.0
+            elif commit.exists():
+                done = time.monotonic()
+            if done and not _is_of_rows(commit):
+                version, done = version + 1, 0.0
         waits.append(done - put)
         time.sleep(max(data.size.pause, _QUIET))
         if where == STORE:
             asked += bench.relay.requests()
             of_table = [each for each in asked if not _OF_EACH_PASS.search(_key(each))]
             counts.append((len(of_table), len(_touched(of_table))))
-        number += 1
     few = max(1, len(waits) // 5)
     return waits[few:], counts[few:]
+
+
+def _next_version(log: Place) -> int:
+    return 1 + max(int(each.name[:20]) for each in log.glob("*.json") if each.name[:20].isdigit())
+
+
+def _is_of_rows(commit: Place) -> bool:
+    """False for a commit of maintenance, which may come between two files."""
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    return all(each.get("commitInfo", {}).get("operation") != "OPTIMIZE" for each in actions)
 
 
 _OF_EACH_PASS = re.compile(
@@ -170,11 +180,6 @@ def _key(request: Request) -> str:
     return unquote(request.path)
 
 
-def next_version(address: str) -> int:
-    log = place(address) / "Tables" / TABLE / "_delta_log"
-    return 1 + max(int(each.name[:20]) for each in log.glob("*.json") if each.name[:20].isdigit())
-
-
 def _copied(table: StorePath, folder: Path) -> Path:
     for each in table.below():
         file = folder / each.key[len(table.key) + 1 :]
@@ -188,4 +193,4 @@ def _last(text: str) -> Row:
     return json.loads(lines[-1]) if lines else {"failed": "it said nothing"}
 
 
-__all__ = ["DISK", "STORE", "Bench", "Row", "followed", "next_version"]
+__all__ = ["DISK", "STORE", "Bench", "Row", "followed"]

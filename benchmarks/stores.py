@@ -32,7 +32,7 @@ from benchmarks.relay import relay
 from benchmarks.report import DOCS, ROOT
 from benchmarks.runner import machine, say
 from benchmarks.scenarios.scenario import Data, Size
-from benchmarks.store_bench import DISK, STORE, Bench, Row, followed, next_version
+from benchmarks.store_bench import DISK, STORE, Bench, Row, followed
 from benchmarks.store_page import COPY, page
 from lakemirror.storage.connections import forget_all
 
@@ -100,7 +100,7 @@ def _waits(bench: Bench, peer: str, where: str, address: str, data: Data) -> Row
         if where == STORE:
             bench.relay.delay(10)
         try:
-            waits, counts = followed(bench, address, data, where, first=next_version(address))
+            waits, counts = followed(bench, address, data, where)
         finally:
             if where == STORE:
                 bench.relay.delay(0)

@@ -5,6 +5,8 @@ refused     the connection is cut before the server sees the request
 lost        the server acts, and the connection is cut before its answer
 truncated   half of the answer's body, then the connection is cut
 slow        the answer comes after a pause
+stalled     the server acts, and its answer does not come for a while: the client gives up
+dripping    the answer comes in small pieces with pauses between them
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 ERROR, REFUSED, LOST, TRUNCATED, SLOW = "error", "refused", "lost", "truncated", "slow"
+STALLED, DRIPPING = "stalled", "dripping"
+STALL = 3.0  # seconds
 
 
 @dataclass
 class FaultProxy:
     """`fault(method, path)` names what becomes of a request; empty: nothing. `requests` counts methods.
 
-    Paths are decoded: `%2F` is a slash.
+    Paths are decoded: `%2F` is a slash. `without`: a header that the server never sees, in lower case.
     """
 
     endpoint: str
@@ -35,6 +39,7 @@ class FaultProxy:
     status: int = 503
     pause: float = 0.0
     down: bool = False
+    without: str = ""
     requests: Counter[str] = field(default_factory=Counter)
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     port: int = 0
@@ -74,15 +79,19 @@ def fault_proxy(endpoint: str) -> Iterator[FaultProxy]:
             if fault == LOST:
                 self._cut()
                 return
+            if fault == STALLED:
+                time.sleep(STALL)
+                self._cut()
+                return
             if fault == SLOW:
                 time.sleep(1.0)
-            self._answer(status, headers, data, cut=fault == TRUNCATED)
+            self._answer(status, headers, data, cut=fault == TRUNCATED, pieces=8 if fault == DRIPPING else 1)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
         def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=60)
-            left_out = ("transfer-encoding", "content-length", "connection")
+            left_out = ("transfer-encoding", "content-length", "connection", proxy.without)
             headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
             headers["Content-Length"] = str(len(body))
             connection.request(self.command, self.path, body=body, headers=headers)
@@ -94,7 +103,9 @@ def fault_proxy(endpoint: str) -> Iterator[FaultProxy]:
             connection.close()
             return answer.status, kept, data
 
-        def _answer(self, status: int, headers: dict[str, str], data: bytes, *, cut: bool = False) -> None:
+        def _answer(
+            self, status: int, headers: dict[str, str], data: bytes, *, cut: bool = False, pieces: int = 1
+        ) -> None:
             self.send_response_only(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -102,7 +113,12 @@ def fault_proxy(endpoint: str) -> Iterator[FaultProxy]:
                 self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(data[: len(data) // 2] if cut and data else data)
+                sent = data[: len(data) // 2] if cut and data else data
+                size = max(1, -(-len(sent) // pieces))
+                for begin in range(0, len(sent), size):
+                    self.wfile.write(sent[begin : begin + size])
+                    self.wfile.flush()
+                    time.sleep(0.1 if pieces > 1 else 0)
             if cut:
                 self._cut()
 

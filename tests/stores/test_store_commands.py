@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.protocol import MAPPING, features_of, protocol_of
 from lakemirror.delta.schema import with_mapping
+from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 
 COMMANDS = (
@@ -103,6 +105,50 @@ def test_a_feature_is_dropped_by_the_same_commit(server: StoreServer) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     listed = run(Database(database.table("log"), server.options), "features list")
     assert "deletionVectors" not in listed.stdout
+    connections.forget_all()
+
+
+@pytest.mark.full
+def test_compat_and_sql_take_the_address_of_a_table(database: Database) -> None:
+    table = Database(database.table("orders"), database.options)
+    judged = run(table, "compat --for delta-rs")
+    assert "delta-rs" in judged.stdout, judged.stdout + judged.stderr
+    statement = f"ALTER TABLE {table.address} DROP FEATURE deletionVectors"
+    done = subprocess.run(
+        [sys.executable, "-m", "lakemirror.cli", "sql", statement, "--yes"],
+        env={**os.environ, **database.options}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "deletionVectors" not in run(table, "features list").stdout
+    assert sorted(database.bag("orders")) == [(1, "b"), (2, "b")]
+
+
+@pytest.mark.full
+def test_the_credentials_of_a_profile_are_followed(
+    minio_server: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MinIO refuses every other key."""
+    pytest.importorskip("boto3")
+    address = f"{minio_server.bucket()}/shop"
+    keys = {name: value for name, value in minio_server.options.items() if "KEY" in name}
+    others = {name: value for name, value in minio_server.options.items() if name not in keys}
+    profiles = tmp_path / "credentials"
+    lines = [f"{name.lower()} = {value}" for name, value in keys.items()]
+    wrong = "aws_access_key_id = nobody\naws_secret_access_key = nothing-of-use\n"
+    profiles.write_text("\n".join(["[work]", *lines, "[other]", wrong]))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profiles))
+    for profile in ("work", "other"):
+        monkeypatch.setenv("AWS_PROFILE", profile)
+        connections.forget_all()
+        found = Database(address, others)
+        if profile == "other":
+            with pytest.raises(LakemirrorError, match="store-refused"):
+                found.declare("orders", [])
+        else:
+            found.declare("orders", [])
+            found.put("orders", 1, {"id": [1]})
+            found.sync()
+            assert sorted(found.bag("orders")) == [(1,)]
     connections.forget_all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,17 +10,19 @@ import sys
 from collections import Counter
 
 import pytest
-from tests.databases import Database
+from tests.databases import Database, parquet
 from tests.landing import MARKER
 from tests.object_stores import StoreServer
 
-from lakemirror.failpoints import NAMES, STORE_NAMES
+from lakemirror.failpoints import ACT_NAMES, NAMES, STORE_NAMES
 from lakemirror.storage import connections
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
 
 SHORT = ("apply.before-commit", "apply.after-commit")
-LONG = tuple(name for name in NAMES if not name.startswith(("move.", "merge.", "quarantine.")) and name not in SHORT)
+OTHERS = ("quarantine.after-move", "move.before-move", "merge.before-commit")
+LONG = tuple(name for name in NAMES if name not in (*SHORT, *OTHERS))
+ZONE = "Files/LandingZone/orders"
 
 
 @pytest.mark.parametrize("failpoint", [*SHORT, *(pytest.param(name, marks=pytest.mark.full) for name in LONG)])
@@ -44,6 +47,85 @@ def test_a_killed_engine_loses_nothing_and_repeats_nothing(server: StoreServer, 
             assert not database.files("Tables/gone")
     finally:
         connections.forget_all()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("failpoint", OTHERS)
+def test_a_kill_while_a_file_or_a_table_is_moved_or_merged(server: StoreServer, failpoint: str) -> None:
+    database = Database(f"{server.bucket()}/shop", server.options)
+    try:
+        count, table = 40 if failpoint.startswith("merge.") else 3, "orders"
+        environment = {"LAKEMIRROR_BATCH_FILES": "1", "LAKEMIRROR_ON_BAD_FILE": "quarantine"}
+        database.declare("orders", [])
+        for number in range(1, count + 1):
+            database.put("orders", number, {"id": [number]})
+        expected = Counter({(number,): 1 for number in range(1, count + 1)})
+        if failpoint.startswith("quarantine."):
+            database.put("orders", count + 1, {"id": [9], MARKER: [9]})
+            database.put("orders", count + 2, {"id": [count + 2]})
+            expected[count + 2,] = 1
+        if failpoint.startswith("move."):
+            database.sync()
+            definition = {"properties": {"target": {"typeProperties": {"defaultSchema": "dbo"}}}}
+            database.storage.write("mirroring.json", json.dumps(definition).encode())
+            table = "dbo.orders"
+        assert sync(database, **environment, LAKEMIRROR_FAILPOINT=failpoint).returncode == -signal.SIGKILL
+        done = sync(database, **environment)
+        assert done.returncode == 0, done.stderr
+        assert database.bag(table) == expected
+        assert table == "orders" or not database.files("Tables/orders")
+        aside = [path for path in database.files(f"{ZONE}/_QuarantinedFiles") if path.endswith(".parquet")]
+        assert len(aside) == failpoint.startswith("quarantine.")
+    finally:
+        connections.forget_all()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("failpoint", ACT_NAMES)
+def test_an_act_that_was_killed_is_done_by_doing_it_again(server: StoreServer, failpoint: str) -> None:
+    """Though an engine has looked in between."""
+    database = Database(f"{server.bucket()}/shop", server.options)
+    act = "resume" if failpoint.startswith("act.") else failpoint.partition(".")[0]
+    try:
+        for table in ("orders", "others"):
+            database.declare(table, [])
+            for number in range(1, 4):
+                database.put(table, number, {"id": [number]})
+        _prepare(database, act)
+        words = [sys.executable, "-m", "lakemirror.cli", act, database.address, "orders"]
+        environment = {**process_environment(database), "LAKEMIRROR_FAILPOINT": failpoint}
+        killed = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+        assert killed.returncode == -signal.SIGKILL, (killed.stdout, killed.stderr)
+        database.sync()
+        getattr(database.opened(), act)("orders")
+        if act == "pause":
+            version = database.version("orders")
+            database.put("orders", 4, {"id": [4]})
+            database.sync()
+            assert database.version("orders") == version
+            database.storage.delete(f"{ZONE}/{4:020}.parquet")
+            database.opened().resume("orders")
+        if act != "restore":
+            database.sync()
+        assert database.bag("orders") == Counter({(number,): 1 for number in range(1, 4)})
+    finally:
+        connections.forget_all()
+
+
+def _prepare(database: Database, act: str) -> None:
+    """Brings a database to where the act makes sense."""
+    if act == "resume":
+        database.opened().pause("orders")
+    elif act == "resync":
+        database.sync()
+    elif act == "replay":
+        database.write(f"orders/{2:020}.parquet", b"PAR1 no rows PAR1")
+        database.sync(on_bad_file="quarantine", settle=0.0)
+        database.write(f"orders/_QuarantinedFiles/{2:020}.parquet", parquet({"id": [2]}))  # somebody has corrected it
+    elif act == "restore":
+        database.sync()
+        database.storage.delete(ZONE)
+        assert [database.sync().dropped for _ in range(2)] == [[], ["Tables/orders"]]
 
 
 @pytest.mark.parametrize("failpoint", STORE_NAMES)
@@ -86,7 +168,8 @@ def _archived_after(server: StoreServer, **environment: str) -> list[str]:
 
 
 @pytest.mark.full
-def test_two_engines_apply_every_file_once(server: StoreServer) -> None:
+@pytest.mark.parametrize("count", [2, 5])
+def test_several_engines_apply_every_file_once(server: StoreServer, count: int) -> None:
     database = Database(f"{server.bucket()}/shop", server.options)
     try:
         database.declare("orders", [])
@@ -96,8 +179,8 @@ def test_two_engines_apply_every_file_once(server: StoreServer) -> None:
         for number in range(1, 13):
             database.put("keyed", number, {"id": [number % 5], "v": [number], MARKER: [4]})
         environment = {**process_environment(database), "LAKEMIRROR_BATCH_FILES": "1"}
-        engines = [subprocess.Popen(command(database), env=environment) for _ in range(2)]
-        assert [each.wait(120) for each in engines] == [0, 0]
+        engines = [subprocess.Popen(command(database), env=environment) for _ in range(count)]
+        assert [each.wait(300) for each in engines] == [0] * count
         assert database.bag("orders") == Counter({(number, "a"): 1 for number in range(1, 13)})
         assert database.bag("keyed") == Counter({(n % 5, n): 1 for n in range(8, 13)})
     finally:

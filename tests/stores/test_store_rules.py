@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from tests.databases import Database
-from tests.fault_proxy import ERROR, LOST, REFUSED, SLOW, TRUNCATED, FaultProxy, fault_proxy
-from tests.object_stores import SECRET, StoreServer, connect, free_port
+from tests.fault_proxy import DRIPPING, ERROR, LOST, REFUSED, SLOW, STALL, STALLED, TRUNCATED, FaultProxy, fault_proxy
+from tests.landing import MARKER
+from tests.object_stores import SECRET, StoreServer, client, connect, free_port
 
 from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
@@ -48,9 +49,9 @@ def test_of_two_racing_creators_exactly_one_wins_a_hundred_times(server: StoreSe
         assert store.read(f"race/{number}") == won[0]
 
 
-@pytest.mark.parametrize("fault", [LOST, ERROR, REFUSED, TRUNCATED, SLOW])
+@pytest.mark.parametrize("fault", [LOST, ERROR, REFUSED, TRUNCATED, SLOW, STALLED, DRIPPING])
 def test_a_create_whose_answer_is_lost_is_read_back(server: StoreServer, proxy: FaultProxy, fault: str) -> None:
-    store = connect(server.bucket(), server.through(proxy.url))
+    store = connect(server.bucket(), {**server.through(proxy.url), "timeout": f"{STALL - 1:.0f}s"})
     left = [fault, fault]
     proxy.fault = lambda method, _: left.pop() if method == "PUT" and left else ""
     assert store.create("commit", b"ours") is not None
@@ -98,6 +99,23 @@ def test_a_store_that_ignores_the_condition_is_refused(server: StoreServer, prox
     assert list(store.entries("")) == []
 
 
+def test_an_engine_does_not_start_where_the_condition_is_ignored(s3: StoreServer) -> None:
+    """moto behind a proxy that takes the condition away: it checks no signature, so the put goes through."""
+    with fault_proxy(s3.endpoint) as proxy:
+        proxy.without = "if-none-match"
+        database = Database(f"{s3.bucket()}/shop", s3.through(proxy.url))
+        database.declare("orders", [])
+        database.put("orders", 1, {"id": [1]})
+        with pytest.raises(LakemirrorError) as raised:
+            database.sync()
+        assert raised.value.code == "store-unsafe" and database.address.rpartition("/")[0] in raised.value.message
+        assert database.files("Tables") == []
+        proxy.without = ""
+        database.sync()
+        assert sorted(database.bag("orders")) == [(1,)]
+    connections.forget_all()
+
+
 def test_wrong_credentials_a_missing_bucket_and_an_endpoint_that_is_down_are_coded(server: StoreServer) -> None:
     scheme = server.bucket().partition(":")[0]
     cases = [
@@ -128,6 +146,19 @@ def test_a_refusal_by_status_is_told_apart(server: StoreServer, proxy: FaultProx
             assert raised.value.code == code
 
 
+@pytest.mark.parametrize("fault", [TRUNCATED, STALLED, DRIPPING])
+def test_a_read_that_ends_early_stalls_or_drips_gives_all_bytes(
+    server: StoreServer, proxy: FaultProxy, fault: str
+) -> None:
+    store = connect(server.bucket(), {**server.through(proxy.url), "timeout": f"{STALL - 1:.0f}s"})
+    content = bytes(range(256)) * 4_000
+    store.put("a", content)
+    left = [fault]
+    proxy.fault = lambda method, _: left.pop() if method == "GET" and left else ""
+    assert bytes(store.view("a", 100, 900_000)) == content[100:900_100]
+    assert not left
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_what_may_pass_is_tried_again(server: StoreServer, proxy: FaultProxy, status: int) -> None:
     store = connect(server.bucket(), server.through(proxy.url))
@@ -149,6 +180,35 @@ def test_odd_prefixes_and_keys_stay_as_they_are(server: StoreServer) -> None:
         assert dict(database.bag("orders")) == {(1, "b"): 1}
     keys = [entry.path for entry in connect(bucket, server.options).entries("")]
     assert any(key.startswith("per%20cent/Tables/orders/_delta_log/") for key in keys)
+
+
+def test_versions_of_a_bucket_do_no_harm(server: StoreServer) -> None:
+    """Of each object the newest version counts; one that is deleted is gone, whatever the bucket keeps of it."""
+    if server.name not in ("moto", "minio"):
+        pytest.skip("versions of a bucket are turned on by S3's own client")
+    bucket = server.bucket()
+    name = bucket.partition("://")[2]
+    vendor = client(server.endpoint)
+    vendor.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    database = Database(f"{bucket}/shop", server.options)
+    for table in ("orders", "others"):
+        database.declare(table, ["id"])
+        database.put(table, 1, {"id": [1, 2], "v": ["a", "b"]})
+    database.sync()
+    database.put("orders", 2, {"id": [1, 2], "v": ["A", "b"], MARKER: [1, 2]})
+    database.put("orders", 2, {"id": [1, 2], "v": ["B", "b"], MARKER: [1, 2]})  # put again before it was applied
+    database.sync()
+    assert sorted(database.bag("orders")) == [(1, "B")]
+    database.storage.delete("Files/LandingZone/others")
+    assert [database.sync().dropped for _ in range(2)] == [[], ["Tables/others"]]
+    assert database.files("Tables/others") == []
+    database.declare("others", ["id"])
+    database.put("others", 1, {"id": [7], "v": ["z"]})
+    database.sync()
+    assert sorted(database.bag("others")) == [(7, "z")]
+    kept = vendor.list_object_versions(Bucket=name, Prefix=f"shop/Files/LandingZone/orders/{1:020}")
+    assert kept["DeleteMarkers"] and kept["Versions"]  # the bucket has kept what was set aside
+    connections.forget_all()
 
 
 def test_empty_folder_objects_of_other_tools_are_ignored(server: StoreServer) -> None:

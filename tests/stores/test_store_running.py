@@ -19,7 +19,7 @@ from tests.databases import Database, parquet
 from tests.fault_proxy import fault_proxy
 from tests.landing import MARKER
 from tests.model import ModelTable
-from tests.object_stores import StoreServer
+from tests.object_stores import StoreServer, azurite, azurite_binary
 
 from lakemirror.storage import connections
 from lakemirror.storage.object_storage import ObjectStorage
@@ -112,6 +112,14 @@ def test_kills_at_random_lose_nothing(server: StoreServer) -> None:
 @pytest.mark.full
 def test_twenty_thousand_objects_are_listed_in_pages(server: StoreServer) -> None:
     count = 3_000 if server.name == "fake-gcs-server" else 20_000  # that server looks at every object for each put
+    if server.name == "azurite":  # every ten minutes it looks at all its objects and answers nobody meanwhile
+        with azurite(azurite_binary()) as own:
+            _listed_in_pages(own, count)
+    else:
+        _listed_in_pages(server, count)
+
+
+def _listed_in_pages(server: StoreServer, count: int) -> None:
     database = Database(f"{server.bucket()}/shop", server.options)
     database.declare("orders", [])
     storage = database.storage

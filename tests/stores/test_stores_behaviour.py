@@ -133,8 +133,9 @@ def test_compaction_checkpoints_and_vacuum(database: Database) -> None:
     assert sum(before.values()) == 24
 
 
-def test_random_databases_equal_the_model(database: Database) -> None:
-    chance = random.Random(16)
+@pytest.mark.parametrize("seed", [16, *(pytest.param(seed, marks=pytest.mark.full) for seed in (17, 18, 19))])
+def test_random_databases_equal_the_model(database: Database, seed: int) -> None:
+    chance = random.Random(seed)
     for name, keys in (("one", ["id"]), ("two", ["id", "part"])):
         model = ModelTable(keys)
         database.declare(name, keys)
