@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.landing import declare, put
 from tests.unit.replication.test_applies import changes, no_spark, rows, sync
@@ -83,3 +84,20 @@ def test_an_idle_engine_builds_the_index_of_a_table_of_before(table: Path, tmp_p
     put(tmp_path, "t", 2, changes([str(uuid.UUID(int=7**40 % 2**128))], [2]))
     sync(tmp_path, cache_dir=str(cache))
     assert len(rows(table)) == before - 1
+
+
+def test_a_merge_of_small_files_has_the_new_file_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look-up and no scan asks for it: inserts alone are applied, and `sync` scans nothing."""
+    monkeypatch.setattr(key_index, "FEWEST_ROWS", 50)
+    declare(tmp_path, "t", ["id"])
+    cache = tmp_path / "cache"
+    index = KeyIndex.shared(cache / "keys", 1 << 40)
+    for number in range(1, 50):
+        put(tmp_path, "t", number, {"id": [str(uuid.UUID(int=(number * 7 + n) * 7**40 % 2**128)) for n in range(7)]})
+        sync(tmp_path, cache_dir=str(cache))
+        index.wait()
+        if list(cache.glob("keys/*/*.keys")):
+            break
+    assert len(list(cache.glob("keys/*/*.keys"))) == 1
+    held = [pq.read_metadata(path).num_rows for path in (tmp_path / "Tables/t").glob("*.parquet")]
+    assert sum(rows >= 50 for rows in held) == 1, "the merged file alone is large enough for one"
