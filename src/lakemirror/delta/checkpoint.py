@@ -190,8 +190,7 @@ def superfluous(ages: Mapping[int, float], protected: int = 0) -> list[int]:
 def superfluous_checksums(log: Log) -> list[int]:
     """The versions whose checksum files may be deleted: the oldest below the third newest checkpoint, 500 at most.
 
-    A reader takes the checksum of the newest version only, but Delta Spark lists all files of the log for each query:
-    0.02 ms for each file on a local disk, one request for each thousand in an object store.
+    A reader takes the checksum of the newest version only, but Delta Spark lists all files of the log for each query.
     """
     checkpoints = sorted({checkpoint.version for checkpoint in log.checkpoints})
     first = checkpoints[-_NEWEST] if len(checkpoints) >= _NEWEST else 0
@@ -207,7 +206,8 @@ def keep_log_short(snapshot: Snapshot) -> None:
         return
     clean_up_log(snapshot)
     protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
-    if not protected:  # else Delta's log cleanup looks for a protocol in them
+    # Delta's log cleanup looks for a protocol in those of protected versions; in a store each deletion is a request
+    if not protected and not isinstance(snapshot.log.folder, StorePath):
         for version in superfluous_checksums(snapshot.log):
             (snapshot.log.folder / f"{version:020}.crc").unlink(missing_ok=True)
     now, ages = time.time(), dict[int, float]()
