@@ -37,8 +37,8 @@ def main() -> None:
     """
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
-    _be_utf8()
     make_streams_safe()
+    _be_utf8()
     try:
         command_line(*sys.argv[1:2])()
     except LakemirrorError as error:
