@@ -120,6 +120,12 @@ def test_a_link_to_itself_and_a_file_are_no_database(tmp_path: Path) -> None:
         assert "database-missing" in lakemirror("verify", path, code=2)
 
 
+def test_an_address_without_a_bucket_and_an_empty_host_are_refused(tmp_path: Path) -> None:
+    assert "names no bucket" in refused("sync", "s3://").message
+    pytest.importorskip("aiohttp", reason="the service's packages")
+    assert refused("serve", tmp_path, "--host", "").code == "service-option-invalid"
+
+
 def test_a_file_address_is_a_folder() -> None:
     assert local_folder("file:///data/my%20shop") == Path("/data/my shop")
 
