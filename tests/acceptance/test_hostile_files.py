@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -394,6 +395,18 @@ def test_a_terminal_without_the_letters(tmp_path: Path) -> None:
         assert done.returncode in (0, 3), done.stderr
     assert tables(tmp_path, env=ascii_only)["tü"]["position"] == 1
     assert "t\\xfc" in lakemirror("status", tmp_path, env=ascii_only).stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
+    rows(tmp_path, "t")
+    for word, path, code in (("sync", tmp_path, 0), ("status", tmp_path, 0), ("status", tmp_path / "no", 2)):
+        line = shlex.join([sys.executable, "-m", "lakemirror.cli", word, str(path)])
+        done = subprocess.run(
+            ["sh", "-c", f"{line} {closed}"], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+    assert tables(tmp_path)["t"]["position"] == 1
 
 
 def test_a_delta_log_that_is_no_log(tmp_path: Path) -> None:

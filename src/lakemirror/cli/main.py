@@ -34,13 +34,21 @@ def main() -> None:
 
     Python aborts if it ends while a thread waits in native code for a store that does not answer.
     """
+    try:
+        _carry_out()
+    except KeyboardInterrupt:  # perhaps the second one, while the command was ending because of the first
+        leave(130)
+
+
+def _carry_out() -> None:
+    """Runs the command that the arguments name. KeyboardInterrupt, or SystemExit with the exit code."""
     if sys.argv[1:2] != ["demo"]:  # its flights come as pandas frames
         sys.meta_path.insert(0, _NoPandas)
-    _be_utf8()
     make_streams_safe()
+    _be_utf8()
     without_blas_threads()
     try:
-        with importing():
+        with importing():  # takes long: Ctrl-C may come in between
             from lakemirror.cli.commands import command_line
 
             command = command_line(*sys.argv[1:2])
@@ -48,13 +56,10 @@ def main() -> None:
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:
-        from lakemirror.replication.lookers import LOOK
-
-        if any(each.name == LOOK for each in threading.enumerate()):
+        lookers = sys.modules.get("lakemirror.replication.lookers")
+        if lookers is not None and any(each.name == lookers.LOOK for each in threading.enumerate()):
             leave(ended.code if isinstance(ended.code, int) else 0)
         raise
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:  # whoever read our output has enough
         leave(1)
     except Exception as failure:  # the boundary around a command

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 
 
@@ -20,10 +22,32 @@ def say(text: str) -> None:
 
 
 def make_streams_safe() -> None:
-    """Makes stdout and stderr escape characters that their encoding lacks, instead of failing."""
+    """Makes stdout and stderr escape characters that their encoding lacks, instead of failing.
+
+    A stream that whoever started the command has closed becomes /dev/null. Otherwise the next file that is opened would
+    get its number, and what a library prints would go into a data file.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                _open_nothing(number)
+                setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _open_nothing(number: int) -> None:
+    """Opens /dev/null as this file number, if it is closed."""
+    try:
+        os.fstat(number)
+    except OSError:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        if nothing == number:
+            os.set_inheritable(number, True)
+        else:
+            os.dup2(nothing, number)
+            os.close(nothing)
 
 
 __all__ = ["make_streams_safe", "printable", "say"]

@@ -53,6 +53,8 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
+    if not host:
+        raise LakemirrorError("service-option-invalid", "--host is empty; 0.0.0.0 listens on every address")
     if http and (tls_cert or not _is_loopback(host)):
         raise LakemirrorError("service-option-invalid", "--http is for a loopback address, and without a certificate")
     if log_format not in ("text", "json"):

@@ -53,7 +53,9 @@ def local_folder(address: str) -> Path:
         return Path(unquote(urlsplit(address).path))
     match = _ADDRESS.match(address)
     if match is not None:
-        message = f"{address}: addresses that begin with {match[1]}: are not supported"
+        is_store = is_store_address(f"{match[0]}bucket")
+        what = "it names no bucket" if is_store else f"addresses that begin with {match[1]}: are not supported"
+        message = f"{address}: {what}"
         raise SetupError("address-unsupported", message)
     return Path(address)
 

@@ -19,7 +19,7 @@ from lakemirror.storage.place import Place, opened
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
-from lakemirror.verify.finding import Finding
+from lakemirror.verify.finding import Finding, is_refused
 from lakemirror.verify.log_replay import exact_json, real_path
 
 ROWS_AT_ONCE = 64 * 1024
@@ -61,7 +61,8 @@ def check_file(
     try:
         size = path.stat().st_size
     except OSError as error:
-        found("verify-file-missing", f"it is not there: {error.strerror}")
+        code = "verify-impossible" if is_refused(error) else "verify-file-missing"
+        found(code, f"it cannot be found: {error.strerror}")
         return report
     if size != int(add["size"]):
         found("verify-file-size", f"it has {size} bytes where the log says {add['size']}")
@@ -90,7 +91,8 @@ def check_file(
             if file.metadata.num_rows != tally.rows:
                 found("verify-footer-untrue", f"the footer says {file.metadata.num_rows} rows and has {tally.rows}")
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-        found("verify-file-unreadable", f"it cannot be read: {next(iter(str(error).splitlines()), error)}")
+        code = "verify-impossible" if is_refused(error) else "verify-file-unreadable"
+        found(code, f"it cannot be read: {next(iter(str(error).splitlines()), error)}")
         return report
     for code, message in statistics_problems(stats, tally, columns, deleted=len(gone)):
         found(code, message)

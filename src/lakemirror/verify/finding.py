@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from lakemirror.errors import LakemirrorError
 
 ERROR, WARNING = "error", "warning"
 
@@ -62,6 +65,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "verify-impossible": (WARNING, "Remove the cause that is named, then verify again."),
 }  # fmt: skip
 """Every kind of finding by its code: its severity, and what to do."""
+
+_REFUSALS = {
+    errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN,
+}  # fmt: skip
 
 MOST_FINDINGS = 100
 """Findings of one code that a table's report lists; the rest are counted."""
@@ -133,6 +140,16 @@ class Report:
                 for each in self.tables
             ],
         }  # fmt: skip
+
+
+def is_refused(error: BaseException) -> bool:
+    """True if the machine or the store refused to read: that says nothing about the content.
+
+    The advice for damage, to restore or delete the table, must not be given for a missing permission.
+    """
+    if isinstance(error, LakemirrorError):
+        return error.code == "storage-unavailable"
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _REFUSALS)
 
 
 def capped(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, list_log, read_commit, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
-from lakemirror.verify.finding import Finding
+from lakemirror.verify.finding import Finding, is_refused
 
 _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError)
 
@@ -53,7 +53,10 @@ class Replay:
 
 
 def replay(folder: Place, table: str) -> Replay | None:
-    """The log of the table in `folder`, with findings; None if there is no Delta table. Damage is a finding."""
+    """The log of the table in `folder`, with findings; None if there is no Delta table. Damage is a finding.
+
+    OSError, or `storage-unavailable`, where a file of the log may not be read (`is_refused`).
+    """
     log = list_log(folder)
     if log is None or log.version < 0:
         return None
@@ -83,6 +86,8 @@ def replay(folder: Place, table: str) -> Replay | None:
         if read_snapshot(folder) is None:
             found.append(Finding("verify-log-unreadable", table, "no reader finds a version", "_delta_log"))
     except _READING as error:
+        if is_refused(error):
+            raise
         found.append(Finding("verify-log-unreadable", table, str(error), "_delta_log"))
     return state
 
@@ -107,6 +112,8 @@ def _basis(folder: Place, table: str, state: Replay) -> int:
         try:
             _load(read_snapshot(folder, checkpoint.version), state)
         except _READING as error:
+            if is_refused(error):
+                raise
             name = checkpoint.files[0].name
             state.findings.append(Finding("verify-checkpoint-damaged", table, f"{error}", f"_delta_log/{name}"))
             continue
@@ -115,6 +122,8 @@ def _basis(folder: Place, table: str, state: Replay) -> int:
             try:
                 state.commits.append(_commit(checkpoint.version, read_commit(log.commits[checkpoint.version])))
             except _READING as error:
+                if is_refused(error):
+                    raise
                 name = log.commits[checkpoint.version].name
                 state.findings.append(Finding("verify-commit-damaged", table, str(error), f"_delta_log/{name}"))
         return checkpoint.version + 1
@@ -155,6 +164,8 @@ def _apply(path: Place, number: int, state: Replay, table: str) -> bool:
             elif value := action.get("protocol"):
                 state.protocol = value
     except _READING as error:
+        if is_refused(error):
+            raise
         state.findings.append(Finding("verify-commit-damaged", table, f"version {number}: {error}", place))
         return False
     state.commits.append(commit)
@@ -214,6 +225,8 @@ def _compare_checkpoint(folder: Place, table: str, version: int, state: Replay) 
             other = Replay()
             _load(snapshot, other)
         except _READING as error:
+            if is_refused(error):
+                raise
             state.findings.append(Finding("verify-checkpoint-damaged", table, f"checkpoint {version}: {error}", place))
             continue
         for what in _differences(state, other):
@@ -275,6 +288,8 @@ def _compare_checksum(folder: Place, table: str, version: int, state: Replay) ->
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
+        if is_refused(error):
+            raise
         state.findings.append(Finding("verify-checksum-differs", table, f"{path.name} cannot be read: {error}", place))
         return
     counted = {"numFiles": len(state.files), "tableSizeBytes": sum(int(add["size"]) for add in state.files.values())}
@@ -291,6 +306,8 @@ def _last_checkpoint(folder: Place, table: str, version: int, checkpoints: set[i
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
+        if is_refused(error):
+            raise
         found.append(
             Finding("verify-last-checkpoint", table, f"_last_checkpoint cannot be read: {error}", str(path.name))
         )

@@ -32,7 +32,7 @@ from lakemirror.verify import archived_files
 from lakemirror.verify.columns import TableColumn, table_columns
 from lakemirror.verify.comparison import Compared, choose, compare
 from lakemirror.verify.data_files import FileReport, check_file, living_rows
-from lakemirror.verify.finding import Finding, Report, TableReport, capped
+from lakemirror.verify.finding import Finding, Report, TableReport, capped, is_refused
 from lakemirror.verify.log_replay import Replay, real_path, replay
 from lakemirror.verify.positions import Folder, check_positions, position_of
 from lakemirror.verify.row_store import RowStore, buckets_for
@@ -104,7 +104,8 @@ def verify_table(
     try:
         state = replay(place, table)
     except _READING as error:
-        finding = Finding("verify-log-unreadable", table, str(error), "_delta_log")
+        code = "verify-impossible" if is_refused(error) else "verify-log-unreadable"
+        finding = Finding(code, table, str(error), "_delta_log")
         return TableReport(table, findings=(finding,), seconds=time.monotonic() - begun)
     if state is None:
         gone = folder is not None and bool(folder.processed)
@@ -182,8 +183,8 @@ class _TableProof:
                     self._progress(self._table, done, total)
 
     def _compare(self, side: _Side, mine: RowStore) -> None:
-        unreadable = {"verify-file-missing", "verify-file-unreadable"} & {finding.code for finding in self.findings}
-        if unreadable:
+        unreadable = {"verify-file-missing", "verify-file-unreadable", "verify-impossible"}
+        if any(finding.code in unreadable and finding.file for finding in self.findings):
             self._found("verify-impossible", f"rows are not compared with {side.name}: data files cannot be read")
             return
         for attempt in range(_ATTEMPTS):

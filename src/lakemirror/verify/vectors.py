@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, table_folder
 from lakemirror.storage.place import Place
-from lakemirror.verify.finding import Finding
+from lakemirror.verify.finding import Finding, is_refused
 
 _MAGIC = struct.pack("<i", 1681511377)
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -45,6 +45,8 @@ def read(folder: Place, vector: Mapping[str, Any]) -> tuple[BitMap64, str, str]:
             return BitMap64(), "verify-vector-damaged", "its first bytes are not those of a vector"
         rows = BitMap64.deserialize(data[4:])
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+        if is_refused(error):
+            raise
         return BitMap64(), "verify-vector-unreadable", f"it cannot be read: {error}"
     if len(rows) != int(vector["cardinality"]):
         message = f"it deletes {len(rows)} rows where the log says {vector['cardinality']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -86,6 +87,30 @@ def test_an_empty_path_is_not_the_current_folder(words: tuple[str, ...]) -> None
     assert result.exit_code and "the path is empty" in result.output + str(result.exception)
 
 
+def test_a_second_ctrl_c_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the command ends because of the first one."""
+
+    class Ended(BaseException):
+        pass
+
+    def leave(code: int) -> None:
+        raise Ended(code)
+
+    def first(_: str = "") -> Any:
+        raise SystemExit(130)
+
+    def second() -> Any:
+        raise KeyboardInterrupt
+
+    main = sys.modules["lakemirror.cli.main"]
+    monkeypatch.setattr("lakemirror.cli.commands.command_line", first)
+    monkeypatch.setattr(main, "leave", leave)
+    monkeypatch.setattr("threading.enumerate", second)
+    importlib.import_module("lakemirror.replication.lookers")
+    with pytest.raises(Ended, match="130"):
+        main.main()
+
+
 def test_a_link_to_itself_and_a_file_are_no_database(tmp_path: Path) -> None:
     loop, file = tmp_path / "loop", tmp_path / "file"
     loop.symlink_to(loop)
@@ -93,6 +118,12 @@ def test_a_link_to_itself_and_a_file_are_no_database(tmp_path: Path) -> None:
     for path in (loop, file):
         assert "is no folder" in lakemirror("check", path, code=2)
         assert "database-missing" in lakemirror("verify", path, code=2)
+
+
+def test_an_address_without_a_bucket_and_an_empty_host_are_refused(tmp_path: Path) -> None:
+    assert "names no bucket" in refused("sync", "s3://").message
+    pytest.importorskip("aiohttp", reason="the service's packages")
+    assert refused("serve", tmp_path, "--host", "").code == "service-option-invalid"
 
 
 def test_a_file_address_is_a_folder() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -152,6 +153,20 @@ def verify(database: Path, options: Options | None = None) -> Report:
 
 def codes(report: Report) -> set[str]:
     return {finding.code for finding in report.findings if finding.severity == "error"}
+
+
+@pytest.mark.parametrize("place", ["lakemirror.verify.log_replay.read_commit", "lakemirror.verify.data_files.opened"])
+def test_what_may_not_be_read_is_no_damage(healthy: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """The advice for damage is to restore or delete the table: not what a missing permission asks for."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(place, refuse)
+    report = verify(healthy, Options(against_files=True))
+    assert codes(report) == set() and report.exit_code == 1
+    assert {finding.code for finding in report.findings} == {"verify-impossible"}
+    assert any("Permission denied" in finding.message for finding in report.findings)
 
 
 @pytest.fixture
