@@ -183,7 +183,7 @@ def variable(name: str) -> str:
 def converted(name: str, value: Any, source: str = "") -> Any:
     """A setting's value in its own type. `source`: `mirroring.json`, or a variable; empty: a flag.
 
-    LakemirrorError `setting-invalid`; `definition-invalid` where `mirroring.json` has a retention outside of 1 to 30 days.
+    LakemirrorError `setting-invalid`; `definition-invalid` for a retention in `mirroring.json` outside of 1 to 30 days.
     """
     where = {"": name, DEFINITION: f"{name} in {DEFINITION}"}.get(source, source)
     result = _convert(name, value, where)
