@@ -66,13 +66,30 @@ install_packages() {
         make_venv
     fi
     rm -f .venv/.installed
-    say "install: packages (the first time Spark alone is some 450 MB)"
+    say "install: packages; the first time some 600 MB are downloaded, which takes minutes"
     pip="$PWD/.venv/bin/python -m pip --disable-pip-version-check"
-    $pip install -q --require-hashes -r requirements/build.txt
+    shown $pip install --require-hashes -r requirements/build.txt
     # without build isolation, so that nothing that is not locked comes in to build what has no wheel
-    $pip install -q --require-hashes --no-build-isolation -r requirements/dev.txt
+    shown $pip install --require-hashes --no-build-isolation -r requirements/dev.txt
     $pip install -q --no-deps --no-build-isolation --editable .
     wanted >.venv/.installed
+}
+
+# Runs pip, and shows on a terminal which package it fetches; elsewhere a line for every twenty packages. Its errors are shown.
+shown() {
+    rm -f .venv/.done
+    { "$@" --progress-bar off && touch .venv/.done; } | awk '
+        /^Collecting /  { n++; name = $2; sub(/[=<>!;].*/, "", name); show() }
+        /^ *Downloading / { size = $NF == "" ? "" : " " $(NF - 1) " " $NF; show(size) }
+        /^Installing collected/ { name = "unpacking all"; show() }
+        function show(more) {
+            if (terminal) printf "\r\033[Kinstall: package %d: %s%s", n, name, more > "/dev/stderr"
+            else if (n % 20 == 0 && n != last) { last = n; printf "install: package %d\n", n > "/dev/stderr" }
+        }
+        BEGIN { terminal = system("test -t 2") == 0 }
+        END { if (terminal) printf "\r\033[K" > "/dev/stderr" }'
+    [ -f .venv/.done ] || fail "pip could not install the packages; see its error above"
+    rm -f .venv/.done
 }
 
 has_java() { .venv/bin/python -c 'from lakemirror.spark_session import java; java.find()' 2>/dev/null; }

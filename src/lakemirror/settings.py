@@ -134,7 +134,7 @@ class Settings:
 
     def with_flags(self, **flags: Any) -> Settings:
         """These settings, overlaid by every flag that is not None."""
-        return dataclasses.replace(self, **{k: _convert(k, v) for k, v in flags.items() if v is not None})
+        return dataclasses.replace(self, **{k: converted(k, v) for k, v in flags.items() if v is not None})
 
 
 def resolve(definition: Mapping[str, Any], **flags: Any) -> Settings:
@@ -144,28 +144,53 @@ def resolve(definition: Mapping[str, Any], **flags: Any) -> Settings:
 
 def definition_values(definition: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that `mirroring.json` names. LakemirrorError `definition-invalid`, `setting-invalid`."""
-    properties = _inner(definition, "properties", "target", "typeProperties")
-    found: dict[str, Any] = {}
-    for name, key in (
-        ("default_schema", "defaultSchema"),
-        ("retention_in_days", "retentionInDays"),
-        ("change_data_feed", "enableDeltaChangeDataFeed"),
-    ):
-        if properties.get(key) is not None:
-            found[name] = _convert(name, properties[key])
-    for key, value in _inner(definition, "lakemirror").items():
-        name = {"retention": "processed_retention"}.get(key, key)
-        if name in _KINDS and value is not None:
-            found[name] = _convert(name, value)
-    if not 1 <= found.get("retention_in_days", 1) <= 30:
-        raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must be between 1 and 30")
-    return found
+    return {name: converted(name, value, DEFINITION) for name, value in named_in_definition(definition).items()}
 
 
 def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
     """The settings that `LAKEMIRROR_…` variables name. LakemirrorError `setting-invalid`."""
-    named = {name: environment.get(f"LAKEMIRROR_{name.upper()}") for name in _KINDS}
-    return {name: _convert(name, value) for name, value in named.items() if value is not None}
+    return {name: converted(name, value, variable(name)) for name, value in named_in_environment(environment).items()}
+
+
+def named_in_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that `mirroring.json` names, with their values as they are written there."""
+    properties = _inner(definition, "properties", "target", "typeProperties")
+    found = {
+        name: properties[key]
+        for name, key in (
+            ("default_schema", "defaultSchema"),
+            ("retention_in_days", "retentionInDays"),
+            ("change_data_feed", "enableDeltaChangeDataFeed"),
+        )
+        if properties.get(key) is not None
+    }
+    for key, value in _inner(definition, "lakemirror").items():
+        name = {"retention": "processed_retention"}.get(key, key)
+        if name in _KINDS and value is not None:
+            found[name] = value
+    return found
+
+
+def named_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings that `LAKEMIRROR_…` variables name, with the variables' text."""
+    return {name: environment[variable(name)] for name in _KINDS if variable(name) in environment}
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"LAKEMIRROR_{name.upper()}"
+
+
+def converted(name: str, value: Any, source: str = "") -> Any:
+    """A setting's value in its own type. `source`: `mirroring.json`, or a variable; empty: a flag.
+
+    LakemirrorError `setting-invalid`; `definition-invalid` for a retention in `mirroring.json` outside of 1 to 30 days.
+    """
+    where = {"": name, DEFINITION: f"{name} in {DEFINITION}"}.get(source, source)
+    result = _convert(name, value, where)
+    if source == DEFINITION and name == "retention_in_days" and not 1 <= result <= 30:
+        raise LakemirrorError("definition-invalid", "retentionInDays in mirroring.json must be between 1 and 30")
+    return result
 
 
 def parse_definition(data: bytes) -> Mapping[str, Any]:
@@ -204,7 +229,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in d
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
 
-def _convert(name: str, value: Any) -> Any:
+def _convert(name: str, value: Any, where: str) -> Any:
     kind = _KINDS.get(name)
     try:
         if kind is bool and isinstance(value, str):
@@ -226,16 +251,16 @@ def _convert(name: str, value: Any) -> Any:
             raise ValueError(value)
         if kind is str and not isinstance(value, str | os.PathLike):
             raise ValueError(value)
-        converted = kind(value) if kind else value
+        result = kind(value) if kind else value
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         wanted = "a list of clients" if name == "readers" else _WANTED.get(kind or str)
-        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not {wanted}") from error
+        raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not {wanted}") from error
     choices = _CHOICES.get(name, ())
-    if choices and converted not in choices:
-        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not one of {', '.join(choices)}")
-    if name == "default_schema" and not _is_folder_name(converted):
-        raise LakemirrorError("setting-invalid", f"{name}: {value!r} is not the name of one folder below Tables/")
-    return converted
+    if choices and result not in choices:
+        raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not one of {', '.join(choices)}")
+    if name == "default_schema" and not _is_folder_name(result):
+        raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not the name of one folder below Tables/")
+    return result
 
 
 _WANTED: dict[type[Any], str] = {

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakemirror.settings import DEFINITION, Settings, definition_values, environment_values
+from lakemirror.errors import LakemirrorError
+from lakemirror.settings import DEFINITION, Settings, converted, named_in_definition, named_in_environment, variable
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -18,12 +19,16 @@ _SECRET = re.compile(r"secret|password|token|credential|key$|key\.", re.IGNORECA
 
 @dataclass(frozen=True)
 class SettingOrigin:
-    """One setting in force. `source`: `flag`, the name of a variable, `mirroring.json`, or `default`."""
+    """One setting in force. `source`: `flag`, the name of a variable, `mirroring.json`, or `default`.
+
+    `error`: why the value cannot be used; then `value` is what its source says. Empty where it can.
+    """
 
     name: str
     value: Any
     source: str
     help: str
+    error: str = ""
 
 
 def setting_origins(
@@ -31,23 +36,32 @@ def setting_origins(
 ) -> list[SettingOrigin]:
     """Every setting in force, in the order of the class. Values of spark.* settings that look secret are hidden.
 
-    LakemirrorError `setting-invalid`, `definition-invalid`.
+    A value that cannot be used has its `error` beside it, and hides no other setting.
     """
     environment = os.environ if environment is None else environment
-    in_file, in_environment = definition_values(definition), environment_values(environment)
-    given = {name for name, value in flags.items() if value is not None}
-    settings = Settings().with_definition(definition).with_environment(environment).with_flags(**flags)
+    in_file, in_environment = named_in_definition(definition), named_in_environment(environment)
+    given = {name: value for name, value in flags.items() if value is not None}
     found = []
-    for field in dataclasses.fields(settings):
-        if field.name in given:
-            source = FLAG
-        elif field.name in in_environment:
-            source = f"LAKEMIRROR_{field.name.upper()}"
+    for field in dataclasses.fields(Settings):
+        name = field.name
+        for named, origin in ((given, ""), (in_environment, variable(name)), (in_file, DEFINITION)):
+            if name in named:
+                value, error = _checked(name, named[name], origin)
+                source = origin or FLAG
+                break
         else:
-            source = DEFINITION if field.name in in_file else DEFAULT
-        value = getattr(settings, field.name)
-        found.append(SettingOrigin(field.name, _shown(field.name, value), source, field.metadata["help"]))
+            value, source, error = field.default, DEFAULT, ""
+        shown = value if error else _shown(name, value)
+        found.append(SettingOrigin(name, shown, source, field.metadata["help"], error))
     return found
+
+
+def _checked(name: str, value: Any, origin: str) -> tuple[Any, str]:
+    """The value and no error, or what was given and the error."""
+    try:
+        return converted(name, value, origin), ""
+    except LakemirrorError as error:
+        return "(hidden)" if name == "spark" else value, error.message
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -18,12 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 pages = importlib.import_module("how_to_pages")
 
 
-@pytest.mark.parametrize("page", pages.PAGES)
+@pytest.mark.parametrize("page", pages.PAGES[1:])
 def test_examples(page: str, tmp_path: Path) -> None:
+    """Getting started also works in the folder where somebody has pasted the README before."""
     variables = pages.environment(tmp_path)
     left_out = []
     examples = pages.examples(page)
     assert examples
+    if page == "getting-started":
+        examples = [*pages.examples("../README"), *examples]
     for example in examples:
         if example.note == "spark":
             continue
@@ -33,6 +36,12 @@ def test_examples(page: str, tmp_path: Path) -> None:
         pages.run(example, tmp_path, variables)
     if left_out:
         pytest.skip(f"examples left out, because these are not installed: {', '.join(sorted(set(left_out)))}")
+
+
+def test_other_pages_begin_in_an_empty_folder() -> None:
+    for page in {*pages.PAGES[2:], *pages.ELSEWHERE} - {"how-to/run-the-service"}:
+        text = (pages.DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert "an empty folder" in " ".join(text.split()), page
 
 
 def test_every_block_of_every_page_is_run_or_says_why_not() -> None:

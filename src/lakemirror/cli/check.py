@@ -34,7 +34,7 @@ def check(
     try:
         findings = _find(path, settle)
     except LakemirrorError as error:
-        typer.echo(f"{error}\n{error.hint}", err=True)
+        typer.echo(f"{error}\n  {error.hint}", err=True)
         raise typer.Exit(error.exit_code) from None
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in findings], indent=1))

@@ -43,6 +43,7 @@ def command_line(asked: str = "") -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        suggest_commands=False,  # click suggests them, too
     )
     app.callback()(_options)
     for name in [asked] if asked in _COMMANDS else _COMMANDS:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from lakemirror.cli.engine_options import (
     Database,
@@ -14,6 +16,10 @@ from lakemirror.cli.engine_options import (
     with_engine_options,
 )
 from lakemirror.cli.printable import printable, say
+from lakemirror.errors import LakemirrorError
+
+if TYPE_CHECKING:
+    from lakemirror.settings_origin import SettingOrigin
 
 
 @with_engine_options
@@ -25,13 +31,14 @@ def config(
 ) -> None:
     """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
 
-    Takes the options of `sync` and `run`, and shows what these commands would use. Changes nothing.
+    Takes the options of `sync` and `run`, and shows what these commands would use. Changes nothing. Exit code 2 where
+    a value cannot be used.
 
     Example: lakemirror config shop
     """
     from lakemirror.landing_zone.database_folder import storage_of
     from lakemirror.settings import read_definition
-    from lakemirror.settings_origin import DEFAULT, setting_origins
+    from lakemirror.settings_origin import setting_origins
     from lakemirror.settings_spelling import unknown_settings
 
     require(database)
@@ -39,9 +46,20 @@ def config(
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
     found = setting_origins(definition, flags)
+    invalid = [each.error for each in found if each.error]
     if as_json:
         print(json.dumps({"settings": [dataclasses.asdict(each) for each in found]}, indent=1))
-        return
+    else:
+        _print_settings(found)
+    for error in invalid:
+        say(f"setting-invalid: {printable(error)}")
+    if invalid:
+        raise typer.Exit(LakemirrorError("setting-invalid", "").exit_code)
+
+
+def _print_settings(found: list[SettingOrigin]) -> None:
+    from lakemirror.settings_origin import DEFAULT
+
     names = max(len(each.name) for each in found)
     values = [_text(each.value) for each in found]
     for each, value in zip(found, values, strict=True):

@@ -85,7 +85,7 @@ def publish(
                 every, recreate,
             )  # fmt: skip
     except LakemirrorError as error:
-        typer.echo(f"{error}\n{error.hint}", err=True)
+        typer.echo(f"{error}\n  {error.hint}", err=True)
         raise typer.Exit(error.exit_code) from None
 
 
@@ -116,7 +116,7 @@ def _publish(
         raise typer.BadParameter("--marker-column, --format and the options of text need --from")
     for path in sources:
         if path != "-" and not Path(path).is_file():
-            raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
+            raise LakemirrorError("input-invalid", f"{path}: no such file", file=path, hint="Check the path.")
     pause = seconds(every) if every else None
     if recreate:
         table.recreate()

@@ -63,6 +63,29 @@ def status(
         raise typer.Exit(3)
 
 
+def warning_lines(found: DatabaseStatus) -> list[str]:
+    """One line for each warning; one line with a count for warnings that repeat."""
+    lines = []
+    by_code: dict[str, dict[str, list[Warned]]] = {}
+    for t in found.tables:
+        for warned in summed_up(t.warnings):
+            by_code.setdefault(warned.code, {}).setdefault(t.name, []).append(warned)
+    for code, by_table in by_code.items():
+        alike = len(by_table) > _MOST_TABLES
+        for table, same in list(by_table.items())[: 1 if alike else None]:
+            more = f" (and {len(by_table) - 1} more tables with such warnings)" if alike else ""
+            same = same[:1] if alike else same
+            lines += [f"{printable(table)}: warning {code}: {printable(each.message)}{more}" for each in same]
+    return [*lines, *(f"warning {each.code}: {printable(each.message)}" for each in summed_up(found.warnings))]
+
+
+def waiting_lines(found: DatabaseStatus) -> list[str]:
+    """One line for each table that waits for a file; one line with a count where many do."""
+    waiting = [(t.name, t.waiting_for.what) for t in found.tables if t.waiting_for is not None and not t.error_code]
+    more = f" (and {len(waiting) - 1} more tables wait)" if len(waiting) > _MOST_TABLES else ""
+    return [f"{printable(name)}: waits for {printable(what)}{more}" for name, what in waiting[: 1 if more else None]]
+
+
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
     from lakemirror.database import MirroredDatabase, read_stored
@@ -96,7 +119,7 @@ def _text(found: DatabaseStatus, now: float) -> str:
         source = f"{found.partner.source_type} {found.partner.source_version}".strip()
         by = found.partner.name or "an unnamed partner"
         lines.append(printable(f"published by {by}" + (f" from {source}" if source else "")))
-    return "\n".join([*lines, *_warnings(found)])
+    return "\n".join([*lines, *warning_lines(found)])
 
 
 def _engine(found: DatabaseStatus, now: float) -> list[str]:
@@ -144,22 +167,6 @@ def _tables(tables: tuple[TableStatus, ...], now: float) -> list[str]:
     return lines
 
 
-def _warnings(found: DatabaseStatus) -> list[str]:
-    """One line for each warning; one line with a count for warnings that repeat."""
-    lines = []
-    by_code: dict[str, dict[str, list[Warned]]] = {}
-    for t in found.tables:
-        for warned in summed_up(t.warnings):
-            by_code.setdefault(warned.code, {}).setdefault(t.name, []).append(warned)
-    for code, by_table in by_code.items():
-        alike = len(by_table) > _MOST_TABLES
-        for table, same in list(by_table.items())[: 1 if alike else None]:
-            more = f" (and {len(by_table) - 1} more tables with such warnings)" if alike else ""
-            same = same[:1] if alike else same
-            lines += [f"{printable(table)}: warning {code}: {printable(each.message)}{more}" for each in same]
-    return [*lines, *(f"warning {each.code}: {printable(each.message)}" for each in summed_up(found.warnings))]
-
-
 def _ago(seconds: float) -> str:
     """A duration for people: 12 s, 5 min, 3 h, 2 d."""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
@@ -170,4 +177,4 @@ def _ago(seconds: float) -> str:
 
 _MOST_TABLES = 3  # whose warnings of one code are shown one by one
 
-__all__ = ["status"]
+__all__ = ["status", "waiting_lines", "warning_lines"]

@@ -20,6 +20,7 @@ from lakemirror.cli.engine_options import (
 from lakemirror.cli.narration import counted, log_to_stderr
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.start import importing
+from lakemirror.cli.status import waiting_lines, warning_lines
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakemirror.database import SyncResult
     from lakemirror.landing_zone.zone import TableName
     from lakemirror.replication.apply_plan import Applied
+    from lakemirror.status import DatabaseStatus
 
 _SHORT = 1.0  # seconds that the command may build key indexes after a shorter pass
 
@@ -39,7 +41,8 @@ def sync(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Apply all files that are there now, once. Prints a line for every table that changed or has an error.
+    """Apply all files that are there now, once. Prints a line for each table that changed, waits, warns or has an error.
+
 
     If large tables lack a key index, the command builds it afterwards, for at most as long as the pass took or one
     second: later passes are faster.
@@ -47,7 +50,7 @@ def sync(
     Example: lakemirror sync shop
     """
     with importing():
-        from lakemirror.database import MirroredDatabase
+        from lakemirror.database import MirroredDatabase, read_stored
 
     log_to_stderr(verbose)
     require(database)
@@ -62,9 +65,9 @@ def sync(
         result, number = supervised(one_pass)
     if result is None:
         raise typer.Exit(1)
-    for warned in result.warnings:
-        say(f"warning {warned.code}: {printable(warned.message)}")
     if as_json:
+        for warned in result.warnings:
+            say(f"warning {warned.code}: {printable(warned.message)}")
         tables = {
             name: {
                 "commits": t.commits, "files": t.files, "rows": t.rows, "bytes": t.bytes,
@@ -82,10 +85,18 @@ def sync(
                 print(f"{printable(name)}: {printable(str(t.error))}\n  {t.error.hint}")
         for target in result.dropped:
             print(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
+        _say_what_is_left(read_stored(opened.storage), something=bool(result.tables or result.dropped))
     if number:
         leave(128 + number)
     if result.failed:
         raise typer.Exit(max(1, *(e.exit_code for e in result.failed.values())))
+
+
+def _say_what_is_left(stored: DatabaseStatus, something: bool) -> None:
+    """Says on stderr what tables wait for and the warnings, or that there was nothing to do."""
+    lines = [*waiting_lines(stored), *warning_lines(stored)]
+    for line in lines or ([] if something else ["nothing to apply"]):
+        say(line)
 
 
 class _Progress:

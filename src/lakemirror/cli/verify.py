@@ -51,7 +51,7 @@ def verify(
         require(database)
         report = _verify(database, table, Options(not quick, against_files, source, threads))
     except LakemirrorError as error:
-        typer.echo(f"{error}\n{error.hint}", err=True)
+        typer.echo(f"{error}\n  {error.hint}", err=True)
         raise typer.Exit(error.exit_code) from None
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=1))

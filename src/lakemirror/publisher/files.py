@@ -142,7 +142,7 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise LakemirrorError("input-invalid", f"{name}: no such file", file=name) from error
+        raise LakemirrorError("input-invalid", f"{name}: no such file", file=name, hint="Check the path.") from error
     except (OSError, pa.ArrowException) as error:
         raise LakemirrorError("input-invalid", f"{name}: {error}", file=name) from error
 

@@ -281,10 +281,11 @@ class LandingTable:
             if key.lower() not in present and reader.schema.names:
                 raise LakemirrorError(
                     "key-column-absent",
-                    f"{self.name}: the rows have no typed column {key}, which is a key column",
+                    f"{self.name}: the rows have no typed column {key}, which is a key column; their columns are "
+                    + ", ".join(reader.schema.names),
                     table=str(self.name),
                     column=key,
-                    hint="Publish every key column with each row.",
+                    hint="Publish every key column with each row, or correct the names of the keys.",
                 )
         return conformed
 

@@ -167,8 +167,9 @@ def _warn_of_text(table: pa.Table, types: Types) -> None:
 
 def _as_option(hint: str) -> str:
     """A hint to declare a property, as a hint to give an option."""
-    found = re.search(r'Declare "(\w+)": "(.*?)" in', hint)
-    return f'Add {_OPTIONS[found[1]]} "{found[2]}".' if found and found[1] in _OPTIONS else hint
+    found = re.findall(r'"(\w+)": "(.*?)"(?= and "| in )', hint)
+    options = [f'{_OPTIONS[name]} "{value}"' for name, value in found if name in _OPTIONS]
+    return f"Add {' '.join(options)}." if options else hint
 
 
 _OPTIONS = {

@@ -86,7 +86,10 @@ def parse_statement(text: str) -> tuple[Place, Wish]:
     """
     match = _STATEMENT.fullmatch(text)
     if match is None:
-        raise LakemirrorError("statement-invalid", f"this is no statement to drop a feature: {text.strip()}")
+        hint = None
+        if text.split(None, 1)[:1] and text.split(None, 1)[0].lower() in ("select", "with"):
+            hint = "This command drops features. `lakemirror tables DB TABLE` prints how each tool queries a table."
+        raise LakemirrorError("statement-invalid", f"this is no statement to drop a feature: {text.strip()}", hint=hint)
     table = match["table"].strip()
     quoted = re.fullmatch(r"(?:delta\.)?[`'\"](.+)[`'\"]", table, re.IGNORECASE)
     return table_folder(quoted[1] if quoted else table), Wish((match["feature"].strip("`"),), bool(match["truncate"]))

@@ -155,6 +155,19 @@ def test_config_tells_where_each_setting_comes_from(tmp_path: Path, monkeypatch:
     )
 
 
+def test_config_shows_every_setting_beside_one_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakemirror("init", tmp_path)
+    (tmp_path / "mirroring.json").write_text('{"lakemirror": {"memory": "abc", "settle": 3}}')
+    monkeypatch.setenv("LAKEMIRROR_POLL", "soon")
+    shown = lakemirror("config", tmp_path, code=2)
+    assert "memory in mirroring.json: 'abc' is not a whole number" in shown and "LAKEMIRROR_POLL: 'soon'" in shown
+    by_name = {each.name: each for each in setting_origins({"lakemirror": {"memory": "abc", "settle": 3}}, {})}
+    assert (by_name["memory"].value, by_name["memory"].source) == ("abc", "mirroring.json") and by_name["memory"].error
+    assert by_name["settle"].value == 3.0 and not by_name["settle"].error
+
+
 def test_config_hides_secrets() -> None:
     (spark,) = (
         each.value
@@ -249,3 +262,29 @@ def test_the_log_of_run_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     files = list((tmp_path / "logs").iterdir())
     assert len(files) == 1 + run_log.KEPT
     assert all(path.stat().st_size <= 500 for path in files)
+
+
+def test_sync_says_what_tables_wait_for(tmp_path: Path) -> None:
+    lakemirror("init", tmp_path)
+    assert lakemirror("sync", tmp_path) == "nothing to apply\n"
+    put(tmp_path, "orders", 1, {"id": [1, 2]})
+    put(tmp_path, "orders", 3, {"id": [3]})
+    shown = lakemirror("sync", tmp_path).splitlines()
+    assert sorted(shown) == ["orders: 1 file, 2 changes, 1 commit", "orders: waits for number 2"]
+    lakemirror("pause", tmp_path, "orders")
+    assert "orders: warning table-paused" in lakemirror("sync", tmp_path)
+
+
+def test_many_tables_that_wait_are_one_line(tmp_path: Path) -> None:
+    for number in range(5):
+        put(tmp_path, f"t{number}", 2, {"id": [1]})
+    assert lakemirror("sync", tmp_path) == "t0: waits for number 1 (and 4 more tables wait)\n"
+
+
+def test_a_misspelt_command_is_suggested_once() -> None:
+    assert lakemirror("statsu", code=2).count("'status'") == 1
+
+
+def test_a_query_is_sent_to_the_tools_that_read() -> None:
+    shown = lakemirror("sql", "SELECT * FROM shop/Tables/orders", code=2)
+    assert "statement-invalid" in shown and "lakemirror tables DB TABLE" in shown

@@ -121,6 +121,11 @@ def test_separators_that_are_the_same_are_refused() -> None:
     ("text", "types", "hint"),
     [
         ('id,rate\n1,"1,5"\n', {"id": "Int64", "rate": "Double"}, '"decimalSeparator": ","'),
+        (
+            'id,rate\n1,"1.234,5"\n',
+            {"id": "Int64", "rate": "Double"},
+            '"decimalSeparator": "," and "thousandsSeparator": "."',
+        ),
         ("id,rate\n1,1'000\n", {"id": "Int64", "rate": "Double"}, '"thousandsSeparator": "\'"'),
         ("id,day\n1,01.03.2026\n", {"id": "Int64", "day": "IDate"}, '"dateFormat": "d.M.yyyy"'),
         ("id,at\n1,13/3/2026 7:05\n", {"id": "Int64", "at": "DateTime"}, '"timestampFormat": "d/M/yyyy H:mm"'),
@@ -137,6 +142,7 @@ def test_hints_name_what_to_declare(text: str | bytes, types: dict[str, str], hi
     ("values", "what"),
     [
         (["1,5", "2.000,25"], 'decimalSeparator ","'),
+        (["7,50", "1.234,50"], 'decimalSeparator "," and thousandsSeparator "."'),
         (["1,000", "22,000.5"], 'thousandsSeparator ","'),
         (["1.3.2026", "11.12.2026"], 'dateFormat "d.M.yyyy"'),
         (["3/1/2026"], "M/d/yyyy"),

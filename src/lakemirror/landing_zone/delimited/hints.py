@@ -11,7 +11,6 @@ from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
 _SEPARATORS = (";", "\t", "|", ",")
-_DECLARE = 'Declare "{}": "{}" in fileFormatTypeProperties of _metadata.json, then rewrite the file.'
 _SEPARATOR_LINE = re.compile(rb"(?:\"sep=(.)\"|sep=(.))\r?[\n\r]", re.IGNORECASE)
 _DATES = ("d.M.yyyy", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyyMMdd")
 
@@ -34,20 +33,20 @@ def separator_line(blocks: Iterator[bytes], form: DelimitedFormat, file: str) ->
             f"{file}, line 1: the file says sep={named}, and columnSeparator is {form.column_separator!r}",
             file=file,
             row=1,
-            hint=_DECLARE.format("columnSeparator", named),
+            hint=_declare("columnSeparator", named),
         )
     return itertools.chain([first[found.end() :]], blocks), 2
 
 
 def hint_for_separator(header: str) -> str:
     """The hint for a header that is one column although it holds a separator; empty where it holds none."""
-    return next((_DECLARE.format("columnSeparator", _shown(each)) for each in _SEPARATORS if each in header), "")
+    return next((_declare("columnSeparator", _shown(each)) for each in _SEPARATORS if each in header), "")
 
 
 def hint_for_encoding(text: bytes) -> str:
     """The hint for bytes that are not UTF-8."""
     name = "utf-16" if b"\0" in text else "windows-1252"
-    return f"If the file is in another encoding: {_DECLARE.format('encoding', name)}"
+    return f"If the file is in another encoding: {_declare('encoding', name)}"
 
 
 def hint_for_value(text: str, table_type: str, form: DelimitedFormat) -> str:
@@ -56,15 +55,23 @@ def hint_for_value(text: str, table_type: str, form: DelimitedFormat) -> str:
     if table_type in ("date", "timestamp"):
         format_ = "dateFormat" if table_type == "date" else "timestampFormat"
         pattern = _pattern_of(text, table_type == "timestamp")
-        return _DECLARE.format(format_, pattern) if pattern else ""
+        return _declare(format_, pattern) if pattern else ""
     if not re.fullmatch(r"[+-]?[\d.,'’ \u00a0\u202f]*\d", text):
         return ""
-    if form.decimal_separator == "." and re.fullmatch(r"[+-]?[\d. '’\u00a0\u202f]*,\d+", text):
-        return _DECLARE.format("decimalSeparator", ",")
-    marks = {each for each in text if not each.isdigit() and each not in f"+-{form.decimal_separator}"}
+    is_comma = form.decimal_separator == "." and re.fullmatch(r"[+-]?[\d. '’\u00a0\u202f]*,\d+", text) is not None
+    marks = {
+        each for each in text if not each.isdigit() and each not in f"+-{',' if is_comma else form.decimal_separator}"
+    }
+    properties = ["decimalSeparator", ","] if is_comma else []
     if len(marks) == 1 and not form.thousands_separator:
-        return _DECLARE.format("thousandsSeparator", marks.pop())
-    return ""
+        properties += ["thousandsSeparator", marks.pop()]
+    return _declare(*properties) if properties else ""
+
+
+def _declare(*properties: str) -> str:
+    """The hint to declare properties, each followed by its value. The table then goes on by itself."""
+    pairs = [f'"{name}": "{value}"' for name, value in zip(properties[::2], properties[1::2], strict=True)]
+    return f"Declare {' and '.join(pairs)} in fileFormatTypeProperties of _metadata.json."
 
 
 def _pattern_of(text: str, with_time: bool) -> str:

@@ -44,7 +44,16 @@ def looks_like(texts: pa.Array) -> str:
         return ""
     for expression, what in _LOOKS:
         if pc.all(pc.match_substring_regex(values, expression)).as_py():
-            return what
+            return what + (_thousands_beside_a_comma(values) if what == _DECIMAL_COMMA else "")
+    return ""
+
+
+def _thousands_beside_a_comma(values: pa.Array) -> str:
+    """The property for the mark between thousands in numbers with a decimal comma; empty where none has one."""
+    for text in values.to_pylist():
+        found = re.match(r"\s*[+-]?\d{1,3}(\D)\d{3}\D", text)
+        if found:
+            return f' and thousandsSeparator "{found[1]}"'
     return ""
 
 
@@ -91,10 +100,11 @@ def _numbers(texts: pa.Array, form: DelimitedFormat) -> pa.Array:
 
 
 _MARK = r"[ \x{a0}\x{202f}'’]"
+_DECIMAL_COMMA = 'numbers with a decimal comma: decimalSeparator ","'
 _LOOKS = (
     (
         rf"^\s*[+-]?(\d{{1,3}}(\.\d{{3}})+|\d{{1,3}}({_MARK}\d{{3}})+|\d+),\d+\s*$",
-        'numbers with a decimal comma: decimalSeparator ","',
+        _DECIMAL_COMMA,
     ),
     (
         r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+)?\s*$",
