@@ -41,7 +41,7 @@ def sync(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Apply all files that are there now, once. Prints a line for each table that changed, waits, warns or has an error.
+    """Apply all files that are there, once. Prints a line for each table that changed, waits, warns or has an error.
 
 
     If large tables lack a key index, the command builds it afterwards, for at most as long as the pass took or one
