@@ -44,7 +44,8 @@ def publish(database: Path, first: int, last: int) -> None:
 
 
 def applied(database: Path) -> None:
-    sync(database, batch_files=2, maintenance=False)
+    """A pass. However slow the machine is, a file that the cut left incomplete is waited for."""
+    sync(database, batch_files=2, maintenance=False, settle=3600.0)
 
 
 def compacted(database: Path) -> None:
