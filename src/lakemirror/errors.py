@@ -10,11 +10,10 @@ HTTP status and the hint. One row of `CODES` is one code; there is no second pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What a code means for whoever meets it.
 
     `retry`: the same attempt may succeed later without anybody doing anything (a concurrent commit, a store that

@@ -44,7 +44,7 @@ def unknown_settings(definition: Mapping[str, Any], environment: Mapping[str, st
             found.append(_warned(f"{key} in {DEFINITION}", key, _VENDOR))
     variables = (*(f"LAKEMIRROR_{name.upper()}" for name in _SETTINGS), *_OTHER_VARIABLES)
     found += [
-        dataclasses.replace(_warned(f"the variable {name}", name, variables), file="")
+        _warned(f"the variable {name}", name, variables)._replace(file="")
         for name in sorted(environment)
         if name.startswith("LAKEMIRROR_") and name not in variables
     ]

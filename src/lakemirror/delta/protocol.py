@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Protocol
 from lakemirror.delta.schema import TYPE_CHANGES
@@ -61,8 +60,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Unsupported:
+class Unsupported(NamedTuple):
     """Why a commit cannot be made. `feature`: the feature that prevents it, or ''. `code`: from `errors.CODES`."""
 
     reason: str
@@ -70,8 +68,7 @@ class Unsupported:
     code: str = "table-feature-unsupported"
 
 
-@dataclass(frozen=True)
-class SparkChecks:
+class SparkChecks(NamedTuple):
     """Conditions that every row must fulfil: Spark SQL expressions by constraint name."""
 
     expressions: Mapping[str, str]

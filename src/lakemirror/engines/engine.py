@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork
@@ -42,8 +41,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Preference:
+class Preference(NamedTuple):
     """What the settings say about engines.
 
     `engine`: one of `ENGINES`. `spark_given`: a session, a master or a Connect address is configured. `from_bytes`:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -137,8 +137,7 @@ class RowResult:
     error: BadRow | None = None
 
 
-@dataclass(frozen=True)
-class RewriteWork:
+class RewriteWork(NamedTuple):
     """A compaction: data files become fewer, without their deleted rows. `files`: `add` actions with their vectors."""
 
     target: Target

@@ -6,7 +6,7 @@ An error stops its table (its code is in `errors.CODES`), a warning does not, an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import CODES, LakemirrorError
@@ -108,7 +108,7 @@ def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
     shown = []
     for same in by_code.values():
         if len(same) > _MOST_ALIKE:
-            same = [replace(same[0], message=f"{same[0].message} (and {len(same) - 1} more like it)")]
+            same = [same[0]._replace(message=f"{same[0].message} (and {len(same) - 1} more like it)")]
         shown += same
     return shown
 

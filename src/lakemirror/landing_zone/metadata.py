@@ -9,6 +9,7 @@ import codecs
 import json
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
 from lakemirror.landing_zone.json_members import Members, file_name, invalid, is_text, shown
@@ -40,8 +41,7 @@ class DelimitedFormat:
     timestamp_format: str = ""
 
 
-@dataclass(frozen=True)
-class DeclaredColumn:
+class DeclaredColumn(NamedTuple):
     """A column of `SchemaDefinition`: `data_type` in the contract's spelling, `table_type` as Spark SQL names it."""
 
     name: str

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Warned:
+class Warned(NamedTuple):
     """Something reported and never fatal: a stable code, one sentence, the file (relative to the database)."""
 
     code: str

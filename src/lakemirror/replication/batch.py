@@ -6,7 +6,6 @@ pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -30,8 +29,7 @@ class BatchFile(NamedTuple):
     columns: tuple[FileColumn, ...]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from lakemirror.storage.addresses import is_store_address, parse_address
@@ -27,8 +27,7 @@ from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.storage import Entry
 
 
-@dataclass(frozen=True)
-class ObjectStatus:
+class ObjectStatus(NamedTuple):
     """What `stat` of a StorePath gives: the fields of `os.stat_result` that are asked for, and the ETag."""
 
     st_size: int

@@ -132,6 +132,6 @@ def test_a_table_with_an_error_is_looked_into(scheduler: Scheduler, looked: Coun
 
 def test_a_note_ends(scheduler: Scheduler, looked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settled_looks, "LASTS", 0.0)
-    for note in scheduler._settled._notes.values():
-        object.__setattr__(note, "until", 0.0)
+    notes = scheduler._settled._notes
+    notes.update({name: note._replace(until=0.0) for name, note in notes.items()})
     assert ticked(scheduler, looked) == set(TABLES)

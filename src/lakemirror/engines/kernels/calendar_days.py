@@ -11,7 +11,7 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,7 @@ _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 _LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 
 
-@dataclass(frozen=True)
-class Calendar:
+class Calendar(NamedTuple):
     """The calendar of a file. `legacy`: for dates and timestamps. `legacy_int96`: for timestamps stored as INT96.
 
     `zone`: the time zone of the program that wrote the file.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -97,7 +96,7 @@ def header_of(file: IO[bytes]) -> dict[str, Any]:
 
 
 def header_bytes(identity: str, rows: int, seed: int, layout: KeyLayout, summary: int) -> bytes:
-    columns = [asdict(column) for column in layout.columns]
+    columns = [column._asdict() for column in layout.columns]
     header = {"identity": identity, "rows": rows, "seed": seed, "columns": columns, "summary": summary}
     text = json.dumps(header).encode()
     if len(text) > HEADER - 16:

@@ -9,6 +9,7 @@ and one more. Keys that need more than 64 bytes are stored as a 64-bit hash; the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +25,7 @@ _WORDS = ((0, 4), (9, 14), (19, 24), (28, 32))  # the positions of the two group
 _UUIDS_AT_ONCE = 4096  # they fit into the processor's cache
 
 
-@dataclass(frozen=True)
-class ColumnLayout:
+class ColumnLayout(NamedTuple):
     """The layout of one key column.
 
     `form`: number, decimal, uuid, UUID (capital letters) or text. `width`: bytes of a value. `nulls`: one more byte
