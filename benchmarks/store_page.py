@@ -40,7 +40,7 @@ def goals(report: Mapping[str, Any]) -> list[Goal]:
             text = f"An apply takes at most {_REQUESTS} requests beside one for each file touched"
             if "median over touched" in ours:
                 median, most = ours["median over touched"], ours["most over touched"]
-                said = f"{median:.0f}; {most:.0f} where it writes a checkpoint, too"
+                said = f"{median:.0f} (at most {most:.0f}: a checkpoint or maintenance came with it)"
                 found.append(Goal(text, said, median <= _REQUESTS))
             else:
                 found.append(Goal(text, "–", None))
@@ -87,7 +87,7 @@ def page(report: Mapping[str, Any]) -> str:
         "## Goals",
         "",
         *markdown(
-            ["goal", "measured (lowest to highest round)", "holds"],
+            ["goal", "measured: the median", "holds"],
             [[each.text, each.measured, _HOLDS[each.holds]] for each in goals(report)],
         ),
         "",
@@ -126,7 +126,7 @@ def _goal(text: str, figures: Sequence[float], unit: str, reached: Callable[[flo
     if not figures:
         return Goal(text, "–", None)
     middle = statistics.median(figures)
-    span = f" ({min(figures):.1f} to {max(figures):.1f})" if len(figures) > 1 else ""
+    span = f" (rounds: {min(figures):.2f} to {max(figures):.2f})" if len(figures) > 1 else ""
     return Goal(text, f"{middle:.2f}{unit}{span}", reached(middle))
 
 

@@ -119,7 +119,7 @@ def azurite(binary: str) -> Iterator[StoreServer]:
     """Azurite's blob service, in memory."""
     port = free_port()
     command = [binary, "--inMemoryPersistence", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    with _process([*command, "--skipApiVersionCheck", "--silent"], port, {}):
+    with _process([*command, "--skipApiVersionCheck", "--silent", "--disableTelemetry"], port, {}):
         endpoint = f"http://127.0.0.1:{port}"
         options = {
             "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
