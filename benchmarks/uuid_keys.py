@@ -59,8 +59,8 @@ def ask(place: Path, sizes: Sequence[int]) -> Iterator[Point | Figure]:
         look_up.LATELY_READ.clear()
         mirror.applies([next(files)])
         yield Point("while the index is built", rows, mirror.applies([next(files) for _ in range(_MEANWHILE)]))
+        shutil.rmtree(mirror.folder)  # what is still to be built is given up
         wait_for_key_index()
-        shutil.rmtree(mirror.folder)
         shutil.rmtree(cache / "keys", ignore_errors=True)
         look_up.LATELY_READ.clear()
 

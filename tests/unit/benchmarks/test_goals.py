@@ -31,7 +31,7 @@ def bench(**seconds: float) -> dict[str, Any]:
         {"round": 1, "scenario": "S6", "peer": peer.replace("_", "-"), "seconds": value, "right": True, "peak": 3e8}
         for peer, value in seconds.items()
     ]
-    scenario = {"title": "many tables", "size": "1,000 tables", "headline": "time"}
+    scenario = {"title": "many tables", "size": "1,000 tables, 10 files of 100 changes", "headline": "time"}
     return {"machine": MACHINE, "scenarios": {"S6": scenario}, "results": results}
 
 
@@ -83,6 +83,17 @@ def test_what_was_not_measured_or_is_wrong_counts_as_not_measured() -> None:
 def test_ten_thousand_tables_are_not_claimed_of_fewer() -> None:
     few = {**WATCHING, "watching": {**WATCHING["watching"], "tables": 200}}  # type: ignore[dict-item]
     assert "200 tables, nothing to do" in page(measured_in([few]))
+
+
+def test_smaller_runs_do_not_count() -> None:
+    small = bench(lakemirror=10.0, delta_rs_power=90.0)
+    small["scenarios"]["S6"]["size"] = "20 tables, 5 files of 100 changes"
+    short = growth(0.01)
+    short["points"] = [point for point in short["points"] if point["x"] < 100_000_000]
+    found = verdicts(small, short)
+    for what in ("1,000 tables of 10 files: delta-rs, synced as lakemirror is, times lakemirror",
+                 "memory of all processes, S6", "slope of the time of an apply, 1 M to 100 M rows"):  # fmt: skip
+        assert found[what] == ("–", "not measured")
 
 
 def test_results_of_two_machines_do_not_make_one_page() -> None:

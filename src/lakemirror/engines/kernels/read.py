@@ -203,14 +203,12 @@ class Reading:
             if size > most_bytes:
                 return None
         batches = list(self._batches(0, Portion(rows)))
-        if len(batches) != 1 or batches[0].num_rows != rows:
+        if len(batches) != 1 or batches[0].num_rows != rows or any(map(expands, batches[0].schema.types)):
             return None
         return batches[0], size
 
     def converted(self, batch: pa.RecordBatch) -> Changes | None:
         """The changes of rows that `at_once` gave, also of several units; None if there is a bad row."""
-        if any(map(expands, batch.schema.types)):
-            return None
         found = self._converted(batch, 0)
         return found if isinstance(found, Changes) else None
 
