@@ -261,7 +261,8 @@ class Replicator:
     def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
         """`_check_still_there` for local files. An object is read with its listed ETag, or copied at once."""
         if not is_in_store(self._table):
-            self._check_still_there(files)
+            with self._storage.holding_folders():
+                self._check_still_there(files)
 
     def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
         """LakemirrorError `concurrent-commit` if a file is missing: a publisher may delete it at any time."""

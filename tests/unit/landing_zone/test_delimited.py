@@ -132,6 +132,14 @@ def test_a_byte_order_mark_wins_over_utf_8(encoding: str) -> None:
         assert read("a,b\r\n1,2\r\n".encode(encoding)).column_names == ["a", "b"]
 
 
+def test_a_byte_order_mark_behind_the_header_belongs_to_a_value() -> None:
+    """As files that were joined have it. Arrow would leave it out at the beginning of what it reads."""
+    mark = "\N{ZERO WIDTH NO-BREAK SPACE}"
+    text = f"{mark}a,b\r\n{mark}1,x\r\n2,{mark}y\r\n"
+    assert rows(text, declared(("a", "String"), ("b", "String"))) == [(f"{mark}1", "x"), ("2", f"{mark}y")]
+    assert refused(text, declared(("a", "Int32"), ("b", "String"))).code == "value-invalid"
+
+
 def test_text_that_is_not_in_its_encoding() -> None:
     error = refused(b"a,b\r\n1,2\r\n3,\xff\r\n")
     assert (error.code, error.row, error.column) == ("value-invalid", 3, "b")

@@ -22,6 +22,7 @@ from lakemirror.landing_zone.delimited.records import Blocks
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
 _LONG_ROW = 1024 * 1024  # bytes without the end of a row: quotes that the exact reader must pair
+_MARK = b"\xef\xbb\xbf"
 _TRIES = 1000  # line breaks that a quoted field may hold at the end of a block
 
 
@@ -87,6 +88,8 @@ class FastReader:
         """
         if piece.refused:
             raise Inexact(piece.refused)
+        if piece.text.startswith(_MARK):  # Arrow leaves it out; within a file it is a character of a value
+            raise Inexact("a byte-order mark")
         # without a line break Arrow takes a last empty field for a quoted one
         text = piece.text if piece.text.endswith((b"\n", b"\r")) else piece.text + self._end
         self._look_over(piece.before, text)
