@@ -81,7 +81,7 @@ def page(report: Mapping[str, Any]) -> str:
         "",
         "Every peer ran in its own process, in turn; seconds are medians over the rounds. *ratio*: times lakemirror's",
         "time. *CPU*, *written*: of the whole process tree while it was measured; *peak*: its largest resident memory.",
-        "*files*: all that lie there afterwards, logs too. *read*: one query over every row and column of the table,",
+        "*files*: all that are there afterwards, logs too. *read*: one query over every row and column of the table,",
         "of Delta tables by one and the same plain Spark session, the fastest of three.",
         "*table*: whether it holds what it should (sums over all rows that their order does not change), reckoned from",
         "the same files by DuckDB.",
