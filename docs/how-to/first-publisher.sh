@@ -19,7 +19,7 @@ rm "$principal.form"
 definition=$(printf '{"properties": {"source": {"type": "GenericMirror", "typeProperties": {}},
     "target": {"type": "MountedRelationalDatabase", "typeProperties": {"format": "Delta"}}}}' | base64 | tr -d '\n')
 databases=$lake/v1/workspaces/sales/mirroredDatabases
-id=$(call "$databases" -d '{"displayName": "first shop", "definition": {"parts": [
+id=$(call "$databases" -d '{"displayName": "shop", "definition": {"parts": [
     {"path": "mirroring.json", "payload": "'"$definition"'", "payloadType": "InlineBase64"}]}}' | field id)
 call -X POST "$databases/$id/startMirroring"
 

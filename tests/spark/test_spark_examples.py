@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 pages = importlib.import_module("how_to_pages")
 
 
-@pytest.mark.parametrize("page", ["how-to/read-the-tables", "how-to/publish-from-spark"])
+@pytest.mark.parametrize("page", [page for page in pages.PAGES if any(e.note == "spark" for e in pages.blocks(page))])
 def test_examples(page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = pages.environment(tmp_path)
     monkeypatch.chdir(tmp_path)

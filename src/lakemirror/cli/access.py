@@ -33,7 +33,7 @@ def add(
     name: Name,
     role: Annotated[list[str], typer.Option(help="WORKSPACE=read or WORKSPACE=contribute; * for every workspace.")],
 ) -> None:
-    """Make a principal, and its workspaces. Prints its id, secret and account key; the secret this once.
+    """Make a principal, and its workspaces. Prints its id, secret and account key. The secret is shown only once.
 
     Example: lakemirror access /srv/lake add shop --role sales=contribute
     """

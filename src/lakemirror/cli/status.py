@@ -80,8 +80,15 @@ def warning_lines(found: DatabaseStatus) -> list[str]:
 
 
 def waiting_lines(found: DatabaseStatus) -> list[str]:
-    """One line for each table that waits for a file; one line with a count where many do."""
-    waiting = [(t.name, t.waiting_for.what) for t in found.tables if t.waiting_for is not None and not t.error_code]
+    """One line for each table that waits for a file; one line with a count where many do.
+
+    A table without any applied file whose warnings say why is left out.
+    """
+    waiting = [
+        (t.name, t.waiting_for.what)
+        for t in found.tables
+        if t.waiting_for is not None and not t.error_code and (t.position or not t.warnings)
+    ]
     more = f" (and {len(waiting) - 1} more tables wait)" if len(waiting) > _MOST_TABLES else ""
     return [f"{printable(name)}: waits for {printable(what)}{more}" for name, what in waiting[: 1 if more else None]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from running_service import Running
 
@@ -19,26 +18,44 @@ from lakemirror.service.authority.principals import Issued
 from lakemirror.service.operating import metrics
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests"))
+pages = importlib.import_module("how_to_pages")
 DEPLOY = ROOT / "deploy"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
-def test_the_first_publisher(running: Running, writer: Issued, tmp_path: Path) -> None:
-    principal, file = tmp_path / "shop.json", tmp_path / "orders.parquet"
-    principal.write_text(json.dumps(writer.shown()))
-    pq.write_table(pa.table({"id": [1, 2]}), file)
-    script = ROOT / "docs/how-to/first-publisher.sh"
-    done = subprocess.run(
-        ["sh", script, running.url, running.ca, principal, file],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def test_the_page_pasted_line_by_line(running: Running, writer: Issued, tmp_path: Path) -> None:
+    """The page's examples but the first, which installs and starts the service; they print what the page shows."""
+    variables = pages.environment(tmp_path)
+    (tmp_path / "shop.json").write_text(json.dumps(writer.shown()))
+    shutil.copy(ROOT / "docs/how-to/first-publisher.sh", tmp_path)
+    text = (ROOT / "docs/how-to/run-the-service.md").read_text(encoding="utf-8")
+    text = text.replace("https://localhost:8443", running.url).replace("/srv/lake", str(running.root))
+    first, *consoles = re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S)
+    assert "lakemirror serve" in first and len(consoles) == 2
+    for console in consoles:
+        typed = "\n".join(line[2:] for line in console.splitlines() if line.startswith("$ "))
+        shown = [line for line in console.splitlines() if not line.startswith("$ ")]
+        done = subprocess.run(["sh", "-euc", typed], cwd=tmp_path, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + done.stdout
+        for line, expected in zip(done.stdout.splitlines(), shown, strict=True):
+            assert line.startswith(expected.removesuffix("…"))
+        if done.stdout.startswith("{"):
+            row = json.loads(done.stdout)["data"][0]
+            assert (row["sourceTableName"], row["status"], row["metrics"]["processedRows"]) == (
+                "orders",
+                "Replicating",
+                2,
+            )
+    (vendors,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    names = f"client_id, client_secret = {writer.principal.client_id!r}, {writer.client_secret!r}\n"
+    asked = (
+        'assert lake.get_file_system_client("sales").get_directory_client("shop/Tables/customers").exists() is not None'
     )
-    assert done.returncode == 0, done.stderr + done.stdout
-    row = json.loads(done.stdout)["data"][0]
-    assert (row["sourceTableName"], row["status"], row["metrics"]["processedRows"]) == ("orders", "Replicating", 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders.parquet", "shop.json"]
+    done = subprocess.run(
+        [sys.executable, "-c", names + vendors + asked], cwd=tmp_path, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
