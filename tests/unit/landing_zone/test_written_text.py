@@ -177,3 +177,8 @@ def test_other_strings_are_not(values: list[str]) -> None:
 def test_a_header_that_is_one_column_is_warned_of() -> None:
     found = convert(io.BytesIO(b"id;name\n1;a\n"), io.BytesIO(), file="1.csv", metadata=metadata({}, {}))
     assert [warned.code for warned in found] == ["separator-doubtful"]
+
+
+def test_bytes_that_are_no_text_are_shown_with_one_escape() -> None:
+    found = refused(b"id,name\n1,M\xfcller\n", {}, {"id": "Int64", "name": "String"})
+    assert r"'M\xfcller' is not UTF-8" in found.message

@@ -91,8 +91,7 @@ def _decoded(text: bytes, record: Record, name: str, file: str) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        shown = text[:100].decode("utf-8", "backslashreplace")
-        what = f"column {name}: {shown!r} is not UTF-8"
+        what = f"column {name}: {str(text[:100])[1:]} is not UTF-8"  # as Python writes bytes: 'M\\xfcller'
         raise _error("value-invalid", what, record, file, name, hint_for_encoding(text)) from error
 
 
