@@ -83,7 +83,7 @@ class Settings:
     )
     spark_from_bytes: int = _setting(
         0,
-        "Decoded bytes of a batch from which engine auto uses Spark; 0: 64 MiB where a session, master or Connect "
+        "Decoded bytes of a batch from which engine auto uses Spark; 0: 128 MiB where a session, master or Connect "
         "address is given, else 16 GiB.",
     )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")

@@ -13,8 +13,12 @@ ENGINES = (AUTO, LOCAL, SPARK)
 FROM_BYTES = 16 << 30
 """From this many decoded bytes in a batch, `auto` starts Spark although none was configured."""
 
-FROM_BYTES_WITH_SPARK = 64 << 20
-"""The same limit if a session, a master or a Connect address is configured."""
+FROM_BYTES_WITH_SPARK = 128 << 20
+"""The same limit if a session, a master or a Connect address is configured.
+
+On a warm session of the same machine, Spark takes 3 times as long as the local engine for batches of 18 to 49 MiB, and
+less than twice as long for 122 MiB.
+"""
 
 
 class Engine(Protocol):
