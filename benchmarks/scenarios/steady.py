@@ -34,7 +34,7 @@ class Steady(Scenario):
         "The table is loaded and the engine runs. The time of a file is from its rename into place to the commit that "
         "holds it; the first fifth of the files does not count."
     )
-    small, full = Size(200_000, 50, 500, pause=0.5), Size(1_000_000, 1_000, 1_000, pause=0.5)
+    small, full = Size(200_000, 50, 500, pause=0.5), Size(1_000_000, 300, 1_000, pause=0.5)
 
     def make(self, store: Path, size: Size) -> Data:
         load = make.load(store / f"load-{size.rows}", size.rows)
