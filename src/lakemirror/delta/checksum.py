@@ -31,18 +31,17 @@ def write_checksum(snapshot: Snapshot | None, actions: Sequence[Action], path: P
     """
     wrong = (OSError, ValueError, KeyError, TypeError, AttributeError, LakemirrorError)
     with contextlib.suppress(*wrong):
-        before: dict[str, Any] = {}
-        if snapshot is not None:
-            found = _checksum_of(snapshot, path.parent / f"{snapshot.version:020}.crc")
-            if found is None and not recount:
-                return None
-            before = found or {}
         if recount:
             after = read_snapshot(path.parent.parent, snapshot.version + 1 if snapshot else 0)
             if after is None:
                 return None
             content = checksum(after)
         else:
+            before: dict[str, Any] | None = {}
+            if snapshot is not None:
+                before = _checksum_of(snapshot, path.parent / f"{snapshot.version:020}.crc")
+            if before is None:
+                return None
             content = next_checksum(before, actions)
         return path if put_new(path, json.dumps(content, separators=(",", ":")).encode(), durable=False) else None
     return None
@@ -109,7 +108,7 @@ def checksum(snapshot: Snapshot) -> dict[str, Any]:
             for app, txn in snapshot.transactions.items()
         ],
         "domainMetadata": [dict(domain) for domain in snapshot.domains.values()],
-        "metadata": dict(snapshot.metadata.value),
+        "metadata": _without_nulls(snapshot.metadata.value),
         **snapshot.protocol.to_action(),
     }
     info = snapshot.commit_infos.get(snapshot.version, {})
@@ -172,9 +171,14 @@ def _checksum_of(snapshot: Snapshot, path: Place) -> dict[str, Any] | None:
     return None
 
 
+def _without_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Other writers' commits have fields that are null. A checkpoint of the same state does not."""
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
 def _belongs(checksum: Mapping[str, Any], snapshot: Snapshot) -> bool:
     return (
         checksum.get("txnId") == newest_info(snapshot).get("txnId")
-        and checksum["metadata"] == snapshot.metadata.value
+        and _without_nulls(checksum["metadata"]) == _without_nulls(snapshot.metadata.value)
         and Protocol.from_action(checksum["protocol"]) == snapshot.protocol
     )

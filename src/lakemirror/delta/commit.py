@@ -75,11 +75,15 @@ def commit(
             remove_written(root, snapshot, actions)
         raise
     failpoints.reach("commit.before-checksum")
-    checksum = write_checksum(snapshot, actions, folder / f"{version:020}.crc", recount=recount)
+    crc = folder / f"{version:020}.crc"
+    due = keep_log and snapshot is not None and is_due(snapshot, version)
+    checksum = write_checksum(snapshot, actions, crc, recount=recount)
+    if checksum is None and due:  # another writer's version had none: each needs the one before
+        checksum = write_checksum(snapshot, actions, crc, recount=True)
     checkpoint = None
     try:
         _check_ours(path, ours)
-        if keep_log and snapshot is not None and is_due(snapshot, version):
+        if due:
             checkpoint = _write_checkpoint(root, version, durability)
             _check_ours(path, ours)
     except Overwritten:

@@ -184,3 +184,20 @@ def test_a_table_that_may_not_lose_rows(tmp_path: Path) -> None:
     put(tmp_path, "t", 2, {"id": [2], MARKER: pa.array([2], pa.int32())})
     failed = sync(tmp_path)
     assert failed.failed["t"].code == "table-append-only", failed
+
+
+def test_checksum_files_go_on_after_a_writer_that_makes_none(tmp_path: Path) -> None:
+    table = tmp_path / "Tables/t"
+    put(tmp_path, "t", 1, {"id": [1]})
+    assert not sync(tmp_path).failed
+    deltalake.DeltaTable(table).alter.set_table_properties({"owner": "somebody"}, raise_if_not_exists=False)
+    for number in range(2, 20):
+        put(tmp_path, "t", number, {"id": [number]})
+        assert not sync(tmp_path).failed
+    found = {int(file.stem) for file in (table / "_delta_log").glob("*.crc")}
+    held = read_snapshot(str(table))
+    assert held is not None and held.version in found
+    assert not {1, 2} & found
+    told = json.loads((table / "_delta_log" / f"{held.version:020}.crc").read_text())
+    assert told["numFiles"] == len(held.files)
+    assert told["metadata"]["configuration"]["owner"] == "somebody"
