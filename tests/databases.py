@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,15 +63,16 @@ class Database:
     def table(self, table: str) -> str:
         return self.storage.uri(f"Tables/{table.replace('.', '/')}")
 
-    def bag(self, table: str) -> Counter[tuple[Any, ...]]:
-        """The rows of a Delta table, order-free, read by the kernels."""
+    def bag(self, table: str, columns: Sequence[str] = ()) -> Counter[tuple[Any, ...]]:
+        """The rows of a Delta table, order-free, read by the kernels. `columns`: all by default."""
         snapshot = read_snapshot(self.table(table))
         assert snapshot is not None
         target = target_of(self.table(table), snapshot.metadata.value, [])
         found = Counter[tuple[Any, ...]]()
         for add in snapshot.files.values():
             for part in living_rows(add, target):
-                found.update(tuple(canonical(value) for value in row.values()) for row in part.to_pylist())
+                wanted = columns or part.column_names
+                found.update(tuple(canonical(row[name]) for name in wanted) for row in part.to_pylist())
         return found
 
     def version(self, table: str) -> int:
