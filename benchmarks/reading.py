@@ -9,6 +9,7 @@ One session reads the tables in turn. The states: `first` load; with deletion `v
 they were `compacted`. *plain* never changes and cannot have deletion vectors. Beside it, and beside lakemirror's table,
 one of the tables that are fair to compare with is read:
 
+without vectors    first: lakemirror's table under the setting deletion_vectors = false
 allows vectors     first, compacted: the same rows written by Spark, deletion vectors allowed, no row deleted
 Spark's vectors    vectors: Spark's own MERGE has made the same changes
 appended to        changes: delta-rs appends the changed rows to a copy of plain, as often as lakemirror applies them
@@ -43,6 +44,7 @@ import pyarrow as pa
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.publisher import Landing
+from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.settings import Settings
 from lakemirror.spark_session import session
 
@@ -154,13 +156,7 @@ def main() -> None:
 
 def _measure(folder: Path, rows: int, reads: int, most: float, states: Sequence[str], partitions: int | None) -> None:
     database = folder / "shop"
-    (database / "Files/LandingZone").mkdir(parents=True)
-    landing = Landing(database).table("orders", ["id"])
-    for begin in range(0, rows, 1_000_000):
-        part = _rows(np.arange(begin, min(rows, begin + 1_000_000)), seed=begin)
-        landing.insert(part) if begin else landing.load(part)
-    mirror = MirroredDatabase(database, engine="local")
-    assert not mirror.sync().failed
+    landing, mirror = _first_load(database, rows)
     table = database / "Tables/orders"
     spark = session.start(Settings().with_environment(), delta=True)
     if partitions is not None:
@@ -168,7 +164,10 @@ def _measure(folder: Path, rows: int, reads: int, most: float, states: Sequence[
     reader = Reader(spark, reads, most)
     if "first" in states:
         plain, allows = _copy(spark, table, folder / "plain-1"), _copy(spark, table, folder / "allows-1", vectors=True)
-        reader.compare("first", plain, {"lakemirror": table, "allows vectors": allows})
+        _first_load(folder / "plain-shop", rows, deletion_vectors=False)
+        without = folder / "plain-shop/Tables/orders"
+        reader.compare("first", plain, {"lakemirror": table, "without vectors": without, "allows vectors": allows})
+        shutil.rmtree(folder / "plain-shop")
     if list(states) == ["first"]:
         return
 
@@ -195,6 +194,18 @@ def _measure(folder: Path, rows: int, reads: int, most: float, states: Sequence[
             pass
         plain, allows = _copy(spark, table, folder / "plain-3"), _copy(spark, table, folder / "allows-3", vectors=True)
         reader.compare("compacted", plain, {"lakemirror": table, "allows vectors": allows})
+
+
+def _first_load(database: Path, rows: int, **settings: Any) -> tuple[LandingTable, MirroredDatabase]:
+    """A mirror with one table, which holds the rows."""
+    (database / "Files/LandingZone").mkdir(parents=True)
+    landing = Landing(database).table("orders", ["id"])
+    for begin in range(0, rows, 1_000_000):
+        part = _rows(np.arange(begin, min(rows, begin + 1_000_000)), seed=begin)
+        landing.insert(part) if begin else landing.load(part)
+    mirror = MirroredDatabase(database, engine="local", **settings)
+    assert not mirror.sync().failed
+    return landing, mirror
 
 
 def _rows(ids: np.ndarray, seed: int) -> pa.Table:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 LOOK = "look"
 """The name of the threads."""
@@ -24,9 +25,17 @@ Job = Callable[[], None]
 class Lookers:
     """Runs the looks of one pass."""
 
-    def __init__(self, *, side_by_side: int = 4, slow: float = 0.3, most: int = 32) -> None:
+    def __init__(
+        self,
+        *,
+        side_by_side: int = 4,
+        slow: float = 0.3,
+        most: int = 32,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """`side_by_side`: threads at one time, where looks take long. `slow`: seconds without progress after which a
-        thread counts as stuck. `most`: stuck threads at one time."""
+        thread counts as stuck. `most`: stuck threads at one time. `turn`: each look is within such a block."""
+        self._turn = turn
         self._side_by_side = side_by_side
         self._slow = slow
         self._most = most
@@ -41,7 +50,7 @@ class Lookers:
         waiting = deque(jobs)
         if not waiting:
             return
-        turn = _Pass(waiting)
+        turn = _Pass(waiting, self._turn)
         self._start(turn)
         seen, threads = 0, 1
         while threads < self._side_by_side and waiting and not turn.ended.wait(self._slow / _OFTEN):
@@ -76,8 +85,9 @@ class Lookers:
 class _Pass:
     """The jobs of one pass, and how many of them are done."""
 
-    def __init__(self, waiting: deque[Job]) -> None:
+    def __init__(self, waiting: deque[Job], turn: Callable[[], AbstractContextManager[None]]) -> None:
         self.done = 0
+        self._turn = turn
         self.ended = threading.Event()
         self._waiting = waiting
         self._all = len(waiting)
@@ -89,7 +99,8 @@ class _Pass:
                 job = self._waiting.popleft()
             except IndexError:
                 return
-            job()
+            with self._turn():
+                job()
             with self._lock:
                 self.done += 1
                 if self.done >= self._all:

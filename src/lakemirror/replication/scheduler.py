@@ -27,6 +27,7 @@ from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
 from lakemirror.landing_zone.metadata import TableMetadata, Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
+from lakemirror.replication.core_turns import CORES
 from lakemirror.replication.dropped_tables import DroppedTables
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.known_tables import KnownTables
@@ -83,7 +84,10 @@ class Scheduler:
         self._settings_of = settings_of
         self._starting = threading.Lock()
         self._replicators: dict[TableName, Replicator] = {}
-        self._lookers = Lookers(side_by_side=_AT_ONCE_IN_A_STORE if storage.look_again else _AT_ONCE)
+        if storage.look_again:
+            self._lookers = Lookers(side_by_side=_AT_ONCE_IN_A_STORE)
+        else:
+            self._lookers = Lookers(side_by_side=_AT_ONCE, turn=CORES.taken)
         self._settled = SettledLooks(storage)
         self._ambiguous: dict[TableName, TableName] = {}
         self._dropped = DroppedTables(storage)

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName, scan_table
+from lakemirror.replication.core_turns import CORES
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.known_tables import KnownTables
 from lakemirror.replication.replicator import Replicator
@@ -193,6 +194,10 @@ class Turns:
 
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch. Returns the look for the next batch, None if the table is done."""
+        with nullcontext() if self._storage.look_again else CORES.taken():
+            return self._apply_batch(name, look)
+
+    def _apply_batch(self, name: TableName, look: TablePlan) -> TablePlan | None:
         replicator = self._replicators[name]
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:

@@ -13,7 +13,7 @@ import ctypes
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
@@ -42,21 +42,30 @@ def sync_files(paths: Iterable[Place], root: Place) -> None:
     """
     if isinstance(root, StorePath):
         return
-    files = sorted({path for path in paths if isinstance(path, Path)})
-    folders = {root}
-    for path in files:
-        folders |= {parent for parent in path.parents if parent != root and root in parent.parents}
-    sync_each(files)
-    sync_each(sorted(folders))
+    top = os.fspath(root)
+    files = sorted(os.fspath(path) for path in set(paths) if isinstance(path, Path))
+    folders = {top}
+    for file in files:
+        folder = file.rpartition(os.sep)[0]
+        while folder not in folders and folder.startswith(f"{top}{os.sep}"):
+            folders.add(folder)
+            folder = folder.rpartition(os.sep)[0]
+    _sync_at_once(files)
+    for folder in sorted(folders):  # the first waits for the file system's journal, which has the others in it
+        _sync(folder)
 
 
 def sync_each(paths: Iterable[Place]) -> None:
     """Syncs files or folders, several at once. FileNotFoundError, `storage-unavailable`."""
-    found = [path for path in paths if isinstance(path, Path)]
-    waiting = [_pool().submit(sync, path) for path in found[1:]]
+    _sync_at_once([os.fspath(path) for path in paths if isinstance(path, Path)])
+
+
+def _sync_at_once(paths: Sequence[str]) -> None:
+    if not paths:
+        return
+    waiting = [_pool().submit(_sync, path) for path in paths[1:]]
     try:
-        if found:
-            sync(found[0])
+        _sync(paths[0])
     finally:
         wait(waiting)
     for each in waiting:
@@ -71,14 +80,17 @@ def _pool() -> ThreadPoolExecutor:
 
 def sync(path: Place) -> None:
     """Syncs one file or folder. FileNotFoundError, `storage-unavailable`."""
-    if isinstance(path, StorePath):
-        return
+    if not isinstance(path, StorePath):
+        _sync(os.fspath(path))
+
+
+def _sync(path: str) -> None:
     with storage_errors(path):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as error:
-            if error.errno not in _NO_FOLDER_SYNC or not path.is_dir():
+            if error.errno not in _NO_FOLDER_SYNC or not Path(path).is_dir():
                 raise  # else the file system cannot sync folders, and keeps names without it
         finally:
             os.close(handle)

@@ -15,13 +15,13 @@ from lakemirror.storage import durable
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was synced, with the thread that did it."""
     found: list[tuple[str, str]] = []
-    true = durable.sync
+    true = durable._sync
 
-    def noted(path: Path) -> None:
-        found.append((path.name, threading.current_thread().name))
+    def noted(path: str) -> None:
+        found.append((Path(path).name, threading.current_thread().name))
         true(path)
 
-    monkeypatch.setattr(durable, "sync", noted)
+    monkeypatch.setattr(durable, "_sync", noted)
     return found
 
 
