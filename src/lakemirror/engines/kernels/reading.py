@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.engines.kernels.calendar_days import calendar_of
-from lakemirror.engines.kernels.convert import Conversion, InvalidValue
+from lakemirror.engines.kernels.convert import InvalidValue
 from lakemirror.engines.kernels.decode import (
     MOST_ROWS,
     ColumnPages,
@@ -35,10 +34,10 @@ from lakemirror.engines.kernels.decode import (
     suspects,
 )
 from lakemirror.engines.kernels.marker import read_markers
+from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
-from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns, fits, leaves
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.footer import read_footer
 from lakemirror.landing_zone.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
@@ -47,7 +46,6 @@ _BUFFERED = 32 << 20  # a row group with more bytes is read in pieces
 _PIECE = 1 << 20
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")  # compressed dictionaries that can be measured here
 _IN_MEMORY = 1 << 20  # a file of at most so many bytes is read at once
-_NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
 
 
 class Changes(NamedTuple):
@@ -60,15 +58,6 @@ class Changes(NamedTuple):
     rows: pa.RecordBatch
     marker: npt.NDArray[np.int8]
     first_row: int
-
-
-class _Wanted(NamedTuple):
-    """A top-level column of the file to be read: its position, its first leaf column and its number of leaf columns."""
-
-    place: int
-    first_leaf: int
-    leaves: int
-    column: FileColumn
 
 
 class Reading:
@@ -97,9 +86,6 @@ class Reading:
         self._data: memoryview | None = None if data is None else memoryview(data)
         self._keeps_dictionaries = encoded
         self._encoded: frozenset[str] = frozenset()
-        self._read: list[_Wanted] = []
-        self._leaves: list[int] = []
-        self._at: dict[int, int] = {}
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
 
@@ -124,8 +110,11 @@ class Reading:
     def prepare(self) -> BadRow | None:
         """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
         self._footer = read_footer(self._source)
-        found = self._columns(self._footer)
-        return self._ambiguous(found) or self._prepare(found)
+        wanted = wanted_columns(self._footer, self._unit, self._asked, self._target.key_columns)
+        if isinstance(wanted, BadRow):
+            return wanted
+        self._wanted = wanted
+        return None
 
     def prepare_as(self, other: Reading) -> bool:
         """Reads the footer and takes the decisions of another unit's `prepare`. False if they may not be the same."""
@@ -135,7 +124,7 @@ class Reading:
             return False
         if not self._footer.schema.equals(other._footer.schema) or self._footer.metadata != other._footer.metadata:
             return False
-        self._read, self._leaves, self._at = other._read, other._leaves, other._at
+        self._wanted = other._wanted
         return True
 
     def at_once(self, most_bytes: int) -> tuple[pa.RecordBatch, int] | None:
@@ -148,10 +137,10 @@ class Reading:
         if self._data is None or footer.num_row_groups != 1 or self._unit.row_groups is not None:
             return None
         rows = footer.row_group(0).num_rows
-        if not 0 < rows <= MOST_ROWS or rows != self._unit.rows or any(each.leaves != 1 for each in self._read):
+        if not 0 < rows <= MOST_ROWS or rows != self._unit.rows or any(each.leaves != 1 for each in self._wanted.read):
             return None
         size = 0
-        for leaf in self._leaves:
+        for leaf in self._wanted.leaves:
             size += bytes_at_most(checked_pages(self._read_at, footer, 0, leaf), rows)
             if size > most_bytes:
                 return None
@@ -164,77 +153,6 @@ class Reading:
         """The changes of rows that `at_once` gave, also of several units; None if there is a bad row."""
         found = self._converted(batch, 0)
         return found if isinstance(found, Changes) else None
-
-    def _columns(self, footer: pq.FileMetaData) -> list[_Wanted]:
-        found, leaf = [], 0
-        for place, column in enumerate(file_columns(footer)):
-            size = leaves(column.arrow_type)
-            found.append(_Wanted(place, leaf, size, column))
-            leaf += size
-        planned = {each.name: each for each in self._unit.columns}
-        if not all(_is_same(planned.get(each.column.name), each.column) for each in found):
-            name = self._unit.name
-            raise LakemirrorError("concurrent-commit", f"{name} was replaced by another file", file=name)
-        return found
-
-    def _ambiguous(self, found: Sequence[_Wanted]) -> BadRow | None:
-        seen: set[str] = set()
-        for each in found:
-            name = each.column.name
-            same = name if name == ROW_MARKER else name.lower()
-            if same in seen:
-                message = f"{self._unit.name}: more than one column is named {name!r} if case is ignored"
-                return BadRow("columns-ambiguous", self._unit.name, message, column=name)
-            seen.add(same)
-        return None
-
-    def _prepare(self, found: Sequence[_Wanted]) -> BadRow | None:
-        """Decides which columns are read, and how each is converted. Returns the error if one cannot be."""
-        unit = self._unit
-        held = {each.column.name.lower(): each for each in found if each.column.name != ROW_MARKER}
-        self._marker = next((each for each in found if each.column.name == ROW_MARKER), None)
-        self._absent_key = next(
-            (key for key in self._target.key_columns if key.lower() not in held | self._constants), None
-        )
-        calendar = calendar_of(self._footer.metadata)
-        self._conversions: dict[str, tuple[_Wanted, Conversion]] = {}
-        for column in self._asked:
-            each = held.get(column.name.lower())
-            if each is None:
-                continue
-            if each.column.unsupported is not None:
-                return self._misfit(each.column, column)
-            if each.column.table_type is None:
-                continue
-            if not fits(each.column.table_type, column.type):
-                return self._misfit(each.column, column)
-            int96 = each.column.table_type not in _NEVER_INT96 and any(
-                self._footer.schema.column(leaf).physical_type == "INT96"
-                for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
-            )
-            self._conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96))
-        read = {each.place: each for each, _ in self._conversions.values()}
-        if self._marker is not None:
-            read[self._marker.place] = self._marker
-        if not read and found:
-            read[found[0].place] = found[0]  # one column is needed to count the rows
-        self._read = [read[place] for place in sorted(read)]
-        self._leaves = [leaf for each in self._read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)]
-        self._at = {each.place: at for at, each in enumerate(self._read)}
-        if self._marker is not None and not _can_mark(self._marker.column.arrow_type):
-            message = (
-                f"{unit.name}: {ROW_MARKER} is {self._marker.column.arrow_type}; it must be an integer or a string"
-            )
-            return BadRow("row-marker-invalid", unit.name, message, column=ROW_MARKER)
-        return None
-
-    def _misfit(self, found: FileColumn, column: TargetColumn) -> BadRow:
-        name = self._unit.name
-        if found.unsupported is not None:
-            return BadRow("type-unsupported", name, f"{name}: column {found.name!r}: {found.unsupported}",
-                          column=found.name)  # fmt: skip
-        message = f"{name}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
-        return BadRow("type-changed", name, message, column=found.name)
 
     def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
         footer = self._footer.row_group(group)
@@ -267,7 +185,7 @@ class Reading:
         """The text columns of a row group that stay dictionary-encoded."""
         text = {
             each.column.name
-            for name, (each, convert) in self._conversions.items()
+            for name, (each, convert) in self._wanted.conversions.items()
             if pa.types.is_string(each.column.arrow_type) and name not in self._target.partition_columns
             and not each.column.encoding and convert.type == "string"
         }  # fmt: skip
@@ -276,7 +194,7 @@ class Reading:
     def _pages(self, group: int) -> list[ColumnPages]:
         """The pages of the columns to be read. ValueError if their counts contradict the footer."""
         found = []
-        for leaf in self._leaves:
+        for leaf in self._wanted.leaves:
             schema = self._footer.schema.column(leaf)
             its = checked_pages(self._read_at, self._footer, group, leaf)
             nested = schema.max_repetition_level > 0
@@ -292,7 +210,7 @@ class Reading:
         """The columns, with the length of the longest value if a dictionary could expand to too many bytes."""
         held = {column.path for column in suspects(chunks, self._footer.row_group(group).num_rows, self._budget.size)}
         result = []
-        for leaf, column in zip(self._leaves, chunks, strict=True):
+        for leaf, column in zip(self._wanted.leaves, chunks, strict=True):
             if column.path in held and not column.nested:
                 if column.dictionary > self._budget.size:
                     raise TooLarge("the dictionary", column.dictionary)
@@ -315,7 +233,7 @@ class Reading:
         return longest(values)
 
     def _batches(self, group: int, plan: Portion, only: list[int] | None = None) -> Iterator[pa.RecordBatch]:
-        indices = self._leaves if only is None else only
+        indices = self._wanted.leaves if only is None else only
         size = 0
         if self._data is None:
             told = self._footer.row_group(group)
@@ -334,18 +252,18 @@ class Reading:
         """The changes of a decoded batch, or its first bad row."""
         if not batch.num_rows:
             return None
-        if batch.num_columns != len(self._read):
-            return unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._read)} were requested")
+        if batch.num_columns != len(self._wanted.read):
+            return unreadable(self._unit, f"{batch.num_columns} columns, but {len(self._wanted.read)} were requested")
         marker, bad = self._markers(batch, first_row)
         rows = batch.num_rows if bad is None or bad.row is None else bad.row - 1 - first_row
         values = []
         for column in self._asked:
-            held = self._conversions.get(column.name)
+            held = self._wanted.conversions.get(column.name)
             if held is None:
                 values.append(self._constant(column, batch.num_rows))
                 continue
             each, convert = held
-            found = batch.column(self._at[each.place])
+            found = batch.column(self._wanted.at[each.place])
             if each.column.name in self._encoded:
                 if _is_valid(found):
                     values.append(found)
@@ -379,7 +297,8 @@ class Reading:
         return pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
 
     def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:
-        values = None if self._marker is None else batch.column(self._at[self._marker.place])
+        held = self._wanted.marker
+        values = None if held is None else batch.column(self._wanted.at[held.place])
         marker, wrong = read_markers(values, batch.num_rows, self._default)
         code, place, shown = "", len(marker), ""
         if wrong is not None:
@@ -393,13 +312,14 @@ class Reading:
         if not code:
             return marker, None
         unit, row = self._unit, first_row + place + 1
+        absent = self._wanted.absent_key
         sentence = {
             "row-marker-invalid": f"row marker {shown!r} is not one of 0, 1, 2, 4",
             "key-columns-missing": f"row marker {shown!r} needs key columns, and _metadata.json declares none",
-            "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {self._absent_key!r}",
+            "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {absent!r}",
             "marker-statistics": f"row marker {shown!r} contradicts the footer's statistics",
         }[code]
-        column = self._absent_key if code == "key-column-absent" else ROW_MARKER
+        column = absent if code == "key-column-absent" else ROW_MARKER
         return marker, BadRow(code, unit.name, f"{unit.name}, row {row}: {sentence}", row, column)
 
     def _refusal(self) -> str:
@@ -408,7 +328,7 @@ class Reading:
             return "marker-statistics"
         if not self._target.key_columns:
             return "key-columns-missing"
-        return "key-column-absent" if self._absent_key is not None else ""
+        return "key-column-absent" if self._wanted.absent_key is not None else ""
 
     def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> BadRow:
         name = self._unit.name
@@ -425,20 +345,6 @@ def _is_valid(values: pa.Array) -> bool:
     except pa.ArrowException:
         return False
     return True
-
-
-def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
-    if planned is None or planned.encoding != found.encoding:
-        return False
-    return bool(planned.arrow_type == found.arrow_type) or str(planned.arrow_type) == str(found.arrow_type)
-
-
-def _can_mark(kind: pa.DataType) -> bool:
-    """True for types that a row marker may have: integers, strings, and the null type for a column of NULLs."""
-    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        kind = kind.value_type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
 
 
 def unreadable(unit: ChangeUnit, why: object) -> BadRow:
