@@ -39,8 +39,6 @@ log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
-_IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
-_IDLE_WORK = 60.0  # seconds after idle work in which there is probably more
 _QUIET = 10.0  # seconds without work after which looks become rare
 
 StartSpark = Callable[[Settings, int], "SparkSession"]
@@ -65,9 +63,7 @@ class Runner:
         already runs. `turns`: shared with the other Runners of the process. `watch`: the operating system reports which
         folders change, if it can; `stop` is then checked a few times a second.
         """
-        from lakemirror.maintenance.idle_work import Maintenance
-        from lakemirror.maintenance.key_scan import KeyScan
-        from lakemirror.verify.idle import IdleVerification  # here, since a single pass needs neither
+        from lakemirror.idle_time import IdleTime  # here, since a single pass does not need it
 
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
@@ -80,21 +76,13 @@ class Runner:
         self._scheduler = self._new_scheduler(spark)
         self._watch = ZoneWatch(storage) if watch else None
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
-        self._maintenance = Maintenance(
-            storage.uri,
-            self.settings.retention_in_days,
-            durability=self.settings.durability,
-            look_every=max(5.0, 10 * storage.look_again),
-            on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
+        self._idle_time = IdleTime(
+            storage, self.settings, lambda target, adds: self._scheduler.index_keys(target, adds)
         )
-        self._key_scan = KeyScan(storage.uri, storage.look_again)
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
-        self._verification = IdleVerification(storage)
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
-        self._idle_again = 0.0
-        self._idle_work_at = 0.0  # when idle work was found last
         self._trouble = 0
         self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
@@ -115,11 +103,7 @@ class Runner:
                 self._follow_definition()
                 worked = self._round()
                 self._write("Running")
-                pause = self._pause(begun, worked)
-                if self._watch is not None and self._watch.sees_everything and not self._trouble:
-                    self._watch.wait(self._scheduler, pause, stop.is_set)
-                else:
-                    stop.wait(pause)
+                self._wait(stop, self._pause(begun, worked))
         finally:
             self._end()
 
@@ -127,7 +111,7 @@ class Runner:
     def is_restless(self) -> bool:
         """True if looks must stay frequent: a table waits for a time, something fails, or idle work was recent."""
         fails = bool(self._trouble) or self.definition_error is not None
-        return bool(self._scheduler.restless) or fails or time.monotonic() - self._idle_work_at < _IDLE_WORK
+        return bool(self._scheduler.restless) or fails or self._idle_time.was_used_lately
 
     def sign_of_life(self) -> None:
         """Writes the status during a wait longer than HEARTBEAT. Call it only within `stop.wait`."""
@@ -151,8 +135,8 @@ class Runner:
                 self._bringing_down = self._dropping.submit(self._bring_down)
             if worked or self._scheduler.at_work:
                 self._idle_since = time.monotonic()
-            else:
-                self._use_idle_time()
+            elif self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
+                self._writer.verification_warnings = self._idle_time.warnings
         except SetupError:
             raise
         except Exception as failure:
@@ -186,38 +170,24 @@ class Runner:
             )
             return 0
 
-    def _use_idle_time(self) -> None:
-        """Starts maintenance and verification that are due. The search reads every table's log, so the next search
-        waits a multiple of its time.
-        """
-        begun = time.monotonic()
-        if begun < self._idle_again:
-            return
-        found = [self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)]
-        if self.settings.maintenance:
-            found.append(self._maintain())
-        if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
-            tables = list(self._scheduler.zone.tables)
-            found.append(str(self._verification.verify_step(tables, self.settings.default_schema) or ""))
-        self._writer.verification_warnings = self._verification.warnings
-        now = time.monotonic()
-        if any(found):
-            self._idle_work_at = now
-        self._idle_again = now + _IDLE_SHARE * (now - begun)
-
-    def _maintain(self) -> str | None:
-        names = {target: name for name, target in self._scheduler.targets().items()}
-        return self._maintenance.step(names, lambda target: self._scheduler.paused(names[target]))
-
     def _pause(self, begun: float, worked: int) -> float:
         """Seconds until the next tick: few while files arrive, more when none arrive or something does not answer."""
-        now = time.monotonic()
-        took = now - begun
-        if now - self._idle_since > _QUIET and not worked:
-            pause = max(self.settings.poll_idle, 5 * took)
-        else:
-            pause = max(_LOOK, took)
+        took = time.monotonic() - begun
+        rests = self._is_quiet and not worked
+        pause = max(self.settings.poll_idle, 5 * took) if rests else max(_LOOK, took)
         return max(pause, min(30.0, 2.0**self._trouble) if self._trouble else 0.0)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """True if nothing has arrived for a while."""
+        return time.monotonic() - self._idle_since > _QUIET
+
+    def _wait(self, stop: threading.Event, seconds: float) -> None:
+        """Waits so long, or until `stop` is set or a folder changes."""
+        if self._watch is not None and self._watch.sees_everything and not self._trouble:
+            self._watch.wait(self._scheduler, seconds, stop.is_set)
+        else:
+            stop.wait(seconds)
 
     def _follow_definition(self) -> None:
         """Uses the settings of a changed `mirroring.json`, except those of Spark."""
@@ -251,7 +221,7 @@ class Runner:
         self._scheduler = self._new_scheduler(self._scheduler.spark)
         if self._watch is not None:
             self._watch.look_at_all()
-        self._maintenance.retain(settings.retention_in_days)
+        self._idle_time.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
@@ -276,9 +246,7 @@ class Runner:
         """Waits a limited time for running work, and always writes the status `Stopped`."""
         self._scheduler.request_stop()
         try:
-            self._maintenance.stop()
-            self._verification.stop()
-            self._key_scan.stop()
+            self._idle_time.stop()
             self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
         except Exception as failure:
             log.error("%s", coded(failure))
