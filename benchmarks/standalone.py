@@ -16,6 +16,9 @@ from lakemirror.spark_session import java, jvm
 PATIENCE = 600.0
 """Seconds until a process of the cluster must have started, on a busy machine."""
 
+ONE_HOST = ("127.0.0.1", "127.0.0.1")
+"""The hosts of two workers. Spark runs two attempts of one task only on different hosts."""
+
 _LEFT_OUT = ("PYTHONPATH", "AWS_", "AZURE_", "GOOGLE_")  # lakemirror and options of stores come with the tasks
 
 
@@ -43,11 +46,11 @@ class Cluster:
         """The process ids of master and workers."""
         return [process.pid for process in self._processes]
 
-    def start(self, *, workers: int = 2, memory: str = "1g") -> None:
-        """Starts the master and workers of one core each. `memory`: of all executors of a worker."""
+    def start(self, *, hosts: Sequence[str] = ONE_HOST, memory: str = "1g") -> None:
+        """Starts the master, and on each of `hosts` a worker of one core. `memory`: of all executors of a worker."""
         self.master = self._start("Master", "--host", "127.0.0.1", "--port", "0", says=r"master at (spark://\S+)")
-        for _ in range(workers):
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", memory, self.master)
+        for host in hosts:
+            words = ("--host", host, "--cores", "1", "--memory", memory, self.master)
             self._start("Worker", *words, says=r"registered with master (\S+)")
             self.workers.append(self._processes[-1].pid)
 
@@ -93,12 +96,14 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *, memory: str = "1g", java_options: str = "") -> Iterator[Cluster]:
+def cluster(
+    folder: Path, *, memory: str = "1g", java_options: str = "", hosts: Sequence[str] = ONE_HOST
+) -> Iterator[Cluster]:
     """A cluster that runs while the block does."""
     folder.mkdir(parents=True, exist_ok=True)
     started = Cluster(folder, java_options=java_options)
     try:
-        started.start(memory=memory)
+        started.start(hosts=hosts, memory=memory)
         yield started
     finally:
         started.stop()

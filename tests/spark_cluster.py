@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.standalone import PATIENCE, Cluster, cluster
+from benchmarks.standalone import ONE_HOST, PATIENCE, Cluster, cluster
 
 from lakemirror.spark_session import jvm
 from tests.object_stores import free_port
@@ -17,9 +17,9 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @contextmanager
-def quick_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers that run while the block does."""
-    with cluster(folder, java_options=QUICK) as started:
+def quick_cluster(folder: Path, hosts: Sequence[str] = ONE_HOST) -> Iterator[Cluster]:
+    """A master, and a worker on each of `hosts`, that run while the block does."""
+    with cluster(folder, java_options=QUICK, hosts=hosts) as started:
         yield started
 
 

@@ -29,8 +29,9 @@ from lakemirror.replication.observer import Observer
 from lakemirror.replication.replicator import Replicator
 from lakemirror.replication.scheduler import Scheduler
 from lakemirror.replication.table_status import status_now
-from lakemirror.runner import PATIENCE, Runner, StatusWriter, require_zone, setting_warnings, tables_before, tick
+from lakemirror.runner import PATIENCE, Runner, require_zone, setting_warnings, tables_before, tick
 from lakemirror.settings import Settings, read_definition, resolve
+from lakemirror.status_writer import StatusWriter
 from lakemirror.storage import Place, Storage
 
 if TYPE_CHECKING:

@@ -8,36 +8,28 @@ Several Runners can run in one process: they share nothing.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING
 
-from lakemirror import failpoints
 from lakemirror import status as monitoring
 from lakemirror.declared_readers import DeclaredReaders, allowed
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import missing_database
-from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.landing_zone.zone_warnings import zone_warnings
 from lakemirror.replication.fair_turns import FairTurns
 from lakemirror.replication.observer import Observer
 from lakemirror.replication.scheduler import Scheduler
-from lakemirror.replication.table_state import TableState
-from lakemirror.replication.table_status import table_status
 from lakemirror.replication.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
+from lakemirror.status import TableStatus
+from lakemirror.status_writer import StatusWriter
 from lakemirror.storage import Storage
 
 if TYPE_CHECKING:
@@ -46,12 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
-_DELETED = 10.0  # seconds after which a status folder that is gone is made again
 _LOOK = 0.05  # seconds between two looks of `run` while files arrive
-_AT_WORK = 1.0  # seconds: a status that changes while a table is at work is written so often in a store
-_WRITE_SHARE = 10.0  # pause after the status was written, as a multiple of how long that took: there may be many tables
-_IDLE_SHARE = 100.0  # pause between two searches for idle work, as a multiple of how long one takes
-_IDLE_WORK = 60.0  # seconds after idle work in which there is probably more
 _QUIET = 10.0  # seconds without work after which looks become rare
 
 StartSpark = Callable[[Settings, int], "SparkSession"]
@@ -76,9 +63,7 @@ class Runner:
         already runs. `turns`: shared with the other Runners of the process. `watch`: the operating system reports which
         folders change, if it can; `stop` is then checked a few times a second.
         """
-        from lakemirror.maintenance.idle_work import Maintenance
-        from lakemirror.maintenance.key_scan import KeyScan
-        from lakemirror.verify.idle import IdleVerification  # here, since a single pass needs neither
+        from lakemirror.idle_time import IdleTime  # here, since a single pass does not need it
 
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
@@ -91,21 +76,13 @@ class Runner:
         self._scheduler = self._new_scheduler(spark)
         self._watch = ZoneWatch(storage) if watch else None
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
-        self._maintenance = Maintenance(
-            storage.uri,
-            self.settings.retention_in_days,
-            durability=self.settings.durability,
-            look_every=max(5.0, 10 * storage.look_again),
-            on_written=lambda target, adds: self._scheduler.index_keys(target, adds),
+        self._idle_time = IdleTime(
+            storage, self.settings, lambda target, adds: self._scheduler.index_keys(target, adds)
         )
-        self._key_scan = KeyScan(storage.uri, storage.look_again)
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
-        self._verification = IdleVerification(storage)
         self._writer = StatusWriter(storage)
         self._idle_since = time.monotonic()
-        self._idle_again = 0.0
-        self._idle_work_at = 0.0  # when idle work was found last
         self._trouble = 0
         self._definition_again = 0.0
         self._round_error: LakemirrorError | None = None
@@ -126,11 +103,7 @@ class Runner:
                 self._follow_definition()
                 worked = self._round()
                 self._write("Running")
-                pause = self._pause(begun, worked)
-                if self._watch is not None and self._watch.sees_everything and not self._trouble:
-                    self._watch.wait(self._scheduler, pause, stop.is_set)
-                else:
-                    stop.wait(pause)
+                self._wait(stop, self._pause(begun, worked))
         finally:
             self._end()
 
@@ -138,7 +111,7 @@ class Runner:
     def is_restless(self) -> bool:
         """True if looks must stay frequent: a table waits for a time, something fails, or idle work was recent."""
         fails = bool(self._trouble) or self.definition_error is not None
-        return bool(self._scheduler.restless) or fails or time.monotonic() - self._idle_work_at < _IDLE_WORK
+        return bool(self._scheduler.restless) or fails or self._idle_time.was_used_lately
 
     def sign_of_life(self) -> None:
         """Writes the status during a wait longer than HEARTBEAT. Call it only within `stop.wait`."""
@@ -162,8 +135,8 @@ class Runner:
                 self._bringing_down = self._dropping.submit(self._bring_down)
             if worked or self._scheduler.at_work:
                 self._idle_since = time.monotonic()
-            else:
-                self._use_idle_time()
+            elif self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
+                self._writer.verification_warnings = self._idle_time.warnings
         except SetupError:
             raise
         except Exception as failure:
@@ -197,38 +170,24 @@ class Runner:
             )
             return 0
 
-    def _use_idle_time(self) -> None:
-        """Starts maintenance and verification that are due. The search reads every table's log, so the next search
-        waits a multiple of its time.
-        """
-        begun = time.monotonic()
-        if begun < self._idle_again:
-            return
-        found = [self._key_scan.step(self._scheduler.last_commits, self._scheduler.key_index)]
-        if self.settings.maintenance:
-            found.append(self._maintain())
-        if self.settings.verify_idle and time.monotonic() - self._idle_since > _QUIET:
-            tables = list(self._scheduler.zone.tables)
-            found.append(str(self._verification.verify_step(tables, self.settings.default_schema) or ""))
-        self._writer.verification_warnings = self._verification.warnings
-        now = time.monotonic()
-        if any(found):
-            self._idle_work_at = now
-        self._idle_again = now + _IDLE_SHARE * (now - begun)
-
-    def _maintain(self) -> str | None:
-        names = {target: name for name, target in self._scheduler.targets().items()}
-        return self._maintenance.step(names, lambda target: self._scheduler.paused(names[target]))
-
     def _pause(self, begun: float, worked: int) -> float:
         """Seconds until the next tick: few while files arrive, more when none arrive or something does not answer."""
-        now = time.monotonic()
-        took = now - begun
-        if now - self._idle_since > _QUIET and not worked:
-            pause = max(self.settings.poll_idle, 5 * took)
-        else:
-            pause = max(_LOOK, took)
+        took = time.monotonic() - begun
+        rests = self._is_quiet and not worked
+        pause = max(self.settings.poll_idle, 5 * took) if rests else max(_LOOK, took)
         return max(pause, min(30.0, 2.0**self._trouble) if self._trouble else 0.0)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """True if nothing has arrived for a while."""
+        return time.monotonic() - self._idle_since > _QUIET
+
+    def _wait(self, stop: threading.Event, seconds: float) -> None:
+        """Waits so long, or until `stop` is set or a folder changes."""
+        if self._watch is not None and self._watch.sees_everything and not self._trouble:
+            self._watch.wait(self._scheduler, seconds, stop.is_set)
+        else:
+            stop.wait(seconds)
 
     def _follow_definition(self) -> None:
         """Uses the settings of a changed `mirroring.json`, except those of Spark."""
@@ -262,7 +221,7 @@ class Runner:
         self._scheduler = self._new_scheduler(self._scheduler.spark)
         if self._watch is not None:
             self._watch.look_at_all()
-        self._maintenance.retain(settings.retention_in_days)
+        self._idle_time.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None) -> Scheduler:
@@ -287,9 +246,7 @@ class Runner:
         """Waits a limited time for running work, and always writes the status `Stopped`."""
         self._scheduler.request_stop()
         try:
-            self._maintenance.stop()
-            self._verification.stop()
-            self._key_scan.stop()
+            self._idle_time.stop()
             self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
         except Exception as failure:
             log.error("%s", coded(failure))
@@ -297,117 +254,6 @@ class Runner:
             if self._watch is not None:
                 self._watch.close()
             self._write("Stopped")
-
-
-class StatusWriter:
-    """Writes the status files when something changed, and regularly as a heartbeat."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.setting_warnings: list[Warned] = []
-        self.verification_warnings: list[Warned] = []
-        self._storage = storage
-        self._process = EngineProcess.this()
-        self._written: monitoring.DatabaseStatus | None = None
-        self._beaten = -math.inf  # when the last heartbeat was written
-        self._changed: float | None = None
-        self._said = ""
-        self._logged: list[Warned] = []
-        self._has_folder = False
-        self._missed_since: float | None = None
-        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
-        self._states: list[TableState] = []  # those that `_tables` was made from
-        self._tables: tuple[TableStatus, ...] = ()
-        self._not_before = 0.0
-
-    def write(
-        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
-    ) -> None:
-        """Never raises. A failed write is repeated next time, and logged once."""
-        try:
-            if self._write(status, scheduler, readers, error):
-                self._said = ""
-        except Exception as failure:
-            why = coded(failure)
-            if why.code != self._said:
-                log.error("the status cannot be written: %s; tables go on", why)
-            self._said = why.code
-
-    def _write(
-        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
-    ) -> bool:
-        """False where there was nothing to write."""
-        partner, warned = read_partner(self._storage, scheduler.zone)
-        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ())]
-        for each in summed_up(each for each in of_the_zone if each not in self._logged):
-            log.warning("warning %s: %s", each.code, each.message)
-        self._logged = of_the_zone
-        now = monitoring.DatabaseStatus(
-            status,
-            error.code if error else "",
-            error.message if error else "",
-            self._status_of_all(scheduler.states),
-            (
-                *of_the_zone,
-                *list(scheduler.warnings.values()),
-                *self.setting_warnings,
-                *self.verification_warnings,
-                *list(readers.warnings.values()),
-            ),
-            partner,
-        )
-        moment, is_same = time.monotonic(), now == self._written
-        is_due = moment - self._beaten >= HEARTBEAT
-        if is_same and not is_due:
-            return False
-        if not is_same and not is_due and self._storage.look_again and scheduler.at_work:
-            self._changed = moment if self._changed is None else self._changed
-            if moment - self._changed < _AT_WORK:
-                return False  # each write is a request: one write usually reports the begin and the end of an apply
-        if not is_due and moment < self._not_before and status == "Running":
-            return False
-        self._changed = None
-        failpoints.reach("status.before-write")
-        with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
-        if not monitoring.rewrite_status(self._storage, with_process, self._written, heartbeat=is_due):
-            if not self._may_write():
-                return False
-            is_due = True
-            (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
-        self._beaten = moment if is_due else self._beaten
-        self._written = now
-        self._has_folder, self._missed_since = True, None
-        ended = time.monotonic()
-        self._not_before = ended + _WRITE_SHARE * (ended - moment)
-        return True
-
-    def _status_of_all(self, states: Mapping[TableName, TableState]) -> tuple[TableStatus, ...]:
-        """The status of every table; the same tuple object as before if no state changed."""
-        now = list(states.values())
-        if len(now) != len(self._states) or not all(map(is_, now, self._states)):
-            named = list(states.items())
-            self._tables = tuple(self._status_of(name, state) for name, state in named)
-            self._states = [state for _, state in named]
-        return self._tables
-
-    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
-        """A table's status; computed again if its state changed."""
-        held = self._of_states.get(name)
-        if held is None or held[0] is not state:
-            held = self._of_states[name] = state, table_status(name, state)
-        return held[1]
-
-    def _may_write(self) -> bool:
-        """False if the status folder is gone, because somebody may be deleting the database: writing the status would
-        bring it back. If the landing zone still exists after a while, the folder is made again.
-        """
-        if self._storage.exists(monitoring.MONITORING):
-            return True
-        if not self._storage.exists(LANDING_ZONE):
-            return False
-        now = time.monotonic()
-        if self._missed_since is None:
-            self._missed_since = now
-        return not self._has_folder or now - self._missed_since > _DELETED
 
 
 def tick(scheduler: Scheduler, storage: Storage, only: Collection[TableName] | None = None) -> int:
@@ -461,4 +307,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "StatusWriter", "missing", "require_zone", "setting_warnings", "tables_before", "tick"]
+__all__ = ["PATIENCE", "Runner", "missing", "require_zone", "setting_warnings", "tables_before", "tick"]

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.key_values import comparable
 from lakemirror.engines.kernels.living_rows import chosen_rows
-from lakemirror.engines.kernels.look_up import is_among, key_columns
+from lakemirror.engines.kernels.look_up import key_columns
+from lakemirror.engines.kernels.sought import is_among
 from lakemirror.engines.kernels.write import CHANGE_TYPE
 from lakemirror.engines.row_work import Action, RowWork, Target
 

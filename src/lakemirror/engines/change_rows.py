@@ -17,7 +17,8 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.key_values import whole_numbers
-from lakemirror.engines.kernels.read import Changes, read_changes
+from lakemirror.engines.kernels.read import read_changes
+from lakemirror.engines.kernels.reading import Changes
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RowWork, Target, TargetColumn
 from lakemirror.errors import LakemirrorError

@@ -23,10 +23,8 @@ from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_cache import Kept, Runs
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.look_up import (
-    Sought,
     find,
     groups_to_search,
-    is_among,
     kept_keys,
     key_columns,
     may_hold,
@@ -34,6 +32,7 @@ from lakemirror.engines.kernels.look_up import (
     row_groups,
     version_of,
 )
+from lakemirror.engines.kernels.sought import Sought, is_among
 from lakemirror.engines.key_index import Each, KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork

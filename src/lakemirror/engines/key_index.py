@@ -43,6 +43,7 @@ from lakemirror.engines.kernels.key_cache import Runs
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.kernels.write_keys import TooManyEqual, write_key_file
 from lakemirror.engines.row_work import Action, Target
 
@@ -87,7 +88,7 @@ class KeyIndex:
             index._folder.most_bytes = most_bytes
             return index
 
-    def find(self, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray | None:
+    def find(self, add: Action, target: Target, sought: Sought) -> np.ndarray | None:
         """Row numbers (int64, ascending) of the sought keys in a data file; None if it has no usable index.
 
         Errors: FileNotFoundError if the data file does not exist any more; ArrowException or ValueError if it cannot be
@@ -96,7 +97,7 @@ class KeyIndex:
         return self.find_in([add], target, sought)[0]
 
     def find_in(
-        self, adds: Sequence[Action], target: Target, sought: look_up.Sought, each: Each = map
+        self, adds: Sequence[Action], target: Target, sought: Sought, each: Each = map
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         columns = key_columns_text(target)
@@ -123,7 +124,7 @@ class KeyIndex:
         rows = record_count(add)
         return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
 
-    def _rows_in(self, one: _Searched, target: Target, sought: look_up.Sought) -> np.ndarray | None:
+    def _rows_in(self, one: _Searched, target: Target, sought: Sought) -> np.ndarray | None:
         try:
             for _ in range(2):
                 file = self._opened(one)
@@ -357,7 +358,7 @@ def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.T
         yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
 
 
-def _verified(found: np.ndarray, add: Action, target: Target, sought: look_up.Sought) -> np.ndarray:
+def _verified(found: np.ndarray, add: Action, target: Target, sought: Sought) -> np.ndarray:
     """The rows among `found` that really hold a sought key: their row groups are read."""
     footer = look_up.read_footer(add, target)
     version = (add.get("size"), add.get("modificationTime"))

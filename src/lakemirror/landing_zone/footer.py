@@ -2,7 +2,7 @@
 
 A footer is a claim of its writer. It is checked for contradictions and against the file's size before Arrow reads it:
 some false footers make Arrow end the process. Pages and rows are checked against the footer when they are read
-(`pages`, `engines/kernels/read`). Field numbers: parquet.thrift, `FileMetaData`.
+(`pages`, `engines/kernels/reading`). Field numbers: parquet.thrift, `FileMetaData`.
 """
 
 from __future__ import annotations

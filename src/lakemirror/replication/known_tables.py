@@ -51,23 +51,8 @@ class KnownTables:
     def looked(self, name: TableName, look: TablePlan) -> None:
         """Takes what a look found."""
         state = self.states.get(name) or remembered(self._before.get(str(name)))
-        manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
-        if manifest is not None:
-            state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
         before = state.error
-        state = table_state.looked(
-            state,
-            identity=look.identity,
-            position=look.position,
-            pending=look.pending.count,
-            waiting=look.waiting,
-            warnings=look.warnings,
-            reseeding=look.reseeding,
-            error=look.error,
-            fingerprint=_fingerprint(look, look.error or state.error),
-            work=look.start is not None,
-            oldest=look.oldest,
-        )
+        state = table_state.looked(state, look, _fingerprint(look, look.error or before))
         known = self.states.get(name, TableState()).warnings
         self.states[name] = state
         self._log_new_warnings(name, known)

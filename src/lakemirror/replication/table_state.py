@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import Warned, capped
+from lakemirror.replication.table_plan import TablePlan
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -61,47 +62,38 @@ class TableState:
         return fingerprint != self.failed_on
 
 
-def looked(
-    state: TableState,
-    *,
-    identity: str,
-    position: int,
-    pending: int,
-    waiting: Waiting | None,
-    warnings: Sequence[Warned],
-    reseeding: bool,
-    error: LakemirrorError | None,
-    fingerprint: str,
-    work: bool,
-    oldest: float | None = None,
-) -> TableState:
-    """The state after a look at the folder; `work`: there is something to apply.
+def looked(state: TableState, look: TablePlan, fingerprint: str) -> TableState:
+    """The state after a look at folder and table. `fingerprint`: changes when the cause of a failed apply may have.
 
     An error of an apply stays until its cause changes or is gone. What a table waits for keeps the time when the wait
     began.
     """
+    manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
+    if manifest is not None:
+        state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
+    waiting, error = look.waiting, look.error
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
     unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
-    if error is None and work and unchanged:
+    if error is None and look.start is not None and unchanged:
         error = state.error
         failed_on = state.failed_on
     else:
         failed_on = fingerprint if error is not None else ""
     if error is not None and not error.retry:
         status = FAILED
-    elif reseeding:
+    elif look.reseeding:
         status = RESEEDING
-    elif position:
+    elif look.position:
         status = REPLICATING
-    elif pending and waiting is None:
+    elif look.pending.count and waiting is None:
         status = SNAPSHOTTING
     else:
         status = INITIALIZED
     return replace(
-        state, identity=identity, status=status, position=position, pending=pending, waiting=waiting,
-        warnings=tuple(capped(dict.fromkeys(warnings))), error=error, failed_on=failed_on, oldest=oldest,
-        failures=state.failures if error is not None else 0,
+        state, identity=look.identity, status=status, position=look.position, pending=look.pending.count,
+        waiting=waiting, warnings=tuple(capped(dict.fromkeys(look.warnings))), error=error, failed_on=failed_on,
+        oldest=look.oldest, failures=state.failures if error is not None else 0,
     )  # fmt: skip
 
 

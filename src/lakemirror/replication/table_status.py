@@ -55,25 +55,7 @@ def status_now(name: TableName, look: TablePlan, last: TableStatus | None) -> Ta
 
     An error that only an apply can find is taken from the last pass, as long as its file is still there.
     """
-    manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
-    state = table_state.looked(
-        replace(
-            remembered(last),
-            rows=manifest.rows if manifest else 0,
-            bytes=manifest.bytes if manifest else 0,
-            last_commit=manifest.committed if manifest else 0.0,
-        ),
-        identity=look.identity,
-        position=look.position,
-        pending=look.pending.count,
-        waiting=look.waiting,
-        warnings=look.warnings,
-        reseeding=look.reseeding,
-        error=look.error or look.pending.error,
-        fingerprint="",
-        work=False,
-        oldest=look.oldest,
-    )
+    state = table_state.looked(remembered(last), replace(look, error=look.error or look.pending.error), "")
     found = table_status(name, state)
     if found.error_code or last is None or not last.error_code or last.id != found.id:
         return found

@@ -24,6 +24,7 @@ from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.add_files import NotAdded, add_file, large_enough, unsupported_reason
 from lakemirror.engines.kernels.data_rows import rows_of
 from lakemirror.engines.kernels.key_cache import Cache
+from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
@@ -127,7 +128,7 @@ def test_rising_keys_of_an_added_file_are_not_read_again(
     reads = []
     monkeypatch.setattr(look_up, "rows_of", lambda *a, **k: reads.append(a) or rows_of(*a, **k))
     asked = [rows["id"][n].as_py() for n in (3, 599, 600, 998)]
-    sought = look_up.Sought(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
+    sought = Sought(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
     groups = look_up.row_groups(add, table, None, found)
     places = [
         p for each in groups for p in look_up.find(each, table, sought, version=look_up.version_of(add)).to_pylist()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rounds import rounds
 
-from lakemirror.engines.kernels.read import Changes
+from lakemirror.engines.kernels.reading import Changes
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn

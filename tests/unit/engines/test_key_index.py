@@ -34,6 +34,7 @@ from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.kernels import key_file, key_format, key_layout, look_up, write_keys
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.kernels.write_keys import write_key_file
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
@@ -134,7 +135,7 @@ def with_table(place: Path, keys: pa.Table, **options: Any) -> tuple[Target, dic
 
 
 def found(index: KeyIndex, add: dict[str, Any], target: Target, keys: pa.Table) -> list[int] | None:
-    rows = index.find(add, target, look_up.Sought(keys))
+    rows = index.find(add, target, Sought(keys))
     return None if rows is None else rows.tolist()
 
 
@@ -293,7 +294,7 @@ def test_sparks_driver_asks_the_index_before_tasks_read_keys(tmp_path: Path) -> 
     target, add = with_table(tmp_path, TABLES["uuid"])
     engine = SparkEngine.__new__(SparkEngine)
     engine._index = index = KeyIndex(tmp_path / "keys", 1 << 30)
-    sought, chosen = look_up.Sought(TABLES["uuid"].slice(40, 7)), [(3, add)]
+    sought, chosen = Sought(TABLES["uuid"].slice(40, 7)), [(3, add)]
     work = RowWork(target, (), False, 4, (add,))
     assert engine._indexed(work, chosen, sought) == ([], chosen), "and wants the index that is missing"
     index.wait()
@@ -431,7 +432,7 @@ key_index.FEWEST_ROWS = 1
 index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
 target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
-from lakemirror.engines.kernels.look_up import Sought
+from lakemirror.engines.kernels.sought import Sought
 print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
 """
 
@@ -441,7 +442,8 @@ import sys
 from pathlib import Path
 from tests.unit.engines.test_key_index import add_of
 from lakemirror.engines import key_index
-from lakemirror.engines.kernels.look_up import LATELY_READ, Sought
+from lakemirror.engines.kernels.look_up import LATELY_READ
+from lakemirror.engines.kernels.sought import Sought
 key_index.FEWEST_ROWS = 1
 place = Path(sys.argv[1])
 target, add, keys = add_of(place)

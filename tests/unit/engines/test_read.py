@@ -20,7 +20,8 @@ from tests import parquet_footer as change
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.marker import read_markers
-from lakemirror.engines.kernels.read import Changes, read_changes
+from lakemirror.engines.kernels.read import read_changes
+from lakemirror.engines.kernels.reading import Changes
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import BadRow
 from lakemirror.errors import LakemirrorError

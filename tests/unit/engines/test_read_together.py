@@ -17,8 +17,9 @@ import pytest
 
 from lakemirror.engines import local
 from lakemirror.engines.kernels import read_together as together
-from lakemirror.engines.kernels.read import Changes, read_changes
+from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.read_together import read_together
+from lakemirror.engines.kernels.reading import Changes
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns

@@ -12,13 +12,19 @@ import pytest
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import Waiting
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.pending import Pending
+from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.replication import table_state
+from lakemirror.replication.apply_plan import ApplyStart
 from lakemirror.replication.dropped_tables import NOTE, DroppedTables
 from lakemirror.replication.position import Manifest, Position, current_position, parse_manifest
-from lakemirror.replication.table_log import read_table_log
+from lakemirror.replication.table_log import TableLog, read_table_log
+from lakemirror.replication.table_plan import TablePlan
 from lakemirror.replication.table_state import TableState
 from lakemirror.storage import LocalStorage
 
+FOLDER = TableFolder(TableName("", "t"))
 MANIFEST = Manifest("abc", 1, 7, "f", 10, 20, ("id",), 5, 6, 1.5, ("note",))
 
 
@@ -71,12 +77,14 @@ def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
     assert found.position is None
 
 
-def look(state: TableState, **facts: Any) -> TableState:
-    given: dict[str, Any] = {
-        "identity": "i", "position": 0, "pending": 0, "waiting": None, "warnings": [], "reseeding": False,
-        "error": None, "fingerprint": "1", "work": True,
-    }  # fmt: skip
-    return table_state.looked(state, **{**given, **facts})
+def look(
+    state: TableState, *, position: int = 0, pending: int = 0, fingerprint: str = "1", work: bool = True, **facts: Any
+) -> TableState:
+    """The state after a look that found this. `work`: there is something to apply."""
+    log = TableLog(Position("i", 1, position), None) if position else None
+    start = ApplyStart(None, "i", 1, (), False, {}) if work else None
+    found = TablePlan(FOLDER, TableMetadata(), log, Pending(behind=pending), start, "i", **facts)
+    return table_state.looked(state, found, fingerprint)
 
 
 @pytest.mark.parametrize(

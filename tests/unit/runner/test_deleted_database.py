@@ -13,7 +13,7 @@ import pytest
 from tests.landing import MARKER, declare, put
 from tests.unit.runner.test_run_loop import mirror, position, running, status, wait_for
 
-from lakemirror import MirroredDatabase, runner
+from lakemirror import MirroredDatabase, status_writer
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.row_work import RowResult, RowWork
 from lakemirror.errors import SetupError
@@ -79,7 +79,7 @@ def test_rm_r_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_status_folder_that_is_gone_is_made_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_DELETED", 0.3)
+    monkeypatch.setattr(status_writer, "_DELETED", 0.3)
     put(tmp_path, "t", 1, {"id": [1]})
     with running(mirror(tmp_path)):
         wait_for(lambda: position(tmp_path, "t"))

@@ -205,7 +205,7 @@ def test_a_heartbeat_tells_a_running_engine_from_a_killed_one(tmp_path: Path) ->
 
 
 def test_the_heartbeat_is_written_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.runner.HEARTBEAT", 0.1)
+    monkeypatch.setattr("lakemirror.status_writer.HEARTBEAT", 0.1)
     put(tmp_path, "orders", 1, {"id": [1]})
     with running(mirror(tmp_path)):
         wait_for(lambda: position(tmp_path, "orders") == 1)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lakemirror import runner
 from lakemirror import status as monitoring
+from lakemirror import status_writer
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
 from lakemirror.replication.table_state import TableState
-from lakemirror.runner import StatusWriter
+from lakemirror.status_writer import StatusWriter
 from lakemirror.storage import LocalStorage
 
 ORDERS = TableName("", "orders")
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         write(storage, path, data)
 
     monkeypatch.setattr(LocalStorage, "write", slow)
-    monkeypatch.setattr(runner, "time", clock)
+    monkeypatch.setattr(status_writer, "time", clock)
     return clock
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_written_or_computed_again_while_no_table_changes(
     database.at(1)
     database.write()
     writes = clock.writes
-    monkeypatch.setattr(runner, "table_status", None)
+    monkeypatch.setattr(status_writer, "table_status", None)
     clock.now += 6.0
     assert database.write() == 1
     assert clock.writes == writes

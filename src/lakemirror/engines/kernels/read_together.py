@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import TooLarge, share_of
-from lakemirror.engines.kernels.read import Changes, Reading, source_of
+from lakemirror.engines.kernels.read import source_of
+from lakemirror.engines.kernels.reading import Changes, Reading
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, Target
 from lakemirror.errors import LakemirrorError

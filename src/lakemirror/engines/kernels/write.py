@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
+from lakemirror.engines.kernels.dictionaries import is_repeated, one_table, with_dictionaries
 from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.kernels.leaves import by_path, indexed_leaves, leaves_of
 from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
@@ -43,8 +44,6 @@ _BYTES_A_GROUP = 64 << 20  # in memory; a row group of wide rows has fewer rows
 _BYTES_BUFFERED = 128 << 20  # of all partitions together
 _MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
-_SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
-_SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
 
 def write_rows(
@@ -267,7 +266,7 @@ class _Files:
         plain = {
             field.name for field in self._schema
             if field.name in self._exact and not pa.types.is_nested(field.type)
-            and not _is_repeated([rows.column(field.name) for rows in file.buffered])
+            and not is_repeated([rows.column(field.name) for rows in file.buffered])
         }  # fmt: skip
         dictionaries = [path for path in self._exact if path not in plain]
         return pq.ParquetWriter(
@@ -280,8 +279,8 @@ class _Files:
             for batch in file.buffered:
                 file.tally.add(leaves_of(batch, self._leaves))
             if file.writer is None:
-                file.writer = self._writer(file, _with_dictionaries(self._schema, file.buffered))
-            file.writer.write_table(_together(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
+                file.writer = self._writer(file, with_dictionaries(self._schema, file.buffered))
+            file.writer.write_table(one_table(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
         if file.rows >= self._rows_a_file or _size(file.sink) >= self._bytes_a_file:
@@ -343,50 +342,6 @@ def _plain(values: pa.Array) -> pa.Array:
 
 def _as_long(values: pa.Array, rows: int) -> pa.Array:
     return values if len(values) == rows else pa.repeat(values[0], rows)
-
-
-def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Schema:
-    """The schema, with those columns as dictionaries that are dictionaries in all batches."""
-    for place, column in enumerate(schema):
-        if all(pa.types.is_dictionary(batch.column(place).type) for batch in batches):
-            schema = schema.set(place, column.with_type(pa.dictionary(pa.int32(), column.type)))
-    return schema
-
-
-def _is_repeated(parts: Sequence[pa.Array]) -> bool:
-    """True if a Parquet dictionary pays for a column: if on average at least `_SHARED` rows have the same value.
-
-    `parts`: the column's values in the first row group. The number of different values is estimated from a sample: of
-    n values taken from D different ones about n * n / (2 * D) are found again. A dictionary of values that are all
-    different makes the file larger, and takes as long to make as all else.
-    """
-    if not parts or any(pa.types.is_dictionary(part.type) for part in parts):
-        return True
-    values = pa.chunked_array(parts)
-    rows = len(values)
-    if rows > _SAMPLED * _SAMPLES:
-        begins = [rows * part // _SAMPLES for part in range(_SAMPLES)]
-        values = pa.chunked_array([part for begin in begins for part in values.slice(begin, _SAMPLED).chunks])
-    sampled = len(values) - values.null_count
-    repeated = sampled - pc.count_distinct(values).as_py()
-    return bool(2 * repeated >= sampled or 2 * repeated * rows >= _SHARED * sampled * sampled)
-
-
-def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table of this schema. Each dictionary column has one dictionary for all rows."""
-    columns = []
-    for place, column in enumerate(schema):
-        parts = [_as_field(batch.column(place), column) for batch in batches]
-        columns.append(pa.chunked_array(parts, column.type))
-    return pa.Table.from_arrays(columns, schema=schema).unify_dictionaries()
-
-
-def _as_field(values: pa.Array, field: pa.Field) -> pa.Array:
-    if values.type == field.type:
-        return values
-    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(values.type):
-        return values.dictionary_encode()
-    return values.cast(field.type)
 
 
 def _size(sink: Path | ObjectWriter) -> int:

@@ -23,7 +23,8 @@ from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.living_rows import only_living
-from lakemirror.engines.kernels.look_up import Sought, is_among, key_columns, may_hold
+from lakemirror.engines.kernels.look_up import key_columns, may_hold
+from lakemirror.engines.kernels.sought import Sought, is_among
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import DEFAULT
 from lakemirror.engines.row_work import MARKER, ROW, Action, BadRow, RewriteWork, RowResult, RowWork, Target

@@ -28,7 +28,8 @@ from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places, key_bucket
 from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.living_rows import chosen_rows, deleted_rows, living_rows
-from lakemirror.engines.kernels.look_up import Sought, find, is_among, key_columns, read_footer, row_groups
+from lakemirror.engines.kernels.look_up import find, key_columns, read_footer, row_groups
+from lakemirror.engines.kernels.sought import Sought, is_among
 from lakemirror.engines.kernels.write import write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, BadRow, ChangeUnit, RowWork, Target

@@ -1,0 +1,146 @@
+"""Which columns of a change file are read, and how each is converted to the table's type. Pure.
+
+footer of the file, columns of the table ─▶ the same as planned? ─▶ names, types fit? ─▶ WantedColumns | BadRow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.engines.kernels.calendar_days import calendar_of
+from lakemirror.engines.kernels.convert import Conversion
+from lakemirror.engines.row_work import BadRow, ChangeUnit, TargetColumn
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
+from lakemirror.landing_zone.row_markers import ROW_MARKER
+
+_NEVER_INT96 = ("smallint", "int", "bigint", "float", "double", "boolean", "binary", "date")  # nested values are string
+
+
+class Wanted(NamedTuple):
+    """A top-level column of the file to be read: its position, its first leaf column and its number of leaf columns."""
+
+    place: int
+    first_leaf: int
+    leaves: int
+    column: FileColumn
+
+
+@dataclass(frozen=True)
+class WantedColumns:
+    """The columns of a file to be read, in the file's order.
+
+    `leaves`: the positions of their leaf columns. `at`: the position in `read` by the position in the file.
+    `conversions`: by name of the table's column; a column that the file lacks has none. `marker`: the row marker's
+    column, if the file has one. `absent_key`: a key column that the file lacks.
+    """
+
+    read: tuple[Wanted, ...]
+    leaves: tuple[int, ...]
+    at: Mapping[int, int]
+    conversions: Mapping[str, tuple[Wanted, Conversion]]
+    marker: Wanted | None
+    absent_key: str | None
+
+
+def wanted_columns(
+    footer: pq.FileMetaData, unit: ChangeUnit, asked: Sequence[TargetColumn], key_columns: Sequence[str]
+) -> WantedColumns | BadRow:
+    """What to read of a file for these columns of the table. BadRow if names are ambiguous or a type does not fit.
+
+    LakemirrorError `concurrent-commit` if the file has other columns than the planned ones.
+    """
+    found = _columns(footer, unit)
+    bad = _ambiguous(found, unit.name)
+    if bad is not None:
+        return bad
+    held = {each.column.name.lower(): each for each in found if each.column.name != ROW_MARKER}
+    marker = next((each for each in found if each.column.name == ROW_MARKER), None)
+    constants = {name.lower() for name, _ in unit.constants}
+    absent_key = next((key for key in key_columns if key.lower() not in held.keys() | constants), None)
+    calendar = calendar_of(footer.metadata)
+    conversions: dict[str, tuple[Wanted, Conversion]] = {}
+    for column in asked:
+        each = held.get(column.name.lower())
+        if each is None:
+            continue
+        if each.column.unsupported is not None:
+            return _misfit(each.column, column, unit.name)
+        if each.column.table_type is None:
+            continue
+        if not fits(each.column.table_type, column.type):
+            return _misfit(each.column, column, unit.name)
+        int96 = each.column.table_type not in _NEVER_INT96 and any(
+            footer.schema.column(leaf).physical_type == "INT96"
+            for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
+        )
+        conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96))
+    chosen = {each.place: each for each, _ in conversions.values()}
+    if marker is not None:
+        chosen[marker.place] = marker
+    if not chosen and found:
+        chosen[found[0].place] = found[0]  # one column is needed to count the rows
+    if marker is not None and not _can_mark(marker.column.arrow_type):
+        message = f"{unit.name}: {ROW_MARKER} is {marker.column.arrow_type}; it must be an integer or a string"
+        return BadRow("row-marker-invalid", unit.name, message, column=ROW_MARKER)
+    read = tuple(chosen[place] for place in sorted(chosen))
+    return WantedColumns(
+        read,
+        tuple(leaf for each in read for leaf in range(each.first_leaf, each.first_leaf + each.leaves)),
+        {each.place: at for at, each in enumerate(read)},
+        conversions,
+        marker,
+        absent_key,
+    )
+
+
+def _columns(footer: pq.FileMetaData, unit: ChangeUnit) -> list[Wanted]:
+    found, leaf = [], 0
+    for place, column in enumerate(file_columns(footer)):
+        size = leaves(column.arrow_type)
+        found.append(Wanted(place, leaf, size, column))
+        leaf += size
+    planned = {each.name: each for each in unit.columns}
+    if not all(_is_same(planned.get(each.column.name), each.column) for each in found):
+        raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
+    return found
+
+
+def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
+    if planned is None or planned.encoding != found.encoding:
+        return False
+    return bool(planned.arrow_type == found.arrow_type) or str(planned.arrow_type) == str(found.arrow_type)
+
+
+def _ambiguous(found: Collection[Wanted], file: str) -> BadRow | None:
+    seen: set[str] = set()
+    for each in found:
+        name = each.column.name
+        same = name if name == ROW_MARKER else name.lower()
+        if same in seen:
+            message = f"{file}: more than one column is named {name!r} if case is ignored"
+            return BadRow("columns-ambiguous", file, message, column=name)
+        seen.add(same)
+    return None
+
+
+def _misfit(found: FileColumn, column: TargetColumn, file: str) -> BadRow:
+    if found.unsupported is not None:
+        return BadRow(
+            "type-unsupported", file, f"{file}: column {found.name!r}: {found.unsupported}", column=found.name
+        )
+    message = f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
+    return BadRow("type-changed", file, message, column=found.name)
+
+
+def _can_mark(kind: pa.DataType) -> bool:
+    """True for types that a row marker may have: integers, strings, and the null type for a column of NULLs."""
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+    return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
