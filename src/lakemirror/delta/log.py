@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
+from lakemirror.delta.parsed_log import ParsedLog
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import MOVING
 from lakemirror.storage.place import Place, names_in, place
@@ -37,6 +38,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
 _ATTEMPTS = 3
+_PARSED = ParsedLog()
 
 
 @dataclass(frozen=True)
@@ -251,10 +253,16 @@ def list_log(table: str | Place) -> Log | None:
 def read_commit(path: Place) -> list[Action]:
     """The actions of one commit file, without fields that are null. An empty file is an empty commit.
 
-    Error `table-unreadable`: a line is incomplete, or is no action as the protocol defines it.
+    Callers must not change the actions: they are shared (`parsed_log.py`). Error `table-unreadable`: a line is
+    incomplete, or is no action as the protocol defines it.
     """
+    data = path.read_bytes()
+    return list(_PARSED.actions(path, "", data, lambda: _parsed(path, data)))
+
+
+def _parsed(path: Place, data: bytes) -> list[Action]:
     actions: list[Action] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:

@@ -31,7 +31,7 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_file, key_format, key_layout, look_up, write_keys
+from lakemirror.engines.kernels import key_format, key_layout, key_search, look_up, write_keys
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.kernels.write_keys import write_key_file
@@ -156,7 +156,7 @@ def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
-    monkeypatch.setattr(key_file, "_READ_AT_ONCE", 1000)
+    monkeypatch.setattr(key_search, "_READ_AT_ONCE", 1000)
     monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
     monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
