@@ -65,4 +65,7 @@ class ParsedLog:
         return made.actions
 
 
-__all__ = ["MOST_BYTES", "ParsedLog"]
+LATELY_PARSED = ParsedLog()
+"""What all tables of the process share."""
+
+__all__ = ["LATELY_PARSED", "MOST_BYTES", "ParsedLog"]

@@ -112,14 +112,14 @@ class KeyIndex:
     def is_asked(self, add: Action, keys: int) -> bool:
         """True if an index of the data file finds so many keys faster than reading all its keys does."""
         rows = record_count(add)
-        return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
+        return rows is not None and _is_worth_it(rows, keys)
 
     def _asked(self, adds: Sequence[Action], target: Target, sought: look_up.Sought) -> Iterator[_Searched]:
         """The data files that have an index, and for which it is worth it."""
-        columns, folder = key_columns_text(target), self._folder.of(target)
+        columns, folder, keys = key_columns_text(target), self._folder.of(target), sought.keys.num_rows
         for place, add in enumerate(adds):
             rows = record_count(add)
-            if rows is None or not self.is_asked(add, sought.keys.num_rows):
+            if rows is None or not _is_worth_it(rows, keys):
                 continue
             identity = data_file_identity(add, target, columns)
             path = index_in(folder, identity)
@@ -377,6 +377,10 @@ def _groups(files: Iterable[_Searched]) -> Iterator[list[_Searched]]:
 
 def _is_large(rows: int | None) -> bool:
     return rows is not None and rows >= FEWEST_ROWS
+
+
+def _is_worth_it(rows: int, keys: int) -> bool:
+    return rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -68,34 +67,42 @@ class KeyFile:
         self._sums = np.frombuffer(summary, np.uint32, places.buckets, ends)
         self._filter = np.frombuffer(summary, np.uint8, offset=ends + 4 * places.buckets).view(np.uint64)
 
-    def passing(self, keys: np.ndarray, bits: np.ndarray) -> np.ndarray:
-        """The places in `keys` of those that pass the filter. Keys and bits: as `KeysOfLayout.scrambled` gives them."""
-        place = filter_places(keys[:, 0], len(self._filter))
-        return np.flatnonzero((self._filter[place] & bits) == bits)
+    def passing(self, sought: KeysOfLayout) -> np.ndarray:
+        """The sought keys that pass the filter: scrambled, sorted by first word."""
+        keys, bits = sought.scrambled(self.seed)
+        held = self._filter[sought.filter_places(self.seed, len(self._filter))]
+        held &= bits
+        result: np.ndarray = keys[held == bits]
+        return result
 
-    def buckets(self, first: np.ndarray) -> Iterator[bytes]:
+    def buckets(self, first: np.ndarray, most_bytes: int) -> list[bytes]:
         """The entries of the bucket of each key, as bytes. `first`: the first words of the keys, ascending.
 
-        Errors: Damaged if a bucket does not match its checksum, Replaced, OSError.
+        Ends with the bucket that reaches `most_bytes`. Errors: Damaged if a bucket does not match its checksum,
+        Replaced, OSError.
         """
         numbers = (first >> self.shift).astype(np.int64)
         begins = self._begins[numbers].astype(np.int64)
-        sizes = self._begins[numbers + 1].astype(np.int64) - begins
+        sizes = self._begins[numbers + 1] - begins
         entry, salts = self._places.entry, salts_of(numbers.astype(np.uint64), self.seed)
         columns = (numbers, entry * begins + self._places.entries, entry * sizes, salts, self._sums[numbers])
-        before, part = -1, b""
+        found, before, part, pread, crc32 = list[bytes](), -1, b"", os.pread, zlib.crc32
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if state_of(os.fstat(file)) != self.state:
                 raise Replaced(str(self._path))
             for bucket, begin, size, salt, checksum in zip(*(column.tolist() for column in columns), strict=True):
                 if bucket != before:
-                    part, before = os.pread(file, size, begin), bucket
-                    if len(part) != size or zlib.crc32(part, salt) != checksum:
+                    part, before = pread(file, size, begin), bucket
+                    if len(part) != size or crc32(part, salt) != checksum:
                         raise Damaged(f"the bucket at byte {begin} is damaged")
-                yield part
+                found.append(part)
+                most_bytes -= size
+                if most_bytes <= 0:
+                    break
         finally:
             os.close(file)
+        return found
 
     def touch(self) -> None:
         """Sets the file's modification time to now, to show that the index is in use."""
@@ -110,6 +117,7 @@ class KeysOfLayout:
     def __init__(self, words: np.ndarray) -> None:
         self._words = words
         self._scrambled: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._places: tuple[int, int, np.ndarray] | None = None
 
     def scrambled(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The keys scrambled with this seed, sorted by first word, and their filter bits."""
@@ -119,6 +127,14 @@ class KeysOfLayout:
             keys = keys[np.argsort(keys[:, 0])]
             found = self._scrambled[seed] = keys, filter_bits(keys[:, 0])
         return found
+
+    def filter_places(self, seed: int, size: int) -> np.ndarray:
+        """The places (int64) of the scrambled keys in a filter of `size` words. Files often have the same size."""
+        found = self._places
+        if found is None or found[:2] != (seed, size):
+            places = filter_places(self.scrambled(seed)[0][:, 0], size).astype(np.int64)
+            found = self._places = seed, size, places
+        return found[2]
 
 
 def state_of(stat: os.stat_result) -> tuple[int, ...]:

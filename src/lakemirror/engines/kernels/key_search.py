@@ -31,11 +31,10 @@ def rows_in(files: Sequence[KeyFile], sought: Callable[[KeyLayout], KeysOfLayout
     """
     search, unusable = _Search(), dict[int, Unusable]()
     for place, file in enumerate(files):
-        keys, bits = sought(file.layout).scrambled(file.seed)
-        passing = file.passing(keys, bits)
-        if len(passing):
+        keys = file.passing(sought(file.layout))
+        if len(keys):
             try:
-                search.add(place, file, keys[passing])
+                search.add(place, file, keys)
             except (Damaged, Replaced, OSError) as error:
                 unusable[place] = error
     found = search.rows(len(files))
@@ -69,15 +68,14 @@ class _Search:
         """
         if self._parts and self._parts[0].keys.shape[1] != keys.shape[1]:
             self._compare()
-        begin, read = 0, list[bytes]()
-        for bucket in file.buckets(keys[:, 0]):
-            read.append(bucket)
-            self._size += len(bucket)
+        while len(keys):
+            read = file.buckets(keys[:, 0], _READ_AT_ONCE)
+            self._buckets += read
+            self._parts.append(_Part(place, file, keys[: len(read)]))
+            self._size += sum(map(len, read))
+            keys = keys[len(read) :]
             if self._size >= _READ_AT_ONCE:
-                self._take(_Part(place, file, keys[begin : begin + len(read)]), read)
-                begin, read = begin + len(read), []
                 self._compare()
-        self._take(_Part(place, file, keys[begin:]), read)
 
     def rows(self, files: int) -> list[np.ndarray]:
         """The row numbers (int64, ascending) that were found in each file, in the order of their places."""
@@ -89,11 +87,6 @@ class _Search:
         ends = np.searchsorted(found, np.arange(1, files + 1, dtype=np.uint64) << _BITS_OF_ROW).tolist()
         rows = (found & _ROW).astype(np.int64)
         return [rows[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-    def _take(self, part: _Part, buckets: list[bytes]) -> None:
-        if buckets:
-            self._parts.append(part)
-            self._buckets += buckets
 
     def _compare(self) -> None:
         parts, buckets = self._parts, self._buckets
