@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
+from lakemirror.delta.parsed_log import LATELY_PARSED
 from lakemirror.storage.place import Place, opened
 
+_SMALL = 2 << 20  # bytes of a checkpoint, about 10,000 files
 
-def actions_in(path: Place, names: list[str]) -> Iterator[dict[str, Any]]:
-    """The actions of the named kinds in a checkpoint's Parquet file, in the form of a commit."""
-    with pq.ParquetFile(opened(path)) as file:
+
+def actions_in(path: Place, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The actions of the named kinds in a checkpoint's Parquet file, in the form of a commit.
+
+    Callers must not change the actions: those of small local files are shared (`parsed_log.py`).
+    """
+    if isinstance(path, Path) and path.stat().st_size <= _SMALL:
+        data = path.read_bytes()
+        yield from LATELY_PARSED.actions(
+            path, ",".join(names), data, lambda: list(_actions(pa.BufferReader(data), names))
+        )
+    else:
+        yield from _actions(opened(path), names)
+
+
+def _actions(source: Any, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(source) as file:
         present = [name for name in names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups if present else 0):
             table = file.read_row_group(group, columns=present)

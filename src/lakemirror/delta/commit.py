@@ -37,6 +37,7 @@ log = logging.getLogger("lakemirror")
 
 _KEPT = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 _OLD = 3600.0  # seconds
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class Overwritten(LakemirrorError):
@@ -104,21 +105,26 @@ def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str,
 
 def written_files(root: Place, actions: Iterable[Action]) -> set[Place]:
     """The files in the table's folder that these actions add: data files, deletion vectors, change data files."""
-    files: set[Place] = set()
-    old: set[Place] = set()
+    added: set[str] = set()
+    old: set[str] = set()
     for action in actions:
         for kind in ("add", "cdc", "remove"):
             if value := action.get(kind):
-                (old if kind == "remove" else files).update(named_files(root, value))
-    return files - old
+                (old if kind == "remove" else added).update(_names(value))
+    return {root / name for name in added - old}
 
 
 def named_files(root: Place, value: Mapping[str, Any]) -> list[Place]:
     """The files in the table's folder that an `add`, `remove` or `cdc` names."""
+    return [root / name for name in _names(value)]
+
+
+def _names(value: Mapping[str, Any]) -> list[str]:
+    """The paths of `named_files`, relative to the table's folder."""
     path, vector = unquote(value["path"]), value.get("deletionVector")
-    found = [] if ":" in path.partition("/")[0] or path.startswith("/") else [root / path]
+    found = [] if ":" in path.partition("/")[0] or path.startswith("/") else [path]
     if vector and vector["storageType"] == "u":
-        found.append(root / vector_path(vector["pathOrInlineDv"]))
+        found.append(vector_path(vector["pathOrInlineDv"]))
     return found
 
 
@@ -159,7 +165,7 @@ def make_durable(table: str | Place, within: float = 120.0) -> None:
 
 def lines(actions: Iterable[Action]) -> bytes:
     """The bytes of a commit file: one action per line, as JSON."""
-    return "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions).encode()
+    return "".join(f"{_ENCODER.encode(action)}\n" for action in actions).encode()
 
 
 def _put(

@@ -59,7 +59,7 @@ class VectorReader:
 
     def __init__(self, table: str | Place) -> None:
         self._table = table
-        self._path: Place | None = None
+        self._named = ""  # what the log calls the open file
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> VectorReader:
@@ -93,30 +93,17 @@ class VectorReader:
             data = data[: vector["sizeInBytes"]]
         elif kind in ("u", "p"):
             what = vector_path(text) if kind == "u" else text
-            data = self._stored(place(self._table) / what if kind == "u" else data_file(self._table, text), vector)
+            if self._file is None or self._named != f"{kind}{text}":
+                self.__exit__()
+                self._file = None
+                self._file = (place(self._table) / what if kind == "u" else data_file(self._table, text)).open("rb")
+                self._named = f"{kind}{text}"
+            data = _stored(self._file, what.rpartition("/")[2], vector)
         else:
             raise ValueError(f"unknown storage type {kind!r} of a deletion vector")
         if len(data) != vector["sizeInBytes"] or data[:4] != _MAGIC:
             raise ValueError(f"{what} does not hold this vector")
         return what, data[4:]
-
-    def _stored(self, path: Place, vector: Mapping[str, Any]) -> bytes:
-        """The bytes of a vector in a file, checked against the checksum that follows them."""
-        if self._file is None or path != self._path:
-            self.__exit__()
-            self._file, self._path = path.open("rb"), path
-        try:
-            self._file.seek(vector.get("offset") or 1)
-            (size,) = struct.unpack(">i", self._file.read(4))
-            if size != vector["sizeInBytes"]:
-                raise ValueError(f"{path.name} does not hold this vector")
-            data = self._file.read(size)
-            (checksum,) = struct.unpack(">I", self._file.read(4))
-        except struct.error as error:
-            raise ValueError(f"{path.name} ends too early") from error
-        if zlib.crc32(data) != checksum:
-            raise ValueError(f"{path.name} holds a damaged vector")
-        return data
 
 
 def read_vector(table: str | Place, vector: Mapping[str, Any]) -> BitMap64:
@@ -129,6 +116,22 @@ def read_row_numbers(table: str | Place, vector: Mapping[str, Any]) -> np.ndarra
     """The rows that one vector deletes, as int64 in ascending order. Needs numpy only."""
     with VectorReader(table) as reader:
         return reader.row_numbers(vector)
+
+
+def _stored(file: IO[bytes], name: str, vector: Mapping[str, Any]) -> bytes:
+    """The bytes of a vector in a file, checked against the checksum that follows them."""
+    try:
+        file.seek(vector.get("offset") or 1)
+        (size,) = struct.unpack(">i", file.read(4))
+        if size != vector["sizeInBytes"]:
+            raise ValueError(f"{name} does not hold this vector")
+        data = file.read(size)
+        (checksum,) = struct.unpack(">I", file.read(4))
+    except struct.error as error:
+        raise ValueError(f"{name} ends too early") from error
+    if zlib.crc32(data) != checksum:
+        raise ValueError(f"{name} holds a damaged vector")
+    return data
 
 
 def _check_count(what: str, found: int, vector: Mapping[str, Any]) -> None:

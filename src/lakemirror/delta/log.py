@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
+from lakemirror.delta.parsed_log import LATELY_PARSED
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import MOVING
 from lakemirror.storage.place import Place, names_in, place
@@ -131,6 +133,34 @@ class Log:
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
 
+class FileChange(NamedTuple):
+    """The `add` or `remove` of one line of a commit, each with its key; None for what the line does not have."""
+
+    added: FileKey | None
+    add: Action
+    removed: FileKey | None
+    remove: Action
+
+
+class Commit(tuple[Action, ...]):
+    """The actions of a commit, and what a replay asks of them."""
+
+    @cached_property
+    def files(self) -> list[FileChange]:
+        """The file actions."""
+        lines = ((action.get("add") or {}, action.get("remove") or {}) for action in self)
+        return [
+            FileChange(file_key(add) if add else None, add, file_key(remove) if remove else None, remove)
+            for add, remove in lines
+            if add or remove
+        ]
+
+    @cached_property
+    def others(self) -> list[Action]:
+        """The actions of other kinds."""
+        return [action for action in self if not action.keys() <= {"add", "remove"}]
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The state of a table at one version. `files` and `tombstones` are read from the checkpoint at first use."""
@@ -147,7 +177,7 @@ class Snapshot:
     checkpoint: Checkpoint | None
     """The checkpoint this state was replayed from; None if from commits only."""
     log: Log = field(repr=False)
-    _tail: tuple[tuple[int, tuple[Action, ...]], ...] = field(repr=False)
+    _tail: tuple[tuple[int, Commit], ...] = field(repr=False)
     _inline: tuple[Action, ...] = field(repr=False)
     """File actions in the JSON top-level file of a V2 checkpoint."""
 
@@ -164,7 +194,7 @@ class Snapshot:
     @property
     def added_since_checkpoint(self) -> set[FileKey]:
         """The files that the commits after the checkpoint add, also those removed again since."""
-        return {file_key(action["add"]) for _, actions in self._tail for action in actions if "add" in action}
+        return {change.added for _, commit in self._tail for change in commit.files if change.added is not None}
 
     def _replayed(self, kind: str, opposite: str) -> dict[FileKey, Action]:
         """The file actions of one kind at this version.
@@ -173,14 +203,19 @@ class Snapshot:
         of tombstones.
         """
         found: dict[FileKey, Action] = {}
-        replay = [iter(self._inline), _checkpoint_files(self.log.folder, self.checkpoint, kind)]
-        replay += [iter(actions) for _, actions in self._tail]
-        for actions in replay:
-            for action in actions:
-                if value := action.get(kind):
-                    found[file_key(value)] = value
-                elif value := action.get(opposite):
-                    found.pop(file_key(value), None)
+        for action in chain(self._inline, _checkpoint_files(self.log.folder, self.checkpoint, kind)):
+            if value := action.get(kind):
+                found[file_key(value)] = value
+            elif value := action.get(opposite):
+                found.pop(file_key(value), None)
+        is_add = kind == "add"
+        for _, commit in self._tail:
+            for added, add, removed, remove in commit.files:
+                mine, other = (added, removed) if is_add else (removed, added)
+                if mine is not None:
+                    found[mine] = add if is_add else remove
+                elif other is not None:
+                    found.pop(other, None)
         return found
 
 
@@ -251,10 +286,22 @@ def list_log(table: str | Place) -> Log | None:
 def read_commit(path: Place) -> list[Action]:
     """The actions of one commit file, without fields that are null. An empty file is an empty commit.
 
-    Error `table-unreadable`: a line is incomplete, or is no action as the protocol defines it.
+    Callers must not change the actions: they are shared (`parsed_log.py`). Error `table-unreadable`: a line is
+    incomplete, or is no action as the protocol defines it.
     """
+    return list(_commit(path))
+
+
+def _commit(path: Place) -> Commit:
+    data = path.read_bytes()
+    commit = LATELY_PARSED.actions(path, "", data, lambda: _parsed(path, data))
+    assert isinstance(commit, Commit)
+    return commit
+
+
+def _parsed(path: Place, data: bytes) -> Commit:
     actions: list[Action] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -267,7 +314,7 @@ def read_commit(path: Place) -> list[Action]:
         if (reason := wrong_form(action)) is not None:
             raise _unreadable(path.parent.parent, f"line {number} of {path.name}: {reason}")
         actions.append(action)
-    return actions
+    return Commit(actions)
 
 
 def file_key(action: Mapping[str, Any]) -> FileKey:
@@ -315,14 +362,14 @@ def _state_at(
     table: Place, log: Log, version: int, checkpoint: Checkpoint | None, state: list[Action], inline: list[Action]
 ) -> Snapshot:
     first = checkpoint.version + 1 if checkpoint else 0
-    tail = tuple((n, tuple(read_commit(log.commits[n]))) for n in range(first, version + 1))
+    tail = tuple((n, _commit(log.commits[n])) for n in range(first, version + 1))
     protocol: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] | None = None
     transactions: dict[str, Transaction] = {}
     domains: dict[str, Mapping[str, Any]] = {}
     commit_infos: dict[int, Mapping[str, Any]] = {}
-    for number, actions in [(-1, state), *tail]:
-        for action in actions:
+    for number, others in [(-1, state), *((n, commit.others) for n, commit in tail)]:
+        for action in others:
             if value := action.get("protocol"):
                 protocol = value
             elif value := action.get("metaData"):

@@ -111,7 +111,7 @@ def data_file_identity(add: Action, target: Target, columns: str) -> str:
         return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
     path = _absolute(file.place)
     stat = path.stat()
-    return json.dumps([str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants])
+    return _identity(str(path), stat.st_size, stat.st_mtime_ns, columns, file.constants)
 
 
 def key_columns_text(target: Target) -> str:
@@ -133,6 +133,11 @@ def index_in(folder: Path, identity: str) -> Path:
 @lru_cache(MOST_REMEMBERED)
 def _absolute(path: str) -> Path:
     return Path(path).absolute()
+
+
+@lru_cache(MOST_REMEMBERED)
+def _identity(path: str, size: int, modified: int, columns: str, constants: tuple[tuple[str, str | None], ...]) -> str:
+    return json.dumps([path, size, modified, columns, constants])
 
 
 def _is_orphan(path: Path) -> bool:

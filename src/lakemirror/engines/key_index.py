@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,9 +40,10 @@ from lakemirror.engines.index_folder import (
 from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
 from lakemirror.engines.kernels.key_cache import Runs
-from lakemirror.engines.kernels.key_file import KeyFile
+from lakemirror.engines.kernels.key_file import KeyFile, Replaced
 from lakemirror.engines.kernels.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.engines.kernels.key_layout import KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.key_search import rows_in
 from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.kernels.write_keys import TooManyEqual, write_key_file
 from lakemirror.engines.row_work import Action, Target
@@ -57,6 +58,8 @@ _READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
+_OPENED_AT_ONCE = 64 << 20  # bytes of summaries that may be in memory beside the key cache
+_SUMMARY_OF_A_ROW = 2  # bytes
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 _SHARED: dict[Path, KeyIndex] = {}
@@ -100,49 +103,60 @@ class KeyIndex:
         self, adds: Sequence[Action], target: Target, sought: Sought, each: Each = map
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
-        columns = key_columns_text(target)
-        folder = self._folder.of(target)
         result: list[np.ndarray | None] = [None] * len(adds)
-        absent = []
-        for place, add in enumerate(adds):
-            rows = record_count(add)
-            if rows is None or not self.is_asked(add, sought.keys.num_rows):
-                continue
-            identity = data_file_identity(add, target, columns)
-            one = _Searched(index_in(folder, identity), identity, rows, add)
-            if look_up.LATELY_READ.get(one.name) is not None:
-                result[place] = self._rows_in(one, target, sought)
-            elif one.path.exists():
-                absent.append((place, one))
-        found = each(lambda item: self._rows_in(item[1], target, sought), absent)
-        for (place, _), rows_of_one in zip(absent, found, strict=True):
-            result[place] = rows_of_one
+        for group in _groups(self._asked(adds, target, sought)):
+            left = group
+            for _ in range(2):  # another engine may replace an index while it is searched
+                left = self._search(left, target, sought, each, result)
         return result
 
     def is_asked(self, add: Action, keys: int) -> bool:
         """True if an index of the data file finds so many keys faster than reading all its keys does."""
         rows = record_count(add)
-        return rows is not None and _is_large(rows) and keys * _READ_ALL <= rows
+        return rows is not None and _is_worth_it(rows, keys)
 
-    def _rows_in(self, one: _Searched, target: Target, sought: Sought) -> np.ndarray | None:
-        try:
-            for _ in range(2):
-                file = self._opened(one)
-                found = file.rows_with(sought.in_layout(file.layout))
-                if found is not None:
-                    break
-                look_up.LATELY_READ.drop(one.name)  # another engine has replaced the index
-        except Damaged as damaged:
-            log.info("the key index is built again: %s", damaged)
+    def _asked(self, adds: Sequence[Action], target: Target, sought: Sought) -> Iterator[_Searched]:
+        """The data files that have an index, and for which it is worth it."""
+        columns, folder, keys = key_columns_text(target), self._folder.of(target), sought.keys.num_rows
+        for place, add in enumerate(adds):
+            rows = record_count(add)
+            if rows is None or not _is_worth_it(rows, keys):
+                continue
+            identity = data_file_identity(add, target, columns)
+            path = index_in(folder, identity)
+            held = look_up.LATELY_READ.get(name_of(path))
+            if held is not None or path.exists():
+                yield _Searched(place, path, identity, rows, add, held if isinstance(held, KeyFile) else None)
+
+    def _search(
+        self, group: Sequence[_Searched], target: Target, sought: Sought, each: Each,
+        result: list[np.ndarray | None],
+    ) -> list[_Searched]:  # fmt: skip
+        """Puts the found rows into `result`. Returns the files whose index was replaced since it was opened."""
+        opened = list((each if any(one.held is None for one in group) else map)(self._opened, group))
+        files = [(one, file) for one, file in zip(group, opened, strict=True) if file is not None]
+        found = rows_in([file for _, file in files], sought.in_layout)
+        replaced = []
+        for (one, file), rows in zip(files, found, strict=True):
+            if isinstance(rows, Replaced):
+                look_up.LATELY_READ.drop(name_of(one.path))
+                replaced.append(one._replace(held=None))
+            elif not isinstance(rows, np.ndarray):
+                self._report(one, rows)
+            elif file.layout.is_exact or not len(rows):
+                result[one.place] = rows
+            else:
+                result[one.place] = _verified(rows, one.add, target, sought)
+        return replaced
+
+    def _report(self, one: _Searched, error: Exception) -> None:
+        """An index cannot be used: it is built again if it is damaged."""
+        if isinstance(error, Damaged):
+            log.info("the key index is built again: %s", error)
             self._folder.drop(one.path)
-            return None
-        except OSError as error:
-            look_up.LATELY_READ.drop(one.name)
+        else:
+            look_up.LATELY_READ.drop(name_of(one.path))
             log.info("the key index is not used: %s", error)
-            return None
-        if found is None or file.layout.is_exact or not len(found):
-            return found
-        return _verified(found, one.add, target, sought)
 
     def want(self, add: Action, target: Target) -> None:
         """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
@@ -303,16 +317,20 @@ class KeyIndex:
         if not threading.main_thread().is_alive():
             raise _Ended
 
-    def _opened(self, one: _Searched) -> KeyFile:
-        held = look_up.LATELY_READ.get(one.name)
-        if isinstance(held, KeyFile):
-            if time.time() - held.touched > USED_LATELY / 2:
-                held.touch()
-            return held
-        file = KeyFile(one.path, one.identity)
-        if file.rows != one.rows:
-            raise Damaged(f"{one.path.name} has {file.rows} rows, the data file {one.rows}")
-        look_up.LATELY_READ.put(one.name, file)
+    def _opened(self, one: _Searched) -> KeyFile | None:
+        """The open index of a data file; None if it cannot be used."""
+        try:
+            file = one.held
+            if file is None:
+                file = KeyFile(one.path, one.identity)
+                if file.rows != one.rows:
+                    raise Damaged(f"{one.path.name} has {file.rows} rows, the data file {one.rows}")
+                look_up.LATELY_READ.put(name_of(one.path), file)
+            elif time.time() - file.touched > USED_LATELY / 2:
+                file.touch()
+        except (Damaged, OSError) as error:
+            self._report(one, error)
+            return None
         return file
 
     def _remember_not_worth_it(self, path: Path) -> None:
@@ -323,16 +341,14 @@ class KeyIndex:
 
 
 class _Searched(NamedTuple):
-    """A data file, and the path of its index, in a search."""
+    """A data file in a search, the place of its rows in the result, and its index, open or not."""
 
+    place: int
     path: Path
     identity: str
     rows: int
     add: Action
-
-    @property
-    def name(self) -> Hashable:
-        return name_of(self.path)
+    held: KeyFile | None
 
 
 class _Wider(Exception):
@@ -347,8 +363,25 @@ class _Ended(Exception):
     """The process ends: building stops."""
 
 
+def _groups(files: Iterable[_Searched]) -> Iterator[list[_Searched]]:
+    """The files in groups whose summaries, where they are not in memory yet, take about `_OPENED_AT_ONCE` bytes."""
+    group, size = list[_Searched](), 0
+    for one in files:
+        group.append(one)
+        size += 0 if one.held is not None else _SUMMARY_OF_A_ROW * one.rows
+        if size >= _OPENED_AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 def _is_large(rows: int | None) -> bool:
     return rows is not None and rows >= FEWEST_ROWS
+
+
+def _is_worth_it(rows: int, keys: int) -> bool:
+    return rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:

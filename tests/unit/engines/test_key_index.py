@@ -31,7 +31,7 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_file, key_format, key_layout, look_up, write_keys
+from lakemirror.engines.kernels import key_format, key_layout, key_search, look_up, write_keys
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.kernels.sought import Sought
@@ -157,7 +157,7 @@ def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
-    monkeypatch.setattr(key_file, "_READ_AT_ONCE", 1000)
+    monkeypatch.setattr(key_search, "_READ_AT_ONCE", 1000)
     monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
     monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
@@ -176,6 +176,50 @@ def test_an_index_finds_what_reading_finds(
         work = RowWork(target, (), False, 4, (add,))
         read = look_up_keys(work, keys, 1 << 28, lambda act, items: [act(item) for item in items])
         assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
+
+
+@pytest.mark.parametrize("at_once", [300, 4 << 20])
+def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Files with other layouts and numbers of buckets, the same key in several of them, one several times in one."""
+    monkeypatch.setattr(key_search, "_READ_AT_ONCE", at_once)
+    monkeypatch.setattr(key_index, "_OPENED_AT_ONCE", 10 * at_once)
+    texts = [TABLES[name]["k"].to_pylist() for name in ("uuid", "mixed text", "long text", "equal")]
+    contents = [*texts, texts[0][:50], ["x"], texts[1][100:] + texts[0][:2000] + texts[1][100:110]]
+    adds = []
+    for number, keys in enumerate(contents):
+        target, add = with_table(tmp_path, pa.table({"k": pa.array(keys, pa.string())}))
+        (tmp_path / "t/a.parquet").rename(tmp_path / f"t/{number}.parquet")
+        adds.append({**add, "path": f"{number}.parquet"})
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    paths = []
+    for add in adds:
+        assert index.build(add, target)
+        (new,) = {*(tmp_path / "keys").glob("*/*")} - {*paths}
+        paths.append(new)
+    some = [key for keys in texts for key in keys[7:300:3]] + ["x", "no such key"]
+    right = [[row for row, key in enumerate(keys) if key in set(some)] for keys in contents]
+
+    def asked() -> list[list[int] | None]:
+        rows = index.find_in(adds, target, Sought(pa.table({"k": some})))
+        return [None if each is None else each.tolist() for each in rows]
+
+    assert asked() == right
+    assert asked() == right, "also from memory"
+    content = paths[0].read_bytes()
+    paths[0].write_bytes(content[:-60_000] + bytes(60_000))
+    os.utime(paths[0], ns=(index_time := look_up.LATELY_READ.get(key_index.name_of(paths[0])).state[2], index_time))  # type: ignore[union-attr]
+    assert asked() == [None, *right[1:]] and not paths[0].exists()
+    assert index.build(adds[0], target)
+    assert asked() == right
+    paths[3].with_suffix(".new").write_bytes(paths[3].read_bytes())
+    paths[3].with_suffix(".new").replace(paths[3])
+    assert asked() == right, "another engine has replaced one"
+    paths[3].write_bytes(paths[2].read_bytes())
+    assert asked() == [*right[:3], None, *right[4:]], "one is that of another file"
+    paths[5].unlink()
+    assert asked() == [*right[:3], None, right[4], None, right[6]]
 
 
 def test_a_hit_of_a_hash_is_held_against_the_true_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

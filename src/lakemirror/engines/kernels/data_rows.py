@@ -47,6 +47,8 @@ class DataFile(NamedTuple):
     @staticmethod
     def of(add: Action, target: Target) -> DataFile:
         """The file of an `add` action."""
+        if not target.partition_columns:
+            return DataFile(add["path"], place_of(target.path, add["path"]))
         values = add.get("partitionValues") or {}
         parts = {column.name: column.physical_name for column in target.columns}
         constants = tuple((name, values.get(parts[name]) or None) for name in target.partition_columns if name in parts)

@@ -1,8 +1,9 @@
 """One file of the key index, open: a hash table on the disk, from the keys of one data file to their row numbers.
 
 An open file holds only its summary in memory, about 1.6 bytes per row. The filter rules out most keys that the file
-does not have. For the other keys, their buckets are read and checked against their checksums. The file is not mapped
-into memory, so that a file that is too short, or a failing disk, gives an error. `key_format` describes the bytes.
+does not have. For the other keys, their buckets are read and checked against their checksums, and `key_search` compares
+them. The file is not mapped into memory, so that a file that is too short, or a failing disk, gives an error.
+`key_format` describes the bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from lakemirror.engines.kernels.key_format import (
     HEADER,
     Damaged,
     Places,
-    entries_of,
     filter_bits,
     filter_places,
     header_of,
@@ -28,7 +27,9 @@ from lakemirror.engines.kernels.key_format import (
 )
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout
 
-_READ_AT_ONCE = 4 << 20  # bytes of buckets that are searched at once
+
+class Replaced(Exception):
+    """Another engine has replaced the file since it was opened."""
 
 
 def identity_of(path: Path) -> str:
@@ -53,6 +54,7 @@ class KeyFile:
             except (KeyError, TypeError, ValueError) as error:
                 raise Damaged(f"{path.name}: {error}") from error
             self._places = places = Places(self.rows, self.layout.words)
+            self.shift = np.uint64(64 - places.bits)
             if self.state[1] != places.size:
                 raise Damaged(f"{path.name} does not have its full size")
             summary = os.pread(file.fileno(), places.summary, HEADER)
@@ -65,58 +67,48 @@ class KeyFile:
         self._sums = np.frombuffer(summary, np.uint32, places.buckets, ends)
         self._filter = np.frombuffer(summary, np.uint8, offset=ends + 4 * places.buckets).view(np.uint64)
 
-    def rows_with(self, sought: KeysOfLayout) -> np.ndarray | None:
-        """Row numbers (int64, ascending) of the rows with one of these keys. `sought`: in this file's `layout`.
-
-        If the layout is not exact, these rows may also have other keys. Returns None if the file was replaced since it
-        was opened. Errors: Damaged, OSError.
-        """
+    def passing(self, sought: KeysOfLayout) -> np.ndarray:
+        """The sought keys that pass the filter: scrambled, sorted by first word."""
         keys, bits = sought.scrambled(self.seed)
-        place = filter_places(keys[:, 0], len(self._filter))
-        keys = keys[(self._filter[place] & bits) == bits]
-        if not len(keys):
-            return np.zeros(0, np.int64)
-        bucket = (keys[:, 0] >> np.uint64(64 - self._places.bits)).astype(np.int64)
-        buckets = bucket[_first_of_equal(bucket)]
-        with self._path.open("rb", buffering=0) as file:
-            if state_of(os.fstat(file.fileno())) != self.state:
-                return None
-            found = [_matches(*entries, keys) for entries in self._read(file.fileno(), buckets)]
-        rows = np.sort(np.concatenate(found)).astype(np.int64)
-        if len(rows) and rows[-1] >= self.rows:
-            raise Damaged("a row number is out of bounds")
-        result: np.ndarray = rows[_first_of_equal(rows)]
+        held = self._filter[sought.filter_places(self.seed, len(self._filter))]
+        held &= bits
+        result: np.ndarray = keys[held == bits]
         return result
+
+    def buckets(self, first: np.ndarray, most_bytes: int) -> list[bytes]:
+        """The entries of the bucket of each key, as bytes. `first`: the first words of the keys, ascending.
+
+        Ends with the bucket that reaches `most_bytes`. Errors: Damaged if a bucket does not match its checksum,
+        Replaced, OSError.
+        """
+        numbers = (first >> self.shift).astype(np.int64)
+        begins = self._begins[numbers].astype(np.int64)
+        sizes = self._begins[numbers + 1] - begins
+        entry, salts = self._places.entry, salts_of(numbers.astype(np.uint64), self.seed)
+        columns = (numbers, entry * begins + self._places.entries, entry * sizes, salts, self._sums[numbers])
+        found, before, part, pread, crc32 = list[bytes](), -1, b"", os.pread, zlib.crc32
+        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if state_of(os.fstat(file)) != self.state:
+                raise Replaced(str(self._path))
+            for bucket, begin, size, salt, checksum in zip(*(column.tolist() for column in columns), strict=True):
+                if bucket != before:
+                    part, before = pread(file, size, begin), bucket
+                    if len(part) != size or crc32(part, salt) != checksum:
+                        raise Damaged(f"the bucket at byte {begin} is damaged")
+                found.append(part)
+                most_bytes -= size
+                if most_bytes <= 0:
+                    break
+        finally:
+            os.close(file)
+        return found
 
     def touch(self) -> None:
         """Sets the file's modification time to now, to show that the index is in use."""
         os.utime(self._path)
         self.state = state_of(self._path.stat())
         self.touched = time.time()
-
-    def _read(self, number: int, buckets: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Keys (uint64, one row each) and row numbers (uint64) of these buckets, several buckets at a time.
-
-        Damaged if a bucket does not match its checksum.
-        """
-        entry, size = self._places.entry, 0
-        begins = entry * self._begins[buckets].astype(np.int64)
-        sizes = entry * self._begins[buckets + 1].astype(np.int64) - begins
-        salts = salts_of(buckets.astype(np.uint64), self.seed)
-        columns = (begins + self._places.entries, sizes, salts, self._sums[buckets])
-        parts: list[bytes] = []
-        first = 0
-        for place, (begin, length, salt, checksum) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-            part = os.pread(number, length, begin)
-            if len(part) != length or zlib.crc32(part, salt) != checksum:
-                raise Damaged(f"the bucket at byte {begin} is damaged")
-            parts.append(part)
-            size += length
-            if size >= _READ_AT_ONCE or place + 1 == len(buckets):
-                some = slice(first, place + 1)
-                owners = np.repeat(buckets[some].astype(np.uint64), sizes[some] // entry)
-                yield entries_of(b"".join(parts), owners, self._places)
-                first, parts, size = place + 1, [], 0
 
 
 class KeysOfLayout:
@@ -125,6 +117,7 @@ class KeysOfLayout:
     def __init__(self, words: np.ndarray) -> None:
         self._words = words
         self._scrambled: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._places: tuple[int, int, np.ndarray] | None = None
 
     def scrambled(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The keys scrambled with this seed, sorted by first word, and their filter bits."""
@@ -135,30 +128,15 @@ class KeysOfLayout:
             found = self._scrambled[seed] = keys, filter_bits(keys[:, 0])
         return found
 
+    def filter_places(self, seed: int, size: int) -> np.ndarray:
+        """The places (int64) of the scrambled keys in a filter of `size` words. Files often have the same size."""
+        found = self._places
+        if found is None or found[:2] != (seed, size):
+            places = filter_places(self.scrambled(seed)[0][:, 0], size).astype(np.int64)
+            found = self._places = seed, size, places
+        return found[2]
+
 
 def state_of(stat: os.stat_result) -> tuple[int, ...]:
     """A value that changes when the file is replaced or written to."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def _first_of_equal(ascending: np.ndarray) -> np.ndarray:
-    """True for each number that differs from the one before it. np.unique imports numpy.ma first, which takes 8 ms."""
-    result = np.ones(len(ascending), bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=result[1:])
-    return result
-
-
-def _matches(entries: np.ndarray, numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Row numbers of the entries whose key is among `keys`. `keys`: sorted by first word."""
-    low = np.searchsorted(keys[:, 0], entries[:, 0])
-    near = np.flatnonzero(keys[np.minimum(low, len(keys) - 1), 0] == entries[:, 0])
-    low, held = low[near], entries[near]
-    fits = np.zeros(len(near), bool)
-    left = np.arange(len(near))
-    while len(left):  # runs once, or more often for keys with equal first words
-        fits[left] |= (keys[low[left]] == held[left]).all(axis=1)
-        low[left] += 1
-        left = left[low[left] < len(keys)]
-        left = left[keys[low[left], 0] == held[left, 0]]
-    result: np.ndarray = numbers[near[fits]]
-    return result

@@ -1,4 +1,4 @@
-"""The format of a key index's file, which `key_file` reads and `write_keys` writes.
+"""The format of a key index's file, which `key_file` and `key_search` read and `write_keys` writes.
 
     header │ summary: begins of buckets, their checksums, filter │ buckets of about 64 entries: key, row number
 
@@ -114,17 +114,6 @@ def entry_bytes(words: np.ndarray, numbers: np.ndarray, places: Places) -> bytes
     packed[:, :8] = first.view(np.uint8).reshape(-1, 8)
     packed[:, -1] = numbers & np.uint64(255)
     return packed.tobytes()
-
-
-def entries_of(entries: bytes, buckets: np.ndarray, places: Places) -> tuple[np.ndarray, np.ndarray]:
-    """Words and row numbers (uint64) of entries. `buckets`: the bucket of each entry."""
-    shift = np.uint64(64 - places.bits)
-    packed = np.frombuffer(entries, np.uint8).reshape(-1, places.entry)
-    words = packed[:, :-1].copy().view(np.uint64)
-    numbers = ((words[:, 0] >> shift) << np.uint64(8)) | packed[:, -1]
-    words[:, 0] &= (np.uint64(1) << shift) - np.uint64(1)
-    words[:, 0] |= buckets << shift
-    return words, numbers
 
 
 def scramble(words: np.ndarray, seed: int) -> np.ndarray:
