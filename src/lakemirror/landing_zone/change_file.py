@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,11 +110,14 @@ def path_below(entry: Entry, folder: TableFolder) -> str:
 
 
 def partition_values(partition: str) -> Constants:
-    """The columns of Hive-style folders, `a=1/b=x%20y`; None for Hive's own word for NULL."""
+    """The columns of Hive-style folders, `a=1/b=x%20y`; None for Hive's own word for NULL.
+
+    UnicodeError where the bytes of a folder's name (`%fe`) are not UTF-8: different names could give one value.
+    """
     found = []
     for each in filter(None, partition.split("/")):
         name, _, value = each.partition("=")
-        found.append((unquote(name), None if value == _HIVE_NULL else unquote(value)))
+        found.append((_unquoted(name), None if value == _HIVE_NULL else _unquoted(value)))
     return tuple(found)
 
 
@@ -143,6 +146,9 @@ def complete(
     Delimited text has no footer: `steady_at` gives the time from which such a file counts as complete, if it does
     not change before. LakemirrorError `storage-unavailable` where the store fails.
     """
+    misnamed = _misnamed(entry)
+    if misnamed is not None:
+        return misnamed
     what = "Parquet" if steady_at is None else "delimited"
     why = "it is empty"
     if entry.size and steady_at is not None:
@@ -234,6 +240,22 @@ _DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
 _DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 _NUMBER = re.compile(r"[0-9]{20}")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _misnamed(entry: Entry) -> TableError | None:
+    """The error of a file whose path is not UTF-8: no reader of its rows could open it; else None."""
+    try:
+        entry.path.encode("utf-8")
+    except UnicodeEncodeError:
+        shown = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        hint = "Rename the file, or its folder: names are UTF-8."
+        return TableError("file-unreadable", f"the path {shown} is not UTF-8", file=entry.path, hint=hint)
+    return None
+
+
+def _unquoted(text: str) -> str:
+    """The text with its percent-encoded bytes. UnicodeError where they are not UTF-8."""
+    return unquote_to_bytes(text).decode("utf-8")
 
 
 def _has_place(entry: Entry, folder: TableFolder, metadata: TableMetadata) -> bool:

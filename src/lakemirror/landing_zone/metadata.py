@@ -224,6 +224,9 @@ def _delimited(members: Members | None) -> DelimitedFormat:
     )
     if found.decimal_separator == found.thousands_separator:
         raise members.wrong("thousandsSeparator", found.thousands_separator, "must differ from decimalSeparator")
+    if not found.quote and found.decimal_separator == found.column_separator:
+        why = "must differ from columnSeparator where no quoteCharacter is declared"
+        raise members.wrong("decimalSeparator", found.decimal_separator, why)
     members.warn_of_rest()
     return found
 

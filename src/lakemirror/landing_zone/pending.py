@@ -117,7 +117,11 @@ def pending(
                 found.error = read
                 break
             partition = partition_of(read.entry, folder)
-            constants = partition_values(partition) if metadata.partitioned else ()
+            try:
+                constants = partition_values(partition) if metadata.partitioned else ()
+            except UnicodeError:
+                found.error = _not_utf8(partition, read.entry)
+                break
             found.files.append(ChangeFile(read.entry, number, read.footer, partition, step.sequence, constants))
     taken = {file.entry.path for file in found.files}
     _count(found, [entry for entry in left if entry.path not in taken])
@@ -202,6 +206,12 @@ def _contiguous(
             where = f" in {partition}" if partition else ""
             found.waiting = found.waiting or Waiting(f"number {number}{where}", oldest / 1e9)
             return
+
+
+def _not_utf8(partition: str, entry: Entry) -> TableError:
+    message = f"the percent-encoded bytes in the folder name {partition} are not UTF-8"
+    hint = "Move the files into a folder with another name: %C3%A9 stands for é."
+    return TableError("value-invalid", message, file=entry.path, hint=hint)
 
 
 def _at_once(entry: Entry) -> float:

@@ -10,11 +10,12 @@ import calendar
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
+from lakemirror.replication.nested_tables import tables_in
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage, seconds_since
 
@@ -41,15 +42,18 @@ class DroppedTables:
     )  # targets of which none was missing, and until when that holds
     _purge_again: float = 0.0
 
-    def look(self, targets: set[str], busy: Callable[[str], bool]) -> list[str]:
+    def look(
+        self, targets: set[str], busy: Callable[[str], bool], unfilled: Collection[str] = frozenset()
+    ) -> list[str]:
         """Drops the tables that were missing for the second time; returns their targets.
 
         Call it only after the landing zone was listed without error. `targets`: the Delta folders that have a table
         folder. `busy(target)`: an apply is running there, or the listing does not show whether its folder is gone.
+        `unfilled`: targets that may be no Delta table yet: one of a schema with the same name may still be in there.
         """
         if targets == self._settled[0] and time.monotonic() < self._settled[1]:
             return []
-        missing = [t for t in self._tables_but(targets) if not busy(t)]
+        missing = [t for t in self._tables_but(targets, unfilled) if not busy(t)]
         noted = {**self._missed, **self._noted()}
         if not missing:
             if noted:
@@ -62,6 +66,9 @@ class DroppedTables:
             failpoints.reach("drop.before-move")
             resting = _kept_at(target)
             try:
+                inner = next(tables_in(self.storage, target), None)
+                if inner is not None:
+                    raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
                 self.storage.move(target, resting)
                 self.storage.touch(resting)
             except FileNotFoundError:
@@ -97,9 +104,9 @@ class DroppedTables:
             time.time() - calendar.timegm(time.strptime(stamp[:15], "%Y%m%dT%H%M%S")) if _RESTING.search(place) else 0.0
         )
 
-    def _tables_but(self, targets: set[str]) -> Iterator[str]:
+    def _tables_but(self, targets: set[str], unfilled: Collection[str]) -> Iterator[str]:
         for path in _folders(self.storage, "Tables"):
-            if path in targets:
+            if path in targets and path not in unfilled:
                 continue
             inner = [path] if self.storage.exists(f"{path}/_delta_log") else _folders(self.storage, path)
             for table in inner:

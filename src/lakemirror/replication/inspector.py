@@ -32,6 +32,7 @@ from lakemirror.replication.applied_record import Detection, declared, parse_det
 from lakemirror.replication.apply_plan import ApplyStart
 from lakemirror.replication.known_log import KnownLog
 from lakemirror.replication.moved_tables import move_here
+from lakemirror.replication.nested_tables import check_no_table_around
 from lakemirror.replication.position import Manifest, Position, from_note
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.replication.table_plan import TablePlan, applied_files
@@ -91,6 +92,8 @@ class Inspector:
             raise
         if found.table_log is None and mark and move_here(self._storage, self.name, self.target):
             found.table_log = self._read_table_log()
+        if found.table_log is None and folder.files:
+            check_no_table_around(self._storage, self.target)
         if folder.error is not None:
             raise folder.error
         found.metadata = self._read_metadata(folder)

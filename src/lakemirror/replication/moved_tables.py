@@ -14,10 +14,12 @@ from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.identity import marker_place, parse_marker, read_marker
 from lakemirror.landing_zone.zone import MARKER, TableName
+from lakemirror.replication.nested_tables import check_no_table_around
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")
+_BETWEEN = "Tables/_moved"  # a table that is found there moves on
 
 
 def move_here(storage: Storage, name: TableName, target: str) -> bool:
@@ -37,8 +39,14 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
         except LakemirrorError:
             continue
         if found is not None and found.position is not None and found.position.identity == marker.id:
+            check_no_table_around(storage, target, marker.id)
             failpoints.reach("move.before-move")
             try:
+                if f"{target}/".startswith(f"{place}/") or f"{place}/".startswith(f"{target}/"):
+                    # one folder is in the other: default schema and table have one name
+                    between = f"{_BETWEEN}/{name.table}"
+                    storage.move(place, between)
+                    place = between
                 storage.move(place, target)
             except (OSError, LakemirrorError) as error:
                 raise LakemirrorError("concurrent-commit", f"{place} is being moved to {target}: {error}") from error

@@ -311,7 +311,8 @@ class Scheduler:
         targets = {name.target(schema) for name in zone.tables}
         busy = {name.target(schema) for name in self._turns.all_busy()}
         try:
-            for target in self._dropped.look(targets, lambda t: t in busy or zone.is_unknown(t, schema)):
+            unfilled = {name.target(schema) for name, state in self.states.items() if not state.position}
+            for target in self._dropped.look(targets, lambda t: t in busy or zone.is_unknown(t, schema), unfilled):
                 log.info("%s left Tables/: its folder is gone", target)
                 self._known.tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)

@@ -83,14 +83,17 @@ def evolved(column: Column | None, found: FileColumn, file: str, rules: Rules) -
 
 
 def _check_name(name: str, file: str, rules: Rules) -> None:
-    why = ""
+    why, hint = "", None
     if not name:
         why = "Delta cannot hold a column without a name"
     elif name.lower() in (FILE, ROW, MARKER):
-        why = f"lakemirror uses the name {name!r} itself"
+        why, hint = f"lakemirror uses the name {name!r} itself", _OTHER_NAME
     elif name.lower() in rules.reserved:
-        why = f"the change data feed has a column {name!r} of its own"
+        why, hint = f"the change data feed has a column {name!r} of its own", _OTHER_NAME
     elif needs_mapping(name) and not rules.map_names:
         why = f"a column named {name!r} needs column mapping, which a declared reader cannot read"
     if why:
-        raise TableError("column-name-invalid", f"{file}: {why}", file=file, column=name)
+        raise TableError("column-name-invalid", f"{file}: {why}", file=file, column=name, hint=hint)
+
+
+_OTHER_NAME = "Replace the file by one whose column has another name."

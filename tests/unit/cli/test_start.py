@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 
@@ -34,3 +35,21 @@ def test_numpy_starts_no_threads_in_a_command() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "threads 1 True"
+
+
+@pytest.mark.parametrize("module", ["logging", "lakemirror.errors", "lakemirror.cli.supervised"])
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(module: str) -> None:
+    program = f"""
+import sys
+
+class Interrupted:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted)
+from lakemirror.cli import main
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode in (-signal.SIGINT, 130) and not done.stderr

@@ -341,3 +341,9 @@ def test_changes_are_what_plain_python_says(
 def test_markers_without_rows() -> None:
     marker, wrong = read_markers(pa.array([], pa.string()), 0, 0)
     assert (len(marker), wrong) == (0, None)
+
+
+@pytest.mark.parametrize("text", ["1\0", "\x011", "1\x1c", "\u00a01", "1.0", ""])
+def test_text_that_is_no_marker(text: str) -> None:
+    assert read_markers(pa.array(["4", text]), 2, 0)[1] is not None
+    assert read_markers(pa.array([" 1\t", "+04\r"]), 2, 0)[1] is None

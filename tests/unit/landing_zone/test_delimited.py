@@ -147,6 +147,33 @@ def test_text_that_is_not_in_its_encoding() -> None:
     assert refused("a\r\nxy".encode("utf-16")[:-1], declared(encoding="utf-16")).code == "file-unreadable"
 
 
+@pytest.mark.parametrize(
+    ("text", "form", "advice"),
+    [
+        (b"id,v\r1,2\r3,4\r", {}, '"rowSeparator": "\\r"'),
+        (b"id\r1\r2\r", {"rowSeparator": "\n"}, '"rowSeparator": "\\r"'),
+        (b"id\n1\n2\n", {"rowSeparator": "\r"}, '"rowSeparator": "\\n"'),
+        ("id,v\r\n1,2\r\n".encode("utf-16-le"), {}, '"encoding": "utf-16-le"'),
+        (b"id,v,\r\n1,2,\r\n", {}, "a separator at the end"),
+    ],
+)
+def test_a_header_that_shows_another_form(text: bytes, form: dict[str, str], advice: str) -> None:
+    """All rows would be names of columns, and none of them in the table."""
+    error = refused(text, declared(**form))
+    assert error.code == "column-name-invalid" and advice in error.hint
+
+
+def test_a_quoted_name_may_hold_line_breaks() -> None:
+    assert read(b'"a\rb",c\r\n1,2\r\n').column_names == ["a\rb", "c"]
+
+
+def test_a_decimal_separator_that_always_ends_the_field() -> None:
+    same = {"decimalSeparator": ",", "columnSeparator": ","}
+    assert rows(b'a\r\n"1,5"\r\n', declared(("a", "Double"), **same)) == [(1.5,)]
+    with pytest.raises(TableError, match="decimalSeparator must differ from columnSeparator"):
+        declared(quoteCharacter="", **same)
+
+
 # compression
 
 TEXT = b"a,b\r\n" + b"".join(b"%d,%d\r\n" % (n, n * n) for n in range(50_000))

@@ -121,6 +121,28 @@ def test_columns_of_a_partition(partition: str, values: tuple[tuple[str, str | N
     assert partition_values(partition) == values
 
 
+def test_a_partition_folder_whose_value_is_not_utf_8_stops_the_table_there() -> None:
+    """%fe and %ff would be one value, and a key of one partition could replace a row of the other."""
+    lies = folder(entry(1, below="r=%C3%A9/"), entry(1, below="r=%fe/"), entry(1, below="r=%ff/"))
+    found = look(lies, PARTITIONED, NONE_IN_PARTITIONS)
+    assert [f.constants for f in found.files] == [(("r", "é"),)]
+    assert found.error is not None and found.error.code == "value-invalid" and "r=%fe" in found.error.message
+
+
+@pytest.mark.parametrize(
+    ("lies", "metadata", "applied"),
+    [
+        (folder(entry("\udcff.parquet")), BY_TIME, NONE_BY_TIME),
+        (folder(entry(1, below="r=\udcff/")), PARTITIONED, NONE_IN_PARTITIONS),
+    ],
+)
+def test_a_path_that_is_not_utf_8_is_a_coded_error(
+    lies: TableFolder, metadata: TableMetadata, applied: AppliedFiles
+) -> None:
+    found = look(lies, metadata, applied)
+    assert found.error is not None and found.error.code == "file-unreadable" and "\\xff" in found.error.message
+
+
 # quarantine
 
 

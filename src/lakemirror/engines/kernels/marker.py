@@ -15,7 +15,7 @@ from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
 _KNOWN = (INSERT, UPDATE, DELETE, UPSERT)
 _NO_MARKER = 3  # the only number from 0 to 4 that is not a marker
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_BLANK = "".join(map(chr, range(33)))  # allowed before and after a number
+_BLANK = " \t\n\v\f\r"  # allowed before and after a number
 _SHOWN = 100  # characters of a wrong marker in a message
 
 

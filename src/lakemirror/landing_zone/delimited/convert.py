@@ -102,7 +102,7 @@ def read_columns(
     """The same rows as typed columns, in blocks: at least one, which may have no row."""
     form = metadata.delimited or DelimitedFormat()
     blocks, reader = _opened(source, file, form, memory)
-    names = header(reader, file)
+    names = header(reader, file, form)
     types = _types(names, file, metadata, undeclared)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
     yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
@@ -122,7 +122,7 @@ def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) 
     """The line on which a row begins; rows count from 1, the header's line is 1."""
     form = metadata.delimited or DelimitedFormat()
     _, reader = _opened(source, file, form)
-    rows = ExactRows(reader, header(reader, file), file, form).rows()
+    rows = ExactRows(reader, header(reader, file, form), file, form).rows()
     return next(itertools.islice(rows, row - 1, None)).line
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone.delimited.hints import hint_for_encoding, hint_for_separator
+from lakemirror.landing_zone.delimited.hints import hint_for_encoding, hint_for_name, hint_for_separator
 from lakemirror.landing_zone.delimited.records import Record, RecordReader
 from lakemirror.landing_zone.metadata import DelimitedFormat
 
@@ -69,7 +69,7 @@ class ExactRows:
         return _error(code, what, record, self._file, hint=hint)
 
 
-def header(reader: RecordReader, file: str) -> list[str]:
+def header(reader: RecordReader, file: str, form: DelimitedFormat) -> list[str]:
     """The names of the columns, from the first record. TableError as the module's."""
     record = next(iter(reader), None)
     if record is None:
@@ -77,8 +77,11 @@ def header(reader: RecordReader, file: str) -> list[str]:
     names = [_decoded(field.text, record, "the header", file) for field in record.fields]
     seen: dict[str, str] = {}
     for number, name in enumerate(names, start=1):
-        if not name.strip():
-            raise TableError("column-name-invalid", f"{file}: column {number} of the header has no name", file=file)
+        hint = hint_for_name(name, form) if not record.fields[number - 1].quoted else ""
+        if hint or not name.strip():
+            what = f"is named {name[:100]!r}" if name.strip() else "has no name"
+            message = f"{file}: column {number} of the header {what}"
+            raise TableError("column-name-invalid", message, file=file, hint=hint or None)
         if name.lower() in seen:
             first = seen[name.lower()]
             message = f"{file}: the header names {first!r} and {name!r}"

@@ -43,6 +43,20 @@ def hint_for_separator(header: str) -> str:
     return next((_declare("columnSeparator", _shown(each)) for each in _SEPARATORS if each in header), "")
 
 
+def hint_for_name(name: str, form: DelimitedFormat) -> str:
+    """The hint for an unquoted name of the header that shows that the text is read wrongly; else empty.
+
+    Without it, such a file would make a table of wrong columns, and its rows would be lost: all of them may stand in
+    the header.
+    """
+    if not name.strip():
+        return "Name every column in the first row; a separator at the end of the row begins another column."
+    if "\0" in name:
+        return f"If the file is in UTF-16: {_declare('encoding', 'utf-16-le')}"
+    other = "\n" if form.row_separator == "\r" else "\r"
+    return _declare("rowSeparator", "\\n" if other == "\n" else "\\r") if other in name else ""
+
+
 def hint_for_encoding(text: bytes) -> str:
     """The hint for bytes that are not UTF-8."""
     name = "utf-16" if b"\0" in text else "windows-1252"
@@ -87,4 +101,4 @@ def _shown(separator: str) -> str:
     return "\\t" if separator == "\t" else separator
 
 
-__all__ = ["hint_for_encoding", "hint_for_separator", "hint_for_value", "separator_line"]
+__all__ = ["hint_for_encoding", "hint_for_name", "hint_for_separator", "hint_for_value", "separator_line"]
