@@ -223,10 +223,8 @@ def test_a_row_that_lacks_a_value_it_must_have(tmp_path: Path) -> None:
 
 
 def test_after_a_failure_no_file_is_left(tmp_path: Path) -> None:
-    table, two = (
-        target(tmp_path, {"p": "string", "n": "bigint"}, partition_columns=("p",)),
-        FileSizes(2, rows_a_group=2),
-    )
+    table = target(tmp_path, {"p": "string", "n": "bigint"}, partition_columns=("p",))
+    two = FileSizes(2, rows_a_group=2)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"p": ["a", "b", "a", "b"], "n": [1, 2, 3, 4]})
