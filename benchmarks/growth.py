@@ -1,6 +1,6 @@
 """How the time of one apply grows: with rows, changes, tables, commits, columns.
 
-python -m benchmarks.growth                  six questions in about ten minutes
+python -m benchmarks.growth                  seven questions in about a quarter of an hour
 python -m benchmarks.growth --full           up to 100 million rows, 10,000 tables, 5,000 commits; hours
 python -m benchmarks.growth --only rows --sizes 1000000,3000000
 python -m benchmarks.report RESULTS.json     the figures and the chart in docs/
@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import data, process, uuid_keys
+from benchmarks import data, engine_switch, process, uuid_keys
 from benchmarks.mirror import TABLE, Figure, Mirror, Point
 from benchmarks.runner import REPOSITORY, machine, say
 
@@ -133,6 +133,8 @@ QUESTIONS = {
     "tables": Question("table folders", (1, 10, 100, 1_000), (1, 10, 100, 1_000, 10_000), _tables),
     "commits": Question("commits of the table, 100 changes each", (1, 10, 100, 1_000),
                         (1, 10, 100, 1_000, 5_000), _commits),
+    "engines": Question("MiB decoded of one backlog, beside the limit of `auto`", (256, 1_024, 4_096),
+                        (1_024, 4_096, 14_336, 18_432), engine_switch.ask),
     "columns": Question("columns, 20,000 rows, 1,000 changes", (5, 20, 100, 200), (5, 50, 100, 200, 500), _columns),
 }  # fmt: skip
 

@@ -70,6 +70,12 @@ class Mirror:
             raise RuntimeError(str(result.failed))
         return seconds
 
+    def last_apply(self) -> tuple[str, int]:
+        """The engine of the last apply, and the number of the table's commits."""
+        (table,) = self._database.status().tables
+        commits = (self.folder / "Tables" / TABLE / "_delta_log").glob("*.json")
+        return table.engine, sum(file.stem.isdigit() for file in commits)
+
     def applies(self, files: Sequence[Path]) -> list[float]:
         """Seconds of every file, one pass each."""
         seconds = []

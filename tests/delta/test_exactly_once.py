@@ -12,15 +12,11 @@ from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import table_rows
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
-from lakemirror.engines.engine import Choice
 from lakemirror.engines.local import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.replication.replicator import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
-
-_inside: list[bool] = []
-"""Not empty while the other engine is at work."""
 
 
 @pytest.fixture
@@ -33,11 +29,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
         def reach(name: str) -> None:
             if name == place and not done:
                 done.append(name)
-                _inside.append(True)
-                try:
-                    act()
-                finally:
-                    _inside.clear()
+                act()
 
         monkeypatch.setattr(failpoints, "reach", reach)
         return done
@@ -49,14 +41,10 @@ WAYS = ("local-local", "local-spark", "spark-local", "spark-spark")
 
 
 @pytest.fixture(params=WAYS)
-def ways(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def ways(request: Any) -> tuple[str, str]:
     """The engine of this process, and that of the one that comes in between."""
     ours, others = request.param.split("-")
-
-    def chosen(*_: Any, **__: Any) -> Choice:
-        return Choice(others if _inside else ours, "the test says so")
-
-    monkeypatch.setattr("lakemirror.replication.planner.choose", chosen)
+    return ours, others
 
 
 def pairs() -> list[Any]:
@@ -79,16 +67,16 @@ def pairs() -> list[Any]:
 
 @pytest.mark.parametrize(("ways", "place", "kind"), pairs(), indirect=["ways"])
 def test_another_engine_commits_in_between_with_one_file_less(
-    spark: Any, tmp_path: Path, meanwhile: Any, ways: None, kind: str, place: str
+    spark: Any, tmp_path: Path, meanwhile: Any, ways: tuple[str, str], kind: str, place: str
 ) -> None:
     """The other engine has applied file 2 when ours, which saw 2 and 3, commits: 2 is not applied again."""
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
+    MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     marker = {} if kind == "append" else {MARKER: pa.array([0, 4], pa.int32())}
     put(tmp_path, "t", 2, {"id": [2, 3], **marker})
     put(tmp_path, "t", 3, {"id": [4, 5], **marker})
-    other = MirroredDatabase(tmp_path, spark=spark.newSession(), batch_files=1)
+    other = MirroredDatabase(tmp_path, spark=spark.newSession(), engine=ways[1], batch_files=1)
     third = folder(tmp_path, "t") / f"{3:020}.parquet"
     aside = tmp_path / "aside"
 
@@ -98,19 +86,21 @@ def test_another_engine_commits_in_between_with_one_file_less(
         aside.rename(third)
 
     done = meanwhile(place, one_file_only)
-    result = MirroredDatabase(tmp_path, spark=spark).sync()
+    result = MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     assert done
     assert not result.failed, result.failed
     assert table_rows(tmp_path, "t") == {(n,): 1 for n in range(1, 6)}
 
 
-def test_another_engine_makes_the_table_in_between(spark: Any, tmp_path: Path, meanwhile: Any, ways: None) -> None:
+def test_another_engine_makes_the_table_in_between(
+    spark: Any, tmp_path: Path, meanwhile: Any, ways: tuple[str, str]
+) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     put(tmp_path, "t", 2, {"id": [2]})
-    other = MirroredDatabase(tmp_path, spark=spark.newSession(), batch_files=1)
+    other = MirroredDatabase(tmp_path, spark=spark.newSession(), engine=ways[1], batch_files=1)
     others: list[Any] = []
     done = meanwhile("apply.before-commit", lambda: others.append(other.sync()))
-    result = MirroredDatabase(tmp_path, spark=spark).sync()
+    result = MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     assert done and not others[0].failed, others
     assert not result.failed, result.failed
     assert table_rows(tmp_path, "t") == {(1,): 1, (2,): 1}
@@ -129,32 +119,32 @@ def test_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_folder_made_again_while_its_old_files_are_applied(
-    spark: Any, tmp_path: Path, meanwhile: Any, ways: None
+    spark: Any, tmp_path: Path, meanwhile: Any, ways: tuple[str, str]
 ) -> None:
     """The other engine replaces the table while ours still writes rows of the folder that is gone."""
     put(tmp_path, "t", 1, {"id": [1]})
-    MirroredDatabase(tmp_path, spark=spark).sync()
+    MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     put(tmp_path, "t", 2, {"id": [2]})
 
     def made_again() -> None:
         shutil.rmtree(folder(tmp_path, "t"))
         put(tmp_path, "t", 1, {"id": [100]})
-        assert not MirroredDatabase(tmp_path, spark=spark.newSession()).sync().failed
+        assert not MirroredDatabase(tmp_path, spark=spark.newSession(), engine=ways[1]).sync().failed
 
     done = meanwhile("apply.before-commit", made_again)
-    MirroredDatabase(tmp_path, spark=spark).sync()
+    MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     assert done
     assert table_rows(tmp_path, "t") == {(100,): 1}
 
 
-def test_somebody_compacts_in_between(spark: Any, tmp_path: Path, meanwhile: Any, ways: None) -> None:
+def test_somebody_compacts_in_between(spark: Any, tmp_path: Path, meanwhile: Any, ways: tuple[str, str]) -> None:
     declare(tmp_path, "t", ["id"])
     for number in (1, 2):
         put(tmp_path, "t", number, {"id": [number, number + 10]})
-        MirroredDatabase(tmp_path, spark=spark).sync()
+        MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     put(tmp_path, "t", 3, {"id": [1, 2], MARKER: pa.array([2, 1], pa.int32())})
     done = meanwhile("apply.before-commit", lambda: spark.sql(f"optimize delta.`{tmp_path}/Tables/t`").collect())
-    result = MirroredDatabase(tmp_path, spark=spark).sync()
+    result = MirroredDatabase(tmp_path, spark=spark, engine=ways[0]).sync()
     assert done
     assert not result.failed, result.failed
     assert table_rows(tmp_path, "t") == {(2,): 1, (11,): 1, (12,): 1}

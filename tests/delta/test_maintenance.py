@@ -14,8 +14,7 @@ import pytest
 from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import MirroredDatabase
-from lakemirror.maintenance import idle_work as maintenance
-from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
+from lakemirror.maintenance.idle_work import Maintenance, Pace, commits_since_compaction
 from lakemirror.replication import applied_record
 from lakemirror.replication.applied_record import FOLDER
 
@@ -28,11 +27,7 @@ def _step(work: Maintenance, target: str) -> str | None:
     return found
 
 
-def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
-    monkeypatch.setattr(maintenance, "QUIET", 3600.0)
+def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(spark: Any, tmp_path: Path) -> None:
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": [1, 2, 3]})
     put(tmp_path, "t", 2, {"id": [4]})
@@ -41,13 +36,13 @@ def test_small_files_and_deleted_rows_are_compacted_and_the_mirror_goes_on(
     table = str(tmp_path / "Tables/t")
     assert commits_since_compaction(table) == 3
     before = len(spark.read.format("delta").load(table).inputFiles())
-    work = Maintenance(lambda path: str(tmp_path / path), retention_days=7)
+    work = Maintenance(lambda path: str(tmp_path / path), 7, pace=Pace(compact_after=3, quiet=3600.0))
     assert _step(work, "Tables/t") is None, "it is not idle"
-    monkeypatch.setattr(maintenance, "QUIET", 0.0)
+    work.pace = soon = Pace(compact_after=3, quiet=0.0)
     assert _step(work, "Tables/t") == "Tables/t"
     assert commits_since_compaction(table) == 0
     assert len(spark.read.format("delta").load(table).inputFiles()) < before
-    assert _step(Maintenance(str, 7), table) is None, "nothing is due any more"
+    assert _step(Maintenance(str, 7, pace=soon), table) is None, "nothing is due any more"
     put(tmp_path, "t", 4, {"id": [2], MARKER: pa.array([2], pa.int32())})
     assert not MirroredDatabase(tmp_path, spark=spark).sync().failed
     assert table_bag(spark, tmp_path, "t") == {(3,): 1, (4,): 1}

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +40,7 @@ from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.living_rows import living_rows, only_living
 from lakemirror.engines.kernels.read_together import read_together
-from lakemirror.engines.kernels.write import ROWS_A_GROUP, file_count, write_change_feed, write_rows
+from lakemirror.engines.kernels.write import ROWS_A_GROUP, SIZES, FileSizes, file_count, write_change_feed, write_rows
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
@@ -61,20 +62,21 @@ class LocalEngine:
 
     `memory`: the bytes that all running batches may hold together, beside what Python and Arrow need themselves.
     `threads`: the most for one batch. `scratch`: a folder for keys that do not fit into memory; None: the table's own
-    folder. `index`: the key index of large files.
+    folder. `index`: the key index of large files. `sizes`: of the files that it writes.
     """
 
     name = "local"
 
     def __init__(
         self, memory: int = MEMORY, *, threads: int | None = None, scratch: Path | None = None,
-        index: KeyIndex | None = None,
+        index: KeyIndex | None = None, sizes: FileSizes = SIZES,
     ) -> None:  # fmt: skip
         self.memory = memory
         self._index = index
         self._budget = MemoryBudget(memory)
         self._threads = threads or max(1, min(4, os.cpu_count() or 1))
         self._scratch = scratch
+        self._sizes = sizes
         self._one_large = threading.Lock()  # small batches share half of the memory; one large batch has the other half
 
     def run(self, work: RowWork) -> RowResult:
@@ -125,7 +127,7 @@ class LocalEngine:
             adds = self._streamed(work, written, folded)
             changes: list[Action] = []
             if feed is not None:
-                changes = written.keep(write_change_feed(feed.old_rows(), work.target))
+                changes = written.keep(write_change_feed(feed.old_rows(), work.target, sizes=self._sizes))
                 changes += self._streamed(work, written, folded, feed)
             return self._result(work, adds, changes, found, written)
 
@@ -156,13 +158,13 @@ class LocalEngine:
         slices = [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
 
         def write(part: pa.Table) -> list[Action]:
-            return written.keep(write_rows(part.to_batches(), work.target))
+            return written.keep(write_rows(part.to_batches(), work.target, sizes=self._sizes))
 
         adds = [add for made in self._each(write, slices) for add in made]
         changes: list[Action] = []
         if feed is not None:
             new = feed.new_rows(rows, firsts).to_batches()
-            changes = written.keep(write_change_feed(chain(feed.old_rows(), new), work.target))
+            changes = written.keep(write_change_feed(chain(feed.old_rows(), new), work.target, sizes=self._sizes))
         return self._result(work, adds, changes, found, written)
 
     def _streamed(
@@ -182,7 +184,7 @@ class LocalEngine:
             rows = sum(unit.rows for _, unit in group)
             step = -(-rows // max(file_count(rows), 1)) or 1
             writer = write_rows if feed is None else write_change_feed
-            return written.keep(writer(batches, work.target, rows_a_file=step))
+            return written.keep(writer(batches, work.target, sizes=replace(self._sizes, rows_a_file=step)))
 
         return [add for made in self._each(write, groups) for add in made]
 
@@ -216,7 +218,8 @@ class LocalEngine:
 
         def without(add: Action) -> list[Action]:
             rows = living_rows(add, target, found[add["path"]])
-            return written.keep(write_rows((batch for part in rows for batch in part.to_batches()), target))
+            batches = (batch for part in rows for batch in part.to_batches())
+            return written.keep(write_rows(batches, target, sizes=self._sizes))
 
         again = [add for made in self._each(without, touched) for add in made]
         rewritten = tuple(add["path"] for add in touched)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -32,21 +33,30 @@ from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
 
-COMPACT_AFTER = 100
-"""Commits since the last compaction after which a table is due, once nothing has been applied to it for a while."""
-
-QUIET = 5.0
-"""Seconds without a commit after which a table is idle: compaction takes the cores that its next apply would want."""
-
-RESTED = 60.0
-"""Seconds without a commit after which a table with deletion vectors is due in any case: one small change a day must
-not make every read of the day slower. All its vectors go, once a day at most."""
-
-_ALL_VECTORS_EVERY = 86_400.0  # replaced files are kept for days: a table must not be rewritten all the time
 _VACUUM_EVERY = 86_400.0
 _FIRST_VACUUM = 3_600.0
 _FRESH = 2.0  # seconds
 _SHARE = 4.0  # pause after a piece of work, as a multiple of how long it took
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When a table is due for compaction.
+
+    `compact_after`: commits since the last compaction after which it is due, once nothing has been applied to it for
+    `quiet` seconds: compaction takes the cores that its next apply would want. `rested`: seconds without a commit
+    after which a table with deletion vectors is due in any case: one small change a day must not make every read of
+    the day slower. `all_vectors_every`: seconds until all vectors are removed again: replaced files are kept for days,
+    and a table must not be rewritten all the time.
+    """
+
+    compact_after: int = 100
+    quiet: float = 5.0
+    rested: float = 60.0
+    all_vectors_every: float = 86_400.0
+
+
+PACE = Pace()
 
 Newest = tuple[int, int]
 """The newest version of a table and when it was committed, in nanoseconds: tells a table from one made again."""
@@ -68,10 +78,12 @@ class Maintenance:
         rewrite: compaction.Rewrite | None = None,
         on_written: Callable[[Target, Sequence[Action]], None] = lambda _target, _adds: None,
         look_every: float = 5.0,
+        pace: Pace = PACE,
     ) -> None:
         """`uri` gives a table's folder; `retention_days`: how long unused files are kept; `rewrite`: who writes files
         again, the kernel in this process if None. `on_written` gets the files that it has written. `look_every`:
-        seconds from one look at all tables to the next, where nothing is due."""
+        seconds from one look at all tables to the next, where nothing is due. `pace` can be changed later."""
+        self.pace = pace
         self._uri = uri
         self._retention = retention_days * 86_400
         self._durability = durability
@@ -140,14 +152,14 @@ class Maintenance:
         """
         table = self._uri(target)
         changed = _log_changed(table)
-        known = changed, bool(changed) and time.time() - changed / 1e9 >= RESTED
+        known = changed, bool(changed) and time.time() - changed / 1e9 >= self.pace.rested
         if changed and self._not_due.get(target) == known:
             return False
         newest = _newest(table)
         is_ours = newest == self._merged.get(target, _NOTHING)[0]
-        if newest is None or (not is_ours and _age(newest) < QUIET):
+        if newest is None or (not is_ours and _age(newest) < self.pace.quiet):
             return False
-        rested = is_ours or _age(newest) >= RESTED
+        rested = is_ours or _age(newest) >= self.pace.rested
         if self._has_enough_commits(target, table, newest) or (rested and self._has_vectors(target, table, newest)):
             return True
         self._not_due[target] = known
@@ -157,9 +169,9 @@ class Maintenance:
         if newest in (self._done.get(target), self._failed.get(target)):
             return False
         is_ours = newest == self._merged.get(target, _NOTHING)[0]
-        if not is_ours and target in self._done and 0 < newest[0] - self._done[target][0] < COMPACT_AFTER:
+        if not is_ours and target in self._done and 0 < newest[0] - self._done[target][0] < self.pace.compact_after:
             return False
-        return commits_since_compaction(table) >= COMPACT_AFTER
+        return commits_since_compaction(table, self.pace.compact_after) >= self.pace.compact_after
 
     def _has_vectors(self, target: str, table: str, newest: Newest) -> bool:
         """True if the table has deletion vectors, and it is time to remove them all."""
@@ -170,7 +182,8 @@ class Maintenance:
 
     def _may_free(self, target: str) -> bool:
         """True if the vectors of the table were not all removed within the last day."""
-        return time.monotonic() - self._freed.get(target, -_ALL_VECTORS_EVERY) >= _ALL_VECTORS_EVERY
+        freed = self._freed.get(target)
+        return freed is None or time.monotonic() - freed >= self.pace.all_vectors_every
 
     def _is_cancelled(self) -> bool:
         """True once the engine stops, or the table at hand has a commit that was not there before."""
@@ -241,12 +254,12 @@ class Maintenance:
         log.info("%s: vacuumed, %d files removed", target, removed)
 
 
-def commits_since_compaction(table: str) -> int:
-    """How many commits the table has had since it was last compacted while idle, counted up to COMPACT_AFTER."""
+def commits_since_compaction(table: str, most: int = PACE.compact_after) -> int:
+    """How many commits the table has had since it was last compacted while idle, counted up to `most`."""
     count = 0
     for _, actions in latest_commits(table):
         infos = (action["commitInfo"] for action in actions if isinstance(action.get("commitInfo"), dict))
-        if compaction.is_complete(next(infos, {})) or count >= COMPACT_AFTER:
+        if compaction.is_complete(next(infos, {})) or count >= most:
             break
         count += 1
     return count

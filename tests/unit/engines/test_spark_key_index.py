@@ -19,6 +19,7 @@ from tests.mirror import Mirror, target_of, unit
 
 from lakemirror.engines import key_index
 from lakemirror.engines.kernels import look_up
+from lakemirror.engines.kernels.write import FileSizes
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
 from lakemirror.engines.spark import SparkEngine, tasks
@@ -71,18 +72,16 @@ def changes(place: Path, number: int, rows: dict[str, int], **options: Any) -> A
     return unit(place, number, content, **options)
 
 
-def test_tasks_read_only_files_that_have_no_index(
-    tmp_path: Path, read: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_read_only_files_that_have_no_index(tmp_path: Path, read: Counter[str]) -> None:
     random = Random(5)
     keys = [str(uuid.UUID(int=random.getrandbits(128), version=4)) for _ in range(FILES * ROWS)]
     rows: dict[str, int] = {}
     mirror = Mirror(tmp_path / "t", target_of(tmp_path / "t", COLUMNS, ("id",)))
-    monkeypatch.setattr("lakemirror.engines.kernels.write.ROWS_A_GROUP", ROWS // GROUPS, raising=False)
+    local = LocalEngine(threads=1, sizes=FileSizes(rows_a_group=ROWS // GROUPS))
     for number in range(FILES):
         new = dict.fromkeys(keys[number * ROWS : (number + 1) * ROWS], number)
         rows.update(new)
-        assert mirror.apply(LocalEngine(threads=1), [changes(tmp_path, 1 + number, new)], UPSERT).error is None
+        assert mirror.apply(local, [changes(tmp_path, 1 + number, new)], UPSERT).error is None
     large = {Path(path).name for path in mirror.files}
     assert len(large) == FILES
 

@@ -21,7 +21,7 @@ from lakemirror.delta.data_files import data_file, logged_path, partition_value
 from lakemirror.delta.log import Protocol
 from lakemirror.engines.kernels import write
 from lakemirror.engines.kernels.living_rows import living_rows
-from lakemirror.engines.kernels.write import ConstraintViolated, write_change_feed, write_rows
+from lakemirror.engines.kernels.write import ConstraintViolated, FileSizes, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
 
@@ -90,27 +90,30 @@ def test_ids_of_fields_count_in_mode_id_alone(tmp_path: Path, by_id: bool, expec
     assert read.to_pylist() == [{"a": 1, "b": expected}]
 
 
-def test_files_and_row_groups_end_where_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "ROWS_A_GROUP", 10)
+def test_files_and_row_groups_end_where_they_should(tmp_path: Path) -> None:
     rows = pa.record_batch({"n": range(95)})
-    adds = write_rows([rows.slice(0, 33), rows.slice(33)], target(tmp_path, {"n": "bigint"}), rows_a_file=40)
+    adds = write_rows(
+        [rows.slice(0, 33), rows.slice(33)], target(tmp_path, {"n": "bigint"}), sizes=FileSizes(40, rows_a_group=10)
+    )
     assert [stats(add)["numRecords"] for add in adds] == [40, 40, 15]
     assert [stats(add)["minValues"]["n"] for add in adds] == [0, 40, 80]
     footer = pq.read_metadata(tmp_path / adds[0]["path"])
     assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [10] * 4
-    assert len(write_rows([rows], target(tmp_path, {"n": "bigint"}), bytes_a_file=1)) == 10
-    monkeypatch.setattr(write, "_BYTES_A_GROUP", 1)
-    (add,) = write_rows([rows.slice(0, 3), rows.slice(3, 4)], target(tmp_path, {"n": "bigint"}))
+    assert (
+        len(write_rows([rows], target(tmp_path, {"n": "bigint"}), sizes=FileSizes(bytes_a_file=1, rows_a_group=10)))
+        == 10
+    )
+    parts = [rows.slice(0, 3), rows.slice(3, 4)]
+    (add,) = write_rows(parts, target(tmp_path, {"n": "bigint"}), sizes=FileSizes(bytes_a_group=1))
     assert pq.read_metadata(tmp_path / add["path"]).num_row_groups == 2
     assert write_rows([], target(tmp_path, {"n": "bigint"})) == []
 
 
-def test_more_partitions_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "_MOST_OPEN", 3)
-    monkeypatch.setattr(write, "_BYTES_BUFFERED", 100)
+def test_more_partitions_than_open_files(tmp_path: Path) -> None:
+    few = FileSizes(most_open=3, bytes_buffered=100)
     table = target(tmp_path, {"p": "int", "n": "bigint"}, partition_columns=("p",))
     rows = pa.record_batch({"p": pa.array([n % 10 for n in range(100)], pa.int32()), "n": range(100)})
-    adds = write_rows([rows.slice(n, 10) for n in range(0, 100, 10)], table)
+    adds = write_rows([rows.slice(n, 10) for n in range(0, 100, 10)], table, sizes=few)
     found = [
         (int(add["partitionValues"]["p"]), n)
         for add in adds
@@ -219,15 +222,16 @@ def test_a_row_that_lacks_a_value_it_must_have(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_after_a_failure_no_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "ROWS_A_GROUP", 2)
+def test_after_a_failure_no_file_is_left(tmp_path: Path) -> None:
+    table = target(tmp_path, {"p": "string", "n": "bigint"}, partition_columns=("p",))
+    two = FileSizes(2, rows_a_group=2)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"p": ["a", "b", "a", "b"], "n": [1, 2, 3, 4]})
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_rows(batches(), target(tmp_path, {"p": "string", "n": "bigint"}, partition_columns=("p",)), rows_a_file=2)
+        write_rows(batches(), table, sizes=two)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     with pytest.raises(pa.ArrowInvalid):
         write_rows([pa.record_batch({"n": ["x"]})], target(tmp_path, {"n": "bigint"}))

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,16 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction as small_files
 from lakemirror.maintenance import idle_work as maintenance
 from lakemirror.maintenance import policy as compaction
-from lakemirror.maintenance.idle_work import Maintenance, commits_since_compaction
+from lakemirror.maintenance.idle_work import Maintenance, Pace, commits_since_compaction
 
 __all__ = ["no_spark"]
 
+SOON = Pace(compact_after=3, quiet=0.0)
+
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def table(tmp_path: Path) -> Path:
     """One that rests and is due: a file with a vector, and two small ones."""
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 3)
-    monkeypatch.setattr(maintenance, "QUIET", 0.0)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": list(range(100))})
     for number in range(2, 5):
@@ -48,23 +49,24 @@ def step(work: Maintenance, table: Path, **more: Any) -> bool:
 
 
 def test_a_table_at_rest_loses_its_vectors_without_spark(table: Path) -> None:
-    before, work = rows(table), Maintenance(str, retention_days=7)
+    before, work = rows(table), Maintenance(str, 7, pace=SOON)
     assert step(work, table)
     snapshot = read_snapshot(table)
     assert snapshot is not None and rows(table) == before and len(snapshot.files) == 1
     assert not any(add.get("deletionVector") for add in snapshot.files.values())
     assert commits_since_compaction(str(table)) == 0
-    assert not step(work, table) and not step(Maintenance(str, 7), table), "nothing is due any more"
+    assert not step(work, table) and not step(Maintenance(str, 7, pace=SOON), table), "nothing is due any more"
 
 
 def test_a_log_that_gives_nothing_to_do_is_read_again_once_it_has_changed(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 5)
     read: list[str] = []
     count = maintenance.commits_since_compaction
-    monkeypatch.setattr(maintenance, "commits_since_compaction", lambda path: read.append(path) or count(path))
-    work = Maintenance(str, 7)
+    monkeypatch.setattr(
+        maintenance, "commits_since_compaction", lambda path, most: read.append(path) or count(path, most)
+    )
+    work = Maintenance(str, 7, pace=Pace(compact_after=5, quiet=0.0))
     assert not step(work, table) and not step(work, table)
     assert len(read) == 2, "the time of a log that has just changed tells nothing"
     past = time.time() - 100
@@ -78,16 +80,13 @@ def test_a_log_that_gives_nothing_to_do_is_read_again_once_it_has_changed(
     work.stop()
 
 
-def test_after_a_longer_rest_vectors_go_however_few_commits_there_were(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 100)
-    before, work = rows(table), Maintenance(str, 7)
+def test_after_a_longer_rest_vectors_go_however_few_commits_there_were(table: Path, tmp_path: Path) -> None:
+    before, work = rows(table), Maintenance(str, 7, pace=Pace(quiet=0.0))
     assert not step(work, table), "it has not rested for long"
     log_time = time.time() - 50
     os.utime(table / "_delta_log", (log_time, log_time))
     assert not step(work, table)
-    monkeypatch.setattr(maintenance, "RESTED", 0.0)
+    work.pace = replace(work.pace, rested=0.0)
     assert step(work, table) and rows(table) == before, "what was found before it had rested does not count"
     snapshot = read_snapshot(table)
     assert snapshot is not None and not any("deletionVector" in add for add in snapshot.files.values())
@@ -95,16 +94,16 @@ def test_after_a_longer_rest_vectors_go_however_few_commits_there_were(
     put(tmp_path, "t", 5, changes([50], [2]))
     sync(tmp_path)
     assert not step(work, table), "once a day"
-    monkeypatch.setattr(maintenance, "_ALL_VECTORS_EVERY", 0.0)
+    work.pace = replace(work.pace, all_vectors_every=0.0)
     assert step(work, table)
-    assert not step(Maintenance(str, 7), table), "a table without vectors needs more commits"
+    assert not step(Maintenance(str, 7, pace=work.pace), table), "a table without vectors needs more commits"
 
 
 def test_merges_in_between_do_not_count_as_compaction(table: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "AT_LEAST", 2)
         assert small_files.merge_small_files(str(table))
-    assert commits_since_compaction(str(table)) == 3
+    assert commits_since_compaction(str(table), 3) == 3
 
 
 def test_it_stops_when_an_apply_comes(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +117,7 @@ def test_it_stops_when_an_apply_comes(table: Path, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(failpoints, "reach", reach)
     before = rows(table)
-    work = Maintenance(str, 7)
+    work = Maintenance(str, 7, pace=SOON)
     step(work, table)
     before.subtract({(50,): 1})
     assert came and rows(table) == +before
@@ -129,7 +128,7 @@ def test_it_stops_when_an_apply_comes(table: Path, tmp_path: Path, monkeypatch: 
 
 def test_an_apply_at_work_is_not_disturbed(table: Path) -> None:
     version = read_snapshot(table).version  # type: ignore[union-attr]
-    work = Maintenance(str, 7)
+    work = Maintenance(str, 7, pace=SOON)
     assert step(work, table, hold=lambda target: nullcontext(False))
     assert read_snapshot(table).version == version  # type: ignore[union-attr]
     held: list[str] = []
@@ -145,8 +144,6 @@ def test_an_apply_at_work_is_not_disturbed(table: Path) -> None:
 
 
 def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 4)
-    monkeypatch.setattr(maintenance, "QUIET", 0.0)
     monkeypatch.setattr(compaction, "LARGEST", 0)
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
     declare(tmp_path, "t", ["id"])
@@ -154,7 +151,7 @@ def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: py
         put(tmp_path, "t", number, {"id": list(range(100 * number, 100 * number + 100))})
     put(tmp_path, "t", 4, changes([150, 250, 350], [2, 2, 2]))
     sync(tmp_path, batch_files=1)
-    table, work = tmp_path / "Tables/t", Maintenance(str, 7)
+    table, work = tmp_path / "Tables/t", Maintenance(str, 7, pace=Pace(compact_after=4, quiet=0.0))
 
     def vectors() -> int:
         snapshot = read_snapshot(table)
@@ -165,22 +162,20 @@ def test_a_piece_at_a_time_until_nothing_is_left(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(compaction, "MOST_IN_PIECE", max(path.stat().st_size for path in table.glob("part-*")))
     before = rows(table)
     assert step(work, table) and vectors() == 2
-    assert commits_since_compaction(str(table)) == 4, "some is left"
-    monkeypatch.setattr(maintenance, "QUIET", 3600.0)
+    assert commits_since_compaction(str(table), 4) == 4, "some is left"
+    work.pace = replace(work.pace, quiet=3600.0)
     assert step(work, table) and vectors() == 1, "our own commit is no sign of life"
     assert step(work, table) and vectors() == 0 and commits_since_compaction(str(table)) == 0
     assert not step(work, table) and rows(table) == before
 
 
 def test_all_vectors_go_once_a_day_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "COMPACT_AFTER", 1)
-    monkeypatch.setattr(maintenance, "QUIET", 0.0)
     monkeypatch.setattr(compaction, "LARGEST", 0)
     monkeypatch.setattr(compaction, "_SMALLEST_FILE", 2)
     declare(tmp_path, "t", ["id"])
     put(tmp_path, "t", 1, {"id": list(range(1000))})
     sync(tmp_path)
-    table, work = tmp_path / "Tables/t", Maintenance(str, 7)
+    table, work = tmp_path / "Tables/t", Maintenance(str, 7, pace=Pace(compact_after=1, quiet=0.0))
 
     def vector_after(number: int, ids: list[int]) -> bool:
         put(tmp_path, "t", number, changes(ids, [2] * len(ids)))
@@ -194,14 +189,14 @@ def test_all_vectors_go_once_a_day_at_most(tmp_path: Path, monkeypatch: pytest.M
     assert vector_after(3, [2]) and vector_after(4, list(range(5, 1000, 25))), "done lately"
     assert not vector_after(5, list(range(7, 1000, 25))), "more than a twentieth is deleted"
     assert vector_after(6, [3])
-    monkeypatch.setattr(maintenance, "_ALL_VECTORS_EVERY", 0.0)
+    work.pace = replace(work.pace, all_vectors_every=0.0)
     assert not vector_after(7, [4]), "a day later"
 
 
 def test_a_full_disk_leaves_nothing_behind_and_is_not_tried_again_at_once(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, work = set(table.glob("*.parquet")), Maintenance(str, 7)
+    files, work = set(table.glob("*.parquet")), Maintenance(str, 7, pace=SOON)
 
     def full(*_: Any, **__: Any) -> Any:
         raise LakemirrorError("storage-unavailable", "no space left")
@@ -218,7 +213,7 @@ def test_a_full_disk_leaves_nothing_behind_and_is_not_tried_again_at_once(
 
 
 def test_a_table_made_anew_is_another_one(table: Path) -> None:
-    work = Maintenance(str, 7)
+    work = Maintenance(str, 7, pace=SOON)
     assert step(work, table) and not step(work, table)
     newest = max((table / "_delta_log").glob("*[0-9].json"))
     newest.write_bytes(b'{"commitInfo":null}\n')

@@ -18,7 +18,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
 from lakemirror.engines.kernels.living_rows import living_rows
 from lakemirror.engines.kernels.look_up import read_footer
-from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.storage.place import place
 
@@ -85,8 +85,9 @@ def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
     """Writes the rows as `files` files of about equal size, several at the same time."""
     size = max(1, -(-rows.num_rows // max(files, 1)))
     slices = [rows.slice(begin, size).to_batches() for begin in range(0, rows.num_rows, size)]
+    sizes = FileSizes(rows_a_file=size)
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, os.cpu_count() or 1))) as pool:
-        begun = [pool.submit(write_rows, each, target, rows_a_file=size) for each in slices]
+        begun = [pool.submit(write_rows, each, target, sizes=sizes) for each in slices]
     failed = next((each.exception() for each in begun if each.exception() is not None), None)
     adds = [add for each in begun if each.exception() is None for add in each.result()]
     if failed is not None:
@@ -99,7 +100,8 @@ def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
 def _write_in_order(work: RewriteWork, parts: Iterator[pa.Table]) -> list[Action]:
     living = sum(int(add["size"]) for add in work.files)
     batches = (batch for part in parts for batch in part.to_batches())
-    return write_rows(batches, work.target, rows_a_file=1 << 62, bytes_a_file=int(living // max(work.into, 1)) + 1)
+    sizes = FileSizes(rows_a_file=1 << 62, bytes_a_file=int(living // max(work.into, 1)) + 1)
+    return write_rows(batches, work.target, sizes=sizes)
 
 
 def _chain(read: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -27,7 +27,7 @@ from lakemirror.engines.kernels.data_rows import as_type, place_of
 from lakemirror.engines.kernels.leaves import stored_name
 from lakemirror.engines.kernels.living_rows import deleted_rows
 from lakemirror.engines.kernels.nested_types import stored_type
-from lakemirror.engines.kernels.write import write_rows
+from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.storage.place import is_in_store, opened
 
@@ -81,7 +81,7 @@ def rewrite_file(add: Action, source: Target, target: Target) -> list[Action]:
     values = add.get("partitionValues") or {}
     stored = {column.name: column.physical_name for column in source.columns}
     partition = {name: values.get(stored[name]) for name in source.partition_columns}
-    return write_rows(_living(add, source, target), target, rows_a_file=1 << 62, partition=partition)
+    return write_rows(_living(add, source, target), target, sizes=FileSizes(rows_a_file=1 << 62), partition=partition)
 
 
 def _living(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatch]:

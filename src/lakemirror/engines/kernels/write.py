@@ -40,10 +40,27 @@ CHANGE_TYPE = "_change_type"
 ROWS_A_GROUP = 256 * 1024
 ROWS_A_FILE = 4 * ROWS_A_GROUP  # more rows become several files, which can be written and read in parallel
 BYTES_A_FILE = 512 << 20
-_BYTES_A_GROUP = 64 << 20  # in memory; a row group of wide rows has fewer rows
-_BYTES_BUFFERED = 128 << 20  # of all partitions together
-_MOST_OPEN = 64  # open files; a table with more partitions gets more and smaller files
 _CALENDAR = {"org.apache.spark.version": "4.2.0"}  # tells Spark 3 that dates before 1582 use today's calendar
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """When files and row groups end, and how much is kept in memory.
+
+    A file ends at `rows_a_file` rows, or when it has `bytes_a_file` bytes after a row group. A row group ends at
+    `rows_a_group` rows or `bytes_a_group` bytes in memory. `bytes_buffered`: of the row groups of all partitions
+    together. `most_open`: files; a table with more partitions gets more and smaller files.
+    """
+
+    rows_a_file: int = ROWS_A_FILE
+    bytes_a_file: int = BYTES_A_FILE
+    rows_a_group: int = ROWS_A_GROUP
+    bytes_a_group: int = 64 << 20
+    bytes_buffered: int = 128 << 20
+    most_open: int = 64
+
+
+SIZES = FileSizes()
 
 
 def write_rows(
@@ -51,22 +68,20 @@ def write_rows(
     target: Target,
     *,
     folder: str | None = None,
-    rows_a_file: int = ROWS_A_FILE,
-    bytes_a_file: int = BYTES_A_FILE,
+    sizes: FileSizes = SIZES,
     partition: Mapping[str, str | None] | None = None,
 ) -> list[Action]:
     """Writes rows as data files of the table. Returns the content of an `add` action for each file.
 
     `batches`: the table's columns by logical name, in the types of `stored_type`, text also dictionary-encoded; a
-    missing column is NULL. `folder`: for the files; None: the table's own folder. A file ends at `rows_a_file` rows,
-    or when it has `bytes_a_file` bytes after a row group. Uses memory for one row group per open file, at most 128 MiB
-    beside the current batch. `partition`: the partition values of all rows by column name, as the log spells them; then
-    the batches need no partition columns.
+    missing column is NULL. `folder`: for the files; None: the table's own folder. Uses memory for one row group per
+    open file, at most `sizes.bytes_buffered` beside the current batch. `partition`: the partition values of all rows
+    by column name, as the log spells them; then the batches need no partition columns.
 
     Error: ConstraintViolated for NULL in a NOT NULL column (`row` counts the given rows, from 1). After any error, the
     written files are removed.
     """
-    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=False, partition=partition)
+    return _write(batches, target, folder, sizes, feed=False, partition=partition)
 
 
 def write_change_feed(
@@ -74,14 +89,13 @@ def write_change_feed(
     target: Target,
     *,
     folder: str | None = None,
-    rows_a_file: int = ROWS_A_FILE,
-    bytes_a_file: int = BYTES_A_FILE,
+    sizes: FileSizes = SIZES,
 ) -> list[Action]:
     """Writes rows of the change data feed, which also have the column CHANGE_TYPE. Returns `cdc` actions.
 
     The files are in `_change_data/` (Delta protocol, "Add CDC File"). All else is as in `write_rows`.
     """
-    return _write(batches, target, folder, rows_a_file, bytes_a_file, feed=True)
+    return _write(batches, target, folder, sizes, feed=True)
 
 
 def file_count(rows: int) -> int:
@@ -116,13 +130,12 @@ def _write(
     batches: Iterable[pa.RecordBatch],
     target: Target,
     folder: str | None,
-    rows_a_file: int,
-    bytes_a_file: int,
+    sizes: FileSizes,
     *,
     feed: bool,
     partition: Mapping[str, str | None] | None = None,
 ) -> list[Action]:
-    files = _Files(target, place_at(folder or target.path), rows_a_file, bytes_a_file, feed, partition)
+    files = _Files(target, place_at(folder or target.path), sizes, feed, partition)
     try:
         for batch in batches:
             files.add(batch)
@@ -152,11 +165,11 @@ class _Files:
     """The open files by partition, and the actions of the complete files."""
 
     def __init__(
-        self, target: Target, folder: Place, rows_a_file: int, bytes_a_file: int, feed: bool,
+        self, target: Target, folder: Place, sizes: FileSizes, feed: bool,
         partition: Mapping[str, str | None] | None,
     ) -> None:  # fmt: skip
         self._target, self._folder, self._feed, self._partition = target, folder, feed, partition
-        self._rows_a_file, self._bytes_a_file = max(1, rows_a_file), bytes_a_file
+        self._sizes = sizes
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}
         self._data = _in_files(target)
@@ -180,15 +193,18 @@ class _Files:
             rows = self._as_stored(rows)
             while rows.num_rows:
                 file = self._file(key)
-                room = min(self._rows_a_file - file.rows, ROWS_A_GROUP) - file.buffered_rows
+                room = min(self._sizes.rows_a_file - file.rows, self._sizes.rows_a_group) - file.buffered_rows
                 part = rows.slice(0, room)
                 file.buffered.append(part)
                 file.buffered_rows += part.num_rows
                 file.buffered_bytes += part.nbytes
                 rows = rows.slice(part.num_rows)
-                if part.num_rows == room or file.buffered_bytes >= _BYTES_A_GROUP:
+                if part.num_rows == room or file.buffered_bytes >= self._sizes.bytes_a_group:
                     self._write_group(key, file)
-        while len(self._open) > 1 and sum(file.buffered_bytes for file in self._open.values()) > _BYTES_BUFFERED:
+        while (
+            len(self._open) > 1
+            and sum(file.buffered_bytes for file in self._open.values()) > self._sizes.bytes_buffered
+        ):
             self._write_group(*max(self._open.items(), key=lambda item: item[1].buffered_bytes))
 
     def close(self) -> list[Action]:
@@ -250,7 +266,7 @@ class _Files:
 
     def _file(self, key: tuple[str | None, ...]) -> _File:
         if key not in self._open:
-            if len(self._open) >= _MOST_OPEN:
+            if len(self._open) >= self._sizes.most_open:
                 self._complete(max(self._open, key=lambda each: self._open[each].rows))
             physical = [self._columns[name].physical_name for name in self._target.partition_columns]
             values = dict(zip(physical, key, strict=True))
@@ -280,10 +296,12 @@ class _Files:
                 file.tally.add(leaves_of(batch, self._leaves))
             if file.writer is None:
                 file.writer = self._writer(file, with_dictionaries(self._schema, file.buffered))
-            file.writer.write_table(one_table(file.buffered, file.writer.schema), row_group_size=ROWS_A_GROUP)
+            file.writer.write_table(
+                one_table(file.buffered, file.writer.schema), row_group_size=self._sizes.rows_a_group
+            )
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
-        if file.rows >= self._rows_a_file or _size(file.sink) >= self._bytes_a_file:
+        if file.rows >= self._sizes.rows_a_file or _size(file.sink) >= self._sizes.bytes_a_file:
             self._complete(key)
 
     def _complete(self, key: tuple[str | None, ...]) -> None:
@@ -349,11 +367,12 @@ def _size(sink: Path | ObjectWriter) -> int:
 
 
 __all__ = [
-    "BYTES_A_FILE",
     "CHANGE_TYPE",
     "ROWS_A_FILE",
     "ROWS_A_GROUP",
+    "SIZES",
     "ConstraintViolated",
+    "FileSizes",
     "file_count",
     "file_schema",
     "write_change_feed",

@@ -30,7 +30,7 @@ from lakemirror.engines.kernels.key_values import comparable, whole_numbers
 from lakemirror.engines.kernels.living_rows import chosen_rows, deleted_rows, living_rows
 from lakemirror.engines.kernels.look_up import find, key_columns, read_footer, row_groups
 from lakemirror.engines.kernels.sought import Sought, is_among
-from lakemirror.engines.kernels.write import write_change_feed, write_rows
+from lakemirror.engines.kernels.write import FileSizes, write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, BadRow, ChangeUnit, RowWork, Target
 from lakemirror.engines.spark.row_numbers import packed, unpacked
@@ -249,7 +249,8 @@ def write_together(shared: tuple[Target, int], unit: DataFiles) -> Iterator[list
     """Writes the living rows of several data files to files with a limited number of rows."""
     target, most = shared
     parts = chain.from_iterable(living_rows(add, target) for _, add, _, _ in unit.files)
-    yield write_rows((batch for part in parts for batch in part.to_batches()), target, rows_a_file=most)
+    batches = (batch for part in parts for batch in part.to_batches())
+    yield write_rows(batches, target, sizes=FileSizes(rows_a_file=most))
 
 
 def write_old(target: Target, unit: DataFiles) -> Iterator[list[Action]]:
