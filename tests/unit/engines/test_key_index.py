@@ -31,7 +31,7 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_format, key_layout, key_search, look_up, write_keys
+from lakemirror.engines.kernels import key_format, key_layout, look_up, write_keys
 from lakemirror.engines.kernels.key_file import KeyFile
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.engines.kernels.write_keys import write_key_file
@@ -156,7 +156,6 @@ def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
-    monkeypatch.setattr(key_search, "_READ_AT_ONCE", 1000)
     monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
     monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
@@ -177,13 +176,12 @@ def test_an_index_finds_what_reading_finds(
         assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
 
 
-@pytest.mark.parametrize("at_once", [300, 4 << 20])
+@pytest.mark.parametrize("at_once", [3000, 4 << 20])
 def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Files with other layouts and numbers of buckets, the same key in several of them, one several times in one."""
-    monkeypatch.setattr(key_search, "_READ_AT_ONCE", at_once)
-    monkeypatch.setattr(key_index, "_OPENED_AT_ONCE", 10 * at_once)
+    monkeypatch.setattr(key_index, "_OPENED_AT_ONCE", at_once)
     texts = [TABLES[name]["k"].to_pylist() for name in ("uuid", "mixed text", "long text", "equal")]
     contents = [*texts, texts[0][:50], ["x"], texts[1][100:] + texts[0][:2000] + texts[1][100:110]]
     adds = []
