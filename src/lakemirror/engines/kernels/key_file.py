@@ -60,8 +60,8 @@ class KeyFile:
             # The summary begins four bytes after a multiple of eight: then the words of its filter are aligned.
             held = np.empty(4 + places.summary, np.uint8)
             summary = held[4:]
-            size = os.preadv(file.fileno(), [memoryview(summary)], HEADER)
-        if size != places.summary or zlib.crc32(memoryview(summary)) != header.get("summary"):
+            size = os.preadv(file.fileno(), [summary.data], HEADER)
+        if size != places.summary or zlib.crc32(summary.data) != header.get("summary"):
             raise Damaged(f"{path.name}: its summary is damaged")
         self.nbytes = len(summary)
         self.touched = self.state[2] / 1e9
@@ -80,8 +80,8 @@ class KeyFile:
     def entries(self, keys: np.ndarray) -> tuple[list[int], list[bytes]]:
         """The entries that may be those of the keys: the place of the key in `keys`, and the bytes of the entry.
 
-        `keys`: as `passing` gives them. Only the lowest bytes of a key's first word are compared. Errors: Damaged if a bucket
-        does not match its checksum, Replaced, OSError.
+        `keys`: as `passing` gives them. Only the lowest bytes of a key's first word are compared.
+        Errors: Damaged if a bucket does not match its checksum, Replaced, OSError.
         """
         numbers = (keys[:, 0] >> self.shift).astype(np.int64)
         begins = self._begins[numbers].astype(np.int64)
