@@ -176,12 +176,10 @@ def test_an_index_finds_what_reading_finds(
         assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
 
 
-@pytest.mark.parametrize("at_once", [3000, 4 << 20])
 def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_others_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    tmp_path: Path,
 ) -> None:
     """Files with other layouts and numbers of buckets, the same key in several of them, one several times in one."""
-    monkeypatch.setattr(key_index, "_OPENED_AT_ONCE", at_once)
     texts = [TABLES[name]["k"].to_pylist() for name in ("uuid", "mixed text", "long text", "equal")]
     contents = [*texts, texts[0][:50], ["x"], texts[1][100:] + texts[0][:2000] + texts[1][100:110]]
     adds = []

@@ -8,7 +8,7 @@ An entry holds the key, without the bits that its bucket says, and the row numbe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,35 +21,43 @@ Unusable: TypeAlias = Damaged | Replaced | OSError
 """Why an index file cannot be used."""
 
 
-def rows_in(files: Sequence[KeyFile], sought: Callable[[KeyLayout], KeysOfLayout]) -> list[np.ndarray | Unusable]:
+def rows_in(
+    files: Iterable[KeyFile | None], sought: Callable[[KeyLayout], KeysOfLayout]
+) -> list[np.ndarray | Unusable | None]:
     """For each index file the row numbers (int64, ascending) of the rows with a sought key, or why it cannot be used.
 
-    `sought` gives the keys in a layout. If a file's layout is not exact, its rows may also have other keys.
+    None for None. `sought` gives the keys in a layout. If a file's layout is not exact, its rows may also have other
+    keys. No file is needed any more once the next one is asked for.
     """
-    unusable: dict[int, Unusable] = {}
+    result: list[np.ndarray | Unusable | None] = []
+    most: list[int] = []  # rows of each file
     near: dict[int, list[_Near]] = defaultdict(list)  # by the words of a key
     for place, file in enumerate(files):
+        result.append(None)
+        most.append(0 if file is None else file.rows)
+        if file is None:
+            continue
+        result[place] = np.zeros(0, np.int64)
         keys = file.passing(sought(file.layout))
         if len(keys):
             try:
                 which, entries = file.entries(keys)
             except (Damaged, Replaced, OSError) as error:
-                unusable[place] = error
+                result[place] = error
             else:
-                near[keys.shape[1]].append(_Near(place, file, keys[which], entries))
+                near[keys.shape[1]].append(_Near(place, file.shift, keys[which], entries))
     found = np.concatenate([np.zeros((0, 2), np.int64), *(_compared(each) for each in near.values())])
-    rows = _by_file(found, len(files))
-    for place, file in enumerate(files):
-        if len(rows[place]) and rows[place][-1] >= file.rows:
-            unusable.setdefault(place, Damaged("a row number is out of bounds"))
-    return [unusable.get(place, rows[place]) for place in range(len(files))]
+    for place, rows in enumerate(_by_file(found, len(result))):
+        if len(rows):
+            result[place] = rows if rows[-1] < most[place] else Damaged("a row number is out of bounds")
+    return result
 
 
 class _Near(NamedTuple):
-    """Entries of one file, and for each of them the key that it may be the entry of."""
+    """Entries of one file, and for each of them the key that it may be the entry of. `shift`: as `KeyFile.shift`."""
 
     place: int
-    file: KeyFile
+    shift: np.uint64
     keys: np.ndarray
     entries: list[bytes]
 
@@ -60,7 +68,7 @@ def _compared(near: Sequence[_Near]) -> np.ndarray:
     counts = [len(each.keys) for each in near]
     entries = np.frombuffer(b"".join(entry for each in near for entry in each.entries), np.uint8)
     entries = entries.reshape(len(keys), 8 * keys.shape[1] + 1)
-    shifts = np.repeat(np.array([each.file.shift for each in near], np.uint64), counts)
+    shifts = np.repeat(np.array([each.shift for each in near], np.uint64), counts)
     places = np.repeat(np.array([each.place for each in near], np.int64), counts)
     first = np.ascontiguousarray(entries[:, :8]).view(np.uint64)[:, 0]
     others = np.ascontiguousarray(entries[:, 8:-1]).view(np.uint64).reshape(len(keys), keys.shape[1] - 1)
