@@ -32,8 +32,9 @@ from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.kernels import key_format, key_layout, look_up, write_keys
-from lakemirror.engines.kernels.key_file import KeyFile
+from lakemirror.engines.kernels.key_file import KeyFile, KeysOfLayout
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.key_search import rows_in
 from lakemirror.engines.kernels.write_keys import write_key_file
 from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.local import LocalEngine
@@ -215,6 +216,34 @@ def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_othe
     assert asked() == [*right[:3], None, *right[4:]], "one is that of another file"
     paths[5].unlink()
     assert asked() == [*right[:3], None, right[4], None, right[6]]
+
+
+def test_entries_that_only_look_alike_are_told_apart(tmp_path: Path) -> None:
+    """Keys with one first word, and keys whose bytes hold the first word of another: complete entries are compared."""
+    seed, layout = 7, KeyLayout((ColumnLayout("uuid", 16, False),))
+    random = np.random.default_rng(3)
+    words = random.integers(0, 1 << 63, (200, 2)).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        second = key_format.mixed(words[:, 1] + np.uint64(seed ^ 1))
+    words[100:150, 0] = words[50:100, 0] ^ second[50:100] ^ second[100:150]
+    first = key_format.scramble(words, seed)[:, 0]
+    assert (first[50:100] == first[100:150]).all() and (words[50:100] != words[100:150]).all()
+    words[150:, 1] = first[:50]
+    write_key_file(tmp_path / "a", "one", 200, layout, [words], seed=seed)
+    file = KeyFile(tmp_path / "a", "one")
+
+    def rows(keys: np.ndarray) -> Any:
+        (found,) = rows_in([file], lambda _: KeysOfLayout(keys))
+        return found
+
+    for row in range(200):
+        assert rows(words[row : row + 1]).tolist() == [row]
+    assert rows(words[::-1]).tolist() == list(range(200))
+    assert rows(words[[3, 3, 120]]).tolist() == [3, 120]
+    assert rows_in([None, file], lambda _: KeysOfLayout(words[5:6]))[0] is None
+    file.rows = 150
+    assert rows(words[:150]).tolist() == list(range(150))
+    assert isinstance(rows(words[:151]), key_format.Damaged), "no data file has such a row"
 
 
 def test_a_hit_of_a_hash_is_held_against_the_true_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
