@@ -22,9 +22,10 @@ _SMALL = 2 << 20  # bytes of a checkpoint, about 10,000 files
 def actions_in(path: Place, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The actions of the named kinds in a checkpoint's Parquet file, in the form of a commit.
 
-    Callers must not change the actions: those of small local files are shared (`parsed_log.py`).
+    Callers must not change the actions: those of small local files are shared (`parsed_log.py`), but no tombstones,
+    which are many and are read for the next checkpoint alone.
     """
-    if isinstance(path, Path) and path.stat().st_size <= _SMALL:
+    if isinstance(path, Path) and "remove" not in names and path.stat().st_size <= _SMALL:
         data = path.read_bytes()
         yield from LATELY_PARSED.actions(
             path, ",".join(names), data, lambda: list(_actions(pa.BufferReader(data), names))

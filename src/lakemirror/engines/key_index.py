@@ -58,8 +58,6 @@ _READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
-_OPENED_AT_ONCE = 64 << 20  # bytes of summaries that may be in memory beside the key cache
-_SUMMARY_OF_A_ROW = 2  # bytes
 Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 _SHARED: dict[Path, KeyIndex] = {}
@@ -104,10 +102,9 @@ class KeyIndex:
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         result: list[np.ndarray | None] = [None] * len(adds)
-        for group in _groups(self._asked(adds, target, sought)):
-            left = group
-            for _ in range(2):  # another engine may replace an index while it is searched
-                left = self._search(left, target, sought, each, result)
+        left = list(self._asked(adds, target, sought))
+        for _ in range(2):  # another engine may replace an index while it is searched
+            left = self._search(left, target, sought, each, result)
         return result
 
     def is_asked(self, add: Action, keys: int) -> bool:
@@ -124,26 +121,31 @@ class KeyIndex:
                 continue
             identity = data_file_identity(add, target, columns)
             path = index_in(folder, identity)
-            held = look_up.LATELY_READ.get(name_of(path))
-            if held is not None or path.exists():
-                yield _Searched(place, path, identity, rows, add, held if isinstance(held, KeyFile) else None)
+            is_open = look_up.LATELY_READ.get(name_of(path)) is not None
+            if is_open or path.exists():
+                yield _Searched(place, path, identity, rows, add, is_open)
 
     def _search(
-        self, group: Sequence[_Searched], target: Target, sought: Sought, each: Each,
+        self, searched: Sequence[_Searched], target: Target, sought: Sought, each: Each,
         result: list[np.ndarray | None],
     ) -> list[_Searched]:  # fmt: skip
         """Puts the found rows into `result`. Returns the files whose index was replaced since it was opened."""
-        opened = list((each if any(one.held is None for one in group) else map)(self._opened, group))
-        files = [(one, file) for one, file in zip(group, opened, strict=True) if file is not None]
-        found = rows_in([file for _, file in files], sought.in_layout)
+        exact = []
+
+        def files() -> Iterator[KeyFile | None]:
+            opened = each if any(not one.is_open for one in searched) else map
+            for file in opened(self._opened, searched):  # those that follow are opened meanwhile
+                exact.append(file is None or file.layout.is_exact)
+                yield file
+
         replaced = []
-        for (one, file), rows in zip(files, found, strict=True):
+        for one, rows, is_exact in zip(searched, rows_in(files(), sought.in_layout), exact, strict=True):
             if isinstance(rows, Replaced):
                 look_up.LATELY_READ.drop(name_of(one.path))
-                replaced.append(one._replace(held=None))
-            elif not isinstance(rows, np.ndarray):
+                replaced.append(one._replace(is_open=False))
+            elif isinstance(rows, Damaged | OSError):
                 self._report(one, rows)
-            elif file.layout.is_exact or not len(rows):
+            elif rows is None or is_exact or not len(rows):
                 result[one.place] = rows
             else:
                 result[one.place] = _verified(rows, one.add, target, sought)
@@ -320,8 +322,8 @@ class KeyIndex:
     def _opened(self, one: _Searched) -> KeyFile | None:
         """The open index of a data file; None if it cannot be used."""
         try:
-            file = one.held
-            if file is None:
+            file = look_up.LATELY_READ.get(name_of(one.path))
+            if not isinstance(file, KeyFile):
                 file = KeyFile(one.path, one.identity)
                 if file.rows != one.rows:
                     raise Damaged(f"{one.path.name} has {file.rows} rows, the data file {one.rows}")
@@ -341,14 +343,17 @@ class KeyIndex:
 
 
 class _Searched(NamedTuple):
-    """A data file in a search, the place of its rows in the result, and its index, open or not."""
+    """A data file in a search, the place of its rows in the result, and its index.
+
+    `is_open`: the summary of the index is in memory.
+    """
 
     place: int
     path: Path
     identity: str
     rows: int
     add: Action
-    held: KeyFile | None
+    is_open: bool
 
 
 class _Wider(Exception):
@@ -361,19 +366,6 @@ class _Wider(Exception):
 
 class _Ended(Exception):
     """The process ends: building stops."""
-
-
-def _groups(files: Iterable[_Searched]) -> Iterator[list[_Searched]]:
-    """The files in groups whose summaries, where they are not in memory yet, take about `_OPENED_AT_ONCE` bytes."""
-    group, size = list[_Searched](), 0
-    for one in files:
-        group.append(one)
-        size += 0 if one.held is not None else _SUMMARY_OF_A_ROW * one.rows
-        if size >= _OPENED_AT_ONCE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _is_large(rows: int | None) -> bool:

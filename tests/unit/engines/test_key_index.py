@@ -31,9 +31,10 @@ from tests.unit.engines.test_local_engine import KEYS
 from lakemirror import failpoints
 from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_format, key_layout, key_search, look_up, write_keys
-from lakemirror.engines.kernels.key_file import KeyFile
+from lakemirror.engines.kernels import key_format, key_layout, look_up, write_keys
+from lakemirror.engines.kernels.key_file import KeyFile, KeysOfLayout
 from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
+from lakemirror.engines.kernels.key_search import rows_in
 from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.kernels.write_keys import write_key_file
 from lakemirror.engines.key_index import KeyIndex
@@ -157,7 +158,6 @@ def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
     monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
-    monkeypatch.setattr(key_search, "_READ_AT_ONCE", 1000)
     monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
     monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
@@ -178,13 +178,10 @@ def test_an_index_finds_what_reading_finds(
         assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
 
 
-@pytest.mark.parametrize("at_once", [300, 4 << 20])
 def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_others_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    tmp_path: Path,
 ) -> None:
     """Files with other layouts and numbers of buckets, the same key in several of them, one several times in one."""
-    monkeypatch.setattr(key_search, "_READ_AT_ONCE", at_once)
-    monkeypatch.setattr(key_index, "_OPENED_AT_ONCE", 10 * at_once)
     texts = [TABLES[name]["k"].to_pylist() for name in ("uuid", "mixed text", "long text", "equal")]
     contents = [*texts, texts[0][:50], ["x"], texts[1][100:] + texts[0][:2000] + texts[1][100:110]]
     adds = []
@@ -220,6 +217,34 @@ def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_othe
     assert asked() == [*right[:3], None, *right[4:]], "one is that of another file"
     paths[5].unlink()
     assert asked() == [*right[:3], None, right[4], None, right[6]]
+
+
+def test_entries_that_only_look_alike_are_told_apart(tmp_path: Path) -> None:
+    """Keys with one first word, and keys whose bytes hold the first word of another: complete entries are compared."""
+    seed, layout = 7, KeyLayout((ColumnLayout("uuid", 16, False),))
+    random = np.random.default_rng(3)
+    words = random.integers(0, 1 << 63, (200, 2)).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        second = key_format.mixed(words[:, 1] + np.uint64(seed ^ 1))
+    words[100:150, 0] = words[50:100, 0] ^ second[50:100] ^ second[100:150]
+    first = key_format.scramble(words, seed)[:, 0]
+    assert (first[50:100] == first[100:150]).all() and (words[50:100] != words[100:150]).all()
+    words[150:, 1] = first[:50]
+    write_key_file(tmp_path / "a", "one", 200, layout, [words], seed=seed)
+    file = KeyFile(tmp_path / "a", "one")
+
+    def rows(keys: np.ndarray) -> Any:
+        (found,) = rows_in([file], lambda _: KeysOfLayout(keys))
+        return found
+
+    for row in range(200):
+        assert rows(words[row : row + 1]).tolist() == [row]
+    assert rows(words[::-1]).tolist() == list(range(200))
+    assert rows(words[[3, 3, 120]]).tolist() == [3, 120]
+    assert rows_in([None, file], lambda _: KeysOfLayout(words[5:6]))[0] is None
+    file.rows = 150
+    assert rows(words[:150]).tolist() == list(range(150))
+    assert isinstance(rows(words[:151]), key_format.Damaged), "no data file has such a row"
 
 
 def test_a_hit_of_a_hash_is_held_against_the_true_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,15 +57,17 @@ class KeyFile:
             self.shift = np.uint64(64 - places.bits)
             if self.state[1] != places.size:
                 raise Damaged(f"{path.name} does not have its full size")
-            summary = os.pread(file.fileno(), places.summary, HEADER)
-        if len(summary) != places.summary or zlib.crc32(summary) != header.get("summary"):
+            # The summary begins four bytes after a multiple of eight: then the words of its filter are aligned.
+            held = np.empty(4 + places.summary, np.uint8)
+            summary = held[4:]
+            size = os.preadv(file.fileno(), [summary.data], HEADER)
+        if size != places.summary or zlib.crc32(summary.data) != header.get("summary"):
             raise Damaged(f"{path.name}: its summary is damaged")
         self.nbytes = len(summary)
         self.touched = self.state[2] / 1e9
         ends = 4 * (places.buckets + 1)
-        self._begins = np.frombuffer(summary, np.uint32, places.buckets + 1)
-        self._sums = np.frombuffer(summary, np.uint32, places.buckets, ends)
-        self._filter = np.frombuffer(summary, np.uint8, offset=ends + 4 * places.buckets).view(np.uint64)
+        self._begins, self._sums = summary[:ends].view(np.uint32), summary[ends : ends + 4 * places.buckets].view("u4")
+        self._filter = summary[ends + 4 * places.buckets :].view(np.uint64)
 
     def passing(self, sought: KeysOfLayout) -> np.ndarray:
         """The sought keys that pass the filter: scrambled, sorted by first word."""
@@ -75,34 +77,40 @@ class KeyFile:
         result: np.ndarray = keys[held == bits]
         return result
 
-    def buckets(self, first: np.ndarray, most_bytes: int) -> list[bytes]:
-        """The entries of the bucket of each key, as bytes. `first`: the first words of the keys, ascending.
+    def entries(self, keys: np.ndarray) -> tuple[list[int], list[bytes]]:
+        """The entries that may be those of the keys: the place of the key in `keys`, and the bytes of the entry.
 
-        Ends with the bucket that reaches `most_bytes`. Errors: Damaged if a bucket does not match its checksum,
-        Replaced, OSError.
+        `keys`: as `passing` gives them. Only the lowest bytes of a key's first word are compared.
+        Errors: Damaged if a bucket does not match its checksum, Replaced, OSError.
         """
-        numbers = (first >> self.shift).astype(np.int64)
+        numbers = (keys[:, 0] >> self.shift).astype(np.int64)
         begins = self._begins[numbers].astype(np.int64)
         sizes = self._begins[numbers + 1] - begins
         entry, salts = self._places.entry, salts_of(numbers.astype(np.uint64), self.seed)
         columns = (numbers, entry * begins + self._places.entries, entry * sizes, salts, self._sums[numbers])
-        found, before, part, pread, crc32 = list[bytes](), -1, b"", os.pread, zlib.crc32
+        places, found, before, part = list[int](), list[bytes](), -1, b""
+        pread, crc32, whole = os.pread, zlib.crc32, int(self.shift) // 8
+        first = np.ascontiguousarray(keys[:, 0]).tobytes()
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if state_of(os.fstat(file)) != self.state:
                 raise Replaced(str(self._path))
-            for bucket, begin, size, salt, checksum in zip(*(column.tolist() for column in columns), strict=True):
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            for place, (bucket, begin, size, salt, checksum) in enumerate(rows):
                 if bucket != before:
                     part, before = pread(file, size, begin), bucket
                     if len(part) != size or crc32(part, salt) != checksum:
                         raise Damaged(f"the bucket at byte {begin} is damaged")
-                found.append(part)
-                most_bytes -= size
-                if most_bytes <= 0:
-                    break
+                start = first[8 * place : 8 * place + whole]
+                at = part.find(start)
+                while at >= 0:
+                    if at % entry == 0:
+                        places.append(place)
+                        found.append(part[at : at + entry])
+                    at = part.find(start, at + 1)
         finally:
             os.close(file)
-        return found
+        return places, found
 
     def touch(self) -> None:
         """Sets the file's modification time to now, to show that the index is in use."""
