@@ -41,6 +41,7 @@ from lakemirror.landing_zone.zone import (
     scan_table,
 )
 from lakemirror.replication.dropped_tables import DROPPED, dropped
+from lakemirror.replication.nested_tables import tables_near
 from lakemirror.replication.table_log import TableLog, read_sequences, read_table_log
 from lakemirror.storage import Entry, Storage
 
@@ -140,12 +141,15 @@ def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
     """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
 
     The folder is new: its publisher begins at number 1, and the first file replaces the rows. Error: `table-unknown` if
-    no such table was dropped.
+    no such table was dropped, `table-name-ambiguous` if it would be in another table, or another one in it.
     """
     schema, _, short = table.rpartition(".")
     name = TableName(schema, short)
     check_name(name)
     target = name.target(default_schema)
+    rival = next(tables_near(storage, target), None)
+    if rival is not None:
+        raise LakemirrorError("table-name-ambiguous", f"{name} cannot come back beside {rival}", table=table)
     if storage.exists(target):
         return Act(f"{name} is in {target}", changed=False)
     found = [path for original, path in dropped(storage) if original == target]

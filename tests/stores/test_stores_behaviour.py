@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.databases import Database, parquet
+from tests.databases import Database, parquet, place
 from tests.landing import MARKER
 from tests.model import ModelTable
 
@@ -98,6 +98,38 @@ def test_a_dropped_table_leaves_and_can_be_restored(database: Database) -> None:
     assert any(path.endswith("0.json") for path in database.files("Files/_DroppedTables"))
     database.opened().restore("orders")
     assert database.bag("orders") == Counter([(1, "a")])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("before", "after"), [("sales", "sales.customers"), ("sales.customers", "sales")])
+def test_a_schema_takes_the_name_of_a_table_that_is_gone_and_the_reverse(
+    database: Database, before: str, after: str
+) -> None:
+    database.declare(before, ["id"])
+    database.put(before, 1, {"id": [0]})
+    database.sync()
+    database.storage.delete(f"Files/LandingZone/{place(before)}")
+    database.declare(after, ["id"])
+    for number in (1, 2, 3):
+        database.put(after, number, {"id": [number]})
+    for _ in range(3):
+        last = database.opened().sync()
+    assert not last.failed
+    assert database.bag(after) == Counter([(1,), (2,), (3,)])
+
+
+@pytest.mark.full
+def test_a_default_schema_with_the_name_of_a_table(database: Database) -> None:
+    for name in ("dbo", "orders"):
+        database.declare(name, ["id"])
+        database.put(name, 1, {"id": [name]})
+    database.sync()
+    for schema in ("dbo", ""):
+        for _ in range(3):
+            last = database.opened(default_schema=schema).sync()
+        assert not last.failed
+        for name in ("dbo", "orders"):
+            assert database.bag(f"{schema}.{name}" if schema else name) == Counter([(name,)])
 
 
 @pytest.mark.full

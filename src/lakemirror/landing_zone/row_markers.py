@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ def can_mark(arrow_type: Any) -> bool:
     return bool(pa.types.is_integer(kind) or is_text or pa.types.is_null(kind))
 
 
+def marker_number(text: str) -> int | None:
+    """The whole number that a text marker stands for, with a sign or blanks around it; None where it is none."""
+    stripped = text.strip(_BLANK)
+    return int(stripped) if _WHOLE.fullmatch(stripped) else None
+
+
 def misspelt_marker(names: Sequence[str]) -> str | None:
     """The column that is almost the row marker, in a file without one; None where there is none."""
     return None if ROW_MARKER in names else next((name for name in names if is_misspelt(name)), None)
@@ -26,3 +33,7 @@ def misspelt_marker(names: Sequence[str]) -> str | None:
 def is_misspelt(name: str) -> bool:
     """True for a name that is `__rowMarker__` but for case, or for underscores and spaces around it."""
     return name != ROW_MARKER and name.strip("_ ").lower() == ROW_MARKER.strip("_").lower()
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_BLANK = " \t\n\v\f\r"

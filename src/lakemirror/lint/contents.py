@@ -7,7 +7,6 @@ lines.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO
@@ -23,7 +22,7 @@ from lakemirror.landing_zone.column_types import FileColumn, file_columns, table
 from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, from_warning, reported
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, is_misspelt, misspelt_marker
+from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, is_misspelt, marker_number, misspelt_marker
 from lakemirror.replication.schema_evolution import Rules, evolved
 from lakemirror.storage import Storage
 
@@ -31,7 +30,6 @@ MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 * 1024 * 1024
 _MARKERS = {0, 1, 2, 4}
-_WHOLE = re.compile(r" *[+-]?[0-9]{1,20} *")
 
 
 @dataclass
@@ -289,7 +287,7 @@ def _look_at_key(key: str, values: pa.Array, done: int, rows: _Rows) -> None:
 def _marker_number(value: object) -> int | None:
     """The marker's number; None where it is no whole number."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
-    return int(text) if _WHOLE.fullmatch(text) else None
+    return marker_number(text)
 
 
 def _is_nested(column: FileColumn) -> bool:

@@ -19,7 +19,7 @@ def check_no_table_around(storage: Storage, target: str, identity: str = "") -> 
 
     LakemirrorError `concurrent-commit` if that table will be dropped, TableError `target-foreign` if it is not ours.
     """
-    for place in _near(storage, target):
+    for place in tables_near(storage, target):
         found = read_table_log(storage.uri(place))
         if found is None or (identity and found.position is not None and found.position.identity == identity):
             continue
@@ -35,6 +35,15 @@ def check_no_table_around(storage: Storage, target: str, identity: str = "") -> 
         raise LakemirrorError("concurrent-commit", message)
 
 
+def tables_near(storage: Storage, target: str) -> Iterator[str]:
+    """The Delta tables around a place of a table, or in it."""
+    above = target.rpartition("/")[0]
+    if "/" not in above:
+        yield from tables_in(storage, target)
+    elif storage.exists(f"{above}/_delta_log"):
+        yield above
+
+
 def tables_in(storage: Storage, target: str) -> Iterator[str]:
     """The Delta tables directly below a folder of `Tables/`."""
     try:
@@ -48,12 +57,4 @@ def tables_in(storage: Storage, target: str) -> Iterator[str]:
             yield path
 
 
-def _near(storage: Storage, target: str) -> Iterator[str]:
-    above = target.rpartition("/")[0]
-    if "/" not in above:
-        yield from tables_in(storage, target)
-    elif storage.exists(f"{above}/_delta_log"):
-        yield above
-
-
-__all__ = ["check_no_table_around", "tables_in"]
+__all__ = ["check_no_table_around", "tables_in", "tables_near"]

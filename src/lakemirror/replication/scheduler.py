@@ -171,7 +171,6 @@ class Scheduler:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         patience = time.monotonic() + LONGEST_LOOK
         while True:
-            self._turns.submit_looked()
             running, looking = self._turns.running_and_looking()
             if not running and (not looking or time.monotonic() >= patience):
                 for name in looking:

@@ -84,8 +84,12 @@ class Turns:
             return len(self._running)
 
     def running_and_looking(self) -> tuple[list[Future[None]], list[TableName]]:
-        """The turns that run or wait in the queue, and the tables that are looked at now."""
+        """The turns that run or wait in the queue, and the tables that are looked at now.
+
+        A look that has just ended gets its turn first: otherwise its table would be in neither list.
+        """
         with self._lock:
+            self._begin_looked()
             return [each for each in self._running.values() if not each.cancelled()], list(self._looking)
 
     def seconds_since_commit(self, name: TableName) -> float:
@@ -114,11 +118,7 @@ class Turns:
     def submit_looked(self) -> None:
         """Gives the tables that have something to apply their turns."""
         with self._lock:
-            looks, self._looked = self._looked, []
-            self.submitted += len(looks)
-            self.pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
-            for name, look in looks:
-                self._begin(name, look)
+            self._begin_looked()
 
     def submit(self, name: TableName, look: TablePlan) -> None:
         """Gives one table its turn, unless it is paused or at work."""
@@ -159,6 +159,14 @@ class Turns:
             with self._lock:
                 self._running.clear()
         return ended
+
+    def _begin_looked(self) -> None:
+        """As `submit_looked`. Call with the lock held."""
+        looks, self._looked = self._looked, []
+        self.submitted += len(looks)
+        self.pending_bytes += sum(f.entry.size for _, look in looks for f in look.pending.files)
+        for name, look in looks:
+            self._begin(name, look)
 
     def _begin(self, name: TableName, look: TablePlan) -> None:
         """Gives a table its turn, unless it is paused or at work since the look. Call with the lock held."""

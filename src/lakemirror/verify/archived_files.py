@@ -44,7 +44,11 @@ class Changes:
     places: np.ndarray
 
 
-class FilesGone(Exception):
+class NotComparable(Exception):
+    """The archived files do not show what the rows of the table must be."""
+
+
+class FilesGone(NotComparable):
     """Applied files are no longer there; the message says which."""
 
 
@@ -143,12 +147,15 @@ def _of_file(
         for column in columns:
             position = held.get(column.name.lower())
             if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
-                arrays.append(_value(batch.column(position), column.type))
+                values = _value(batch.column(position), column.type)
             elif column.name.lower() in constants:
                 value = pa.scalar(constants[column.name.lower()], pa.string()).cast(column.type)
-                arrays.append(pa.repeat(value, batch.num_rows))
+                values = pa.repeat(value, batch.num_rows)
             else:
-                arrays.append(pa.nulls(batch.num_rows, column.type))
+                values = pa.nulls(batch.num_rows, column.type)
+            if column.partition and pa.types.is_string(values.type):  # Delta has no empty text there
+                values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+            arrays.append(values)
         rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
         places = np.uint64(index << 40) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
         first += batch.num_rows
@@ -159,8 +166,9 @@ def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:
     if ROW_MARKER not in batch.schema.names:
         return np.full(batch.num_rows, default, np.uint64)
     column = plain(batch.column(batch.schema.names.index(ROW_MARKER)))
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.utf8_trim_whitespace(column)
+    if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+        column = column.cast(pa.string())
+        column = pc.replace_substring_regex(pc.utf8_trim(column, " \t\n\v\f\r"), r"^\+", "")
     return np.asarray(pc.fill_null(column.cast(pa.int64()), default)).astype(np.uint64)
 
 

@@ -217,8 +217,8 @@ class _TableProof:
             return None
         try:
             return self._archive_side()
-        except archived_files.FilesGone as gone:
-            self._found("verify-impossible", f"rows are not compared with the archived files: {gone}")
+        except archived_files.NotComparable as reason:
+            self._found("verify-impossible", f"rows are not compared with the archived files: {reason}")
         except _READING as error:
             self._found("verify-impossible", f"rows are not compared with the archived files: {error}")
         return None
@@ -238,7 +238,12 @@ class _TableProof:
         left_out = archived_files.not_compared(self._storage, files, metadata, self._columns)
         for column, why in left_out.items():
             self._note(f"column {column!r} is not compared with the archived files: {why}")
-        compared = choose(self._columns, metadata.key_columns or self._keys(), left_out)
+        keys = metadata.key_columns or self._keys()
+        for key in {name.lower() for name in left_out} & {key.lower() for key in keys}:
+            raise archived_files.NotComparable(f"which changes have one key depends on column {key!r}")
+        compared = choose(self._columns, keys, left_out)
+        if not compared.columns:
+            raise archived_files.NotComparable("no column can be compared")
         chosen = compared.columns
         changed = max((self._manifest_rows(), sum(_records(add) for add in self._state.files.values())))
 

@@ -295,6 +295,10 @@ def test_markers_outside_the_contract(tmp_path: Path, markers: Any, row: int) ->
     assert (only(found).code, only(found).row, only(found).column) == ("row-marker-invalid", row, "__rowMarker__")
 
 
+def test_text_markers_as_the_engine_reads_them(tmp_path: Path) -> None:
+    assert not check(database(tmp_path, {"id": [1, 2, 3], "__rowMarker__": ["\t0", "+0\r", "0" * 25]}))
+
+
 @pytest.mark.parametrize("markers", [[0.5], [True], [b"1"], [[1]], pa.array([1], pa.time32("ms"))])
 def test_marker_columns_of_other_types(tmp_path: Path, markers: Any) -> None:
     assert "row-marker-invalid" in codes(check(database(tmp_path, {"id": [1], "__rowMarker__": markers})))

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from tests.databases import Database
 from tests.landing import declare, folder, put
 
-from lakemirror import MirroredDatabase
+from lakemirror import LakemirrorError, MirroredDatabase
 from lakemirror.database import SyncResult
 
 
@@ -70,3 +70,18 @@ def test_a_default_schema_with_the_name_of_a_table(tmp_path: Path) -> None:
             wanted = {name, *(f"{name}{n}" for n in range(2, number + 1))}
             assert rows(tmp_path, table) == {(each,): 1 for each in wanted}
     assert not (tmp_path / "Files/_DroppedTables").exists()
+
+
+def test_a_dropped_table_does_not_come_back_around_another(tmp_path: Path) -> None:
+    declare(tmp_path, "sales", ["id"])
+    put(tmp_path, "sales", 1, {"id": [0]})
+    sync(tmp_path)
+    shutil.rmtree(folder(tmp_path, "sales"))
+    sync(tmp_path)
+    sync(tmp_path)
+    declare(tmp_path, "sales.customers", ["id"])
+    put(tmp_path, "sales.customers", 1, {"id": [1]})
+    sync(tmp_path)
+    with pytest.raises(LakemirrorError, match="sales cannot come back beside Tables/sales/customers"):
+        MirroredDatabase(tmp_path).restore("sales")
+    assert not folder(tmp_path, "sales").exists()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.engines.kernels.json_text import plain
-from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT
+from lakemirror.landing_zone.row_markers import DELETE, INSERT, UPDATE, UPSERT, marker_number
 
 _KNOWN = (INSERT, UPDATE, DELETE, UPSERT)
 _NO_MARKER = 3  # the only number from 0 to 4 that is not a marker
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_BLANK = " \t\n\v\f\r"  # allowed before and after a number
 _SHOWN = 100  # characters of a wrong marker in a message
 
 
@@ -62,8 +58,7 @@ def _known_numbers(values: pa.Array) -> npt.NDArray[np.int8] | None:
 def _number(value: object) -> int | None:
     """The marker of a value; None if it is not a marker."""
     if isinstance(value, str):
-        text = value.strip(_BLANK)
-        value = int(text) if _WHOLE.fullmatch(text) else None
+        value = marker_number(value)
     return value if isinstance(value, int) and value in _KNOWN else None
 
 
