@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
+from lakemirror.replication.moved_tables import BETWEEN
 from lakemirror.replication.nested_tables import tables_in
 from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage, seconds_since
@@ -106,7 +107,7 @@ class DroppedTables:
 
     def _tables_but(self, targets: set[str], unfilled: Collection[str]) -> Iterator[str]:
         for path in _folders(self.storage, "Tables"):
-            if path in targets and path not in unfilled:
+            if path == BETWEEN or (path in targets and path not in unfilled):
                 continue
             inner = [path] if self.storage.exists(f"{path}/_delta_log") else _folders(self.storage, path)
             for table in inner:

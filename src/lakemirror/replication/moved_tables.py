@@ -19,7 +19,8 @@ from lakemirror.replication.table_log import read_table_log
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")
-_BETWEEN = "Tables/_moved"  # a table that is found there moves on
+BETWEEN = "Tables/_moved"
+"""Where a table is while it moves out of a folder into one of the same name. What is there after a crash moves on."""
 
 
 def move_here(storage: Storage, name: TableName, target: str) -> bool:
@@ -44,7 +45,7 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
             try:
                 if f"{target}/".startswith(f"{place}/") or f"{place}/".startswith(f"{target}/"):
                     # one folder is in the other: default schema and table have one name
-                    between = f"{_BETWEEN}/{name.table}"
+                    between = f"{BETWEEN}/{name.table}"
                     storage.move(place, between)
                     place = between
                 storage.move(place, target)

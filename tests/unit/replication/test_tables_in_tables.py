@@ -85,3 +85,13 @@ def test_a_dropped_table_does_not_come_back_around_another(tmp_path: Path) -> No
     with pytest.raises(LakemirrorError, match="sales cannot come back beside Tables/sales/customers"):
         MirroredDatabase(tmp_path).restore("sales")
     assert not folder(tmp_path, "sales").exists()
+
+
+def test_a_move_between_two_folders_of_one_name_goes_on_after_a_crash(tmp_path: Path) -> None:
+    declare(tmp_path, "dbo", ["id"])
+    put(tmp_path, "dbo", 1, {"id": [1]})
+    sync(tmp_path)
+    (tmp_path / "Tables/_moved").mkdir()
+    (tmp_path / "Tables/dbo").rename(tmp_path / "Tables/_moved/dbo")
+    assert not sync(tmp_path, default_schema="dbo").failed
+    assert rows(tmp_path, "dbo.dbo") == {(1,): 1}
