@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemirror.delta.log import list_log, read_snapshot
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log_folder import list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.table_features.drop import drop
 from lakemirror.table_features.plan import Wish

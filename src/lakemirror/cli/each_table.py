@@ -103,7 +103,7 @@ class Selection:
 
     def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
-        from lakemirror.delta.log import table_folder
+        from lakemirror.delta.log_folder import table_folder
         from lakemirror.table_features.fleet import check_report, chosen
         from lakemirror.table_features.many import tables_of
 

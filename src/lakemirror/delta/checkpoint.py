@@ -13,12 +13,14 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action, FileKey, Log, Snapshot
+from lakemirror.delta.log import Action, FileKey, Snapshot
+from lakemirror.delta.log_folder import Log, list_log
 from lakemirror.storage.durable import put_over, sync, sync_each
 from lakemirror.storage.place import Place, StorePath
 
@@ -88,7 +90,8 @@ _ONLY_IF_PRESENT = {
 }
 _FEWEST, _MOST = 10, 500  # commits from one checkpoint to the next
 _NEWEST = 3  # checkpoints that are always kept
-_MOST_CHECKSUMS = 500  # that are deleted after one commit
+_CLEANED_AFTER = 2_000  # commits, in a log of any length
+_MOST_CHECKSUMS = 2_500  # that are deleted after one commit
 _YOUNG = 300.0  # seconds for which every checkpoint is kept: a client may be reading it
 _GROWTH = 1.5  # each age range ends at 1.5 times the age of the range before; one checkpoint is kept in each
 _SHORT = 0.01  # of the retention: a file that existed for a shorter time needs no tombstone in a checkpoint
@@ -199,11 +202,17 @@ def superfluous_checksums(log: Log) -> list[int]:
 
 def keep_log_short(snapshot: Snapshot) -> None:
     """Deletes superfluous checkpoints and checksums, and the log files that only versions older than the log's
-    retention need.
+    retention need. The longer the log, the more rarely: it must be listed.
     """
     configuration = snapshot.metadata.configuration
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return
+    if not _is_cleaning_due(snapshot):
+        return
+    log = list_log(snapshot.table)
+    if log is None:
+        return
+    snapshot = replace(snapshot, log=log)
     clean_up_log(snapshot)
     protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
     # Delta's log cleanup looks for a protocol in those of protected versions; in a store each deletion is a request
@@ -221,6 +230,13 @@ def keep_log_short(snapshot: Snapshot) -> None:
     for each in standing:
         if each.version in gone:
             _remove_with_crc(each.files[0])
+
+
+def _is_cleaning_due(snapshot: Snapshot) -> bool:
+    """True once in so many commits that they list at most 32 files each, and always in a log of a few hundred."""
+    every = max(_FEWEST, min(snapshot.log.listed // 32, _CLEANED_AFTER))
+    last = snapshot.checkpoint.version if snapshot.checkpoint else 0
+    return snapshot.version // every != last // every
 
 
 def clean_up_log(snapshot: Snapshot) -> int:

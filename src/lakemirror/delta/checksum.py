@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lakemirror.delta.commit_info import newest_info
-from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot, table_folder
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
 from lakemirror.storage.place import Place, StorePath

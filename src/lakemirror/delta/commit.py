@@ -27,7 +27,8 @@ from lakemirror.delta.checksum import write_checksum
 from lakemirror.delta.commit_duties import with_duties
 from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.deletion_vectors import vector_path
-from lakemirror.delta.log import Action, Snapshot, list_log, read_commit, read_snapshot, table_folder
+from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.log_folder import list_log, table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import POWER, Put, is_same, put_new, storage_errors, sync, sync_each, sync_files
 from lakemirror.storage.place import Place, StorePath
@@ -85,14 +86,14 @@ def commit(
     try:
         _check_ours(path, ours)
         if due:
-            checkpoint = _write_checkpoint(root, version, durability)
+            checkpoint = _write_checkpoint(root, version, durability, snapshot)
             _check_ours(path, ours)
     except Overwritten:
         if checksum is not None:
             checksum.unlink(missing_ok=True)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-            _write_checkpoint(root, version, durability)  # of the other engine's commit
+            _write_checkpoint(root, version, durability, snapshot)  # of the other engine's commit
         raise
     return version
 
@@ -251,10 +252,12 @@ def _check_ours(path: Place, ours: Put) -> None:
         raise Overwritten("concurrent-commit", f"another engine replaced {path.name} with its own commit")
 
 
-def _write_checkpoint(root: Place, version: int, durability: str) -> Place | None:
-    """Writes the checkpoint of a version. Returns None if that failed: then readers only read more commits."""
+def _write_checkpoint(root: Place, version: int, durability: str, before: Snapshot | None) -> Place | None:
+    """Writes the checkpoint of the version after `before`. Returns None if that failed: then readers only read more
+    commits."""
     try:
-        snapshot = read_snapshot(root, version)
+        known = before.log.with_commits_to(version) if before is not None else None
+        snapshot = read_snapshot(root, version, known)
         if snapshot is not None:
             write_checkpoint(snapshot, durable=durability == POWER)
             keep_log_short(snapshot)

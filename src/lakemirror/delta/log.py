@@ -2,7 +2,6 @@
 
     read_snapshot(table)         the state at a version: protocol, metadata, transactions, domains, files on demand
     latest_commits(table)        the commits, newest first; reads no checkpoint
-    list_log(table)              which commits and checkpoints exist
 
 The state is replayed from checkpoints and commits (Delta protocol, "Action Reconciliation" and "Checkpoints").
 `_last_checkpoint`, `.crc` files and compacted commits are never read: they only repeat the log, and may be wrong.
@@ -11,8 +10,6 @@ The state is replayed from checkpoints and commits (Delta protocol, "Action Reco
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,10 +21,10 @@ import pyarrow as pa
 
 from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
+from lakemirror.delta.log_folder import Checkpoint, Log, list_log, table_folder
 from lakemirror.delta.parsed_log import LATELY_PARSED
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage import MOVING
-from lakemirror.storage.place import Place, names_in, place
+from lakemirror.storage.place import Place
 
 Action = dict[str, Any]
 """One line of a commit: `{"add": {...}}`."""
@@ -35,9 +32,6 @@ Action = dict[str, Any]
 FileKey = tuple[str, str]
 """The identity of a logical file: its path as the log spells it, and its deletion vector's id or ''."""
 
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKSUM = re.compile(r"(\d{20})\.crc")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
 _ATTEMPTS = 3
 
 
@@ -104,33 +98,6 @@ class Transaction(NamedTuple):
 
     version: int
     last_updated: int | None
-
-
-class Checkpoint(NamedTuple):
-    """One complete checkpoint. `kind`: classic, multi-part or v2 (with a uuid in its name)."""
-
-    version: int
-    kind: str
-    files: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class Log:
-    """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
-
-    `checksums`: versions that have a checksum file. Its content is not read.
-    """
-
-    folder: Place
-    commits: Mapping[int, Place]
-    checkpoints: tuple[Checkpoint, ...]
-    checksums: frozenset[int] = frozenset()
-
-    @property
-    def version(self) -> int:
-        """The newest version; -1 if there is none."""
-        newest = max(self.commits, default=-1)
-        return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
 
 class FileChange(NamedTuple):
@@ -222,7 +189,8 @@ class Snapshot:
 def read_snapshot(table: str | Place, version: int | None = None, known: Log | None = None) -> Snapshot | None:
     """The table's state at a version (None: the newest). Returns None if there is no Delta table.
 
-    `known`: the log as it was listed before; it is listed again only where a file of it is gone.
+    `known`: the log, or its end, as it was listed before; it is listed again only if a file of it is gone, or an older
+    one is needed.
 
     Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
     exist.
@@ -234,6 +202,9 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
             return None
         try:
             return _replay(folder, log, log.version if version is None else version)
+        except LakemirrorError:
+            if attempt or log.is_whole:
+                raise
         except FileNotFoundError as error:  # removed by a clean-up between the listing and the read
             if attempt == _ATTEMPTS - 1:
                 raise _unreadable(folder, f"a file of the log was deleted: {error.filename}") from error
@@ -252,35 +223,6 @@ def latest_commits(
         except FileNotFoundError:  # deleted since the listing, and so are all older commits
             if newest_first:
                 return
-
-
-def list_log(table: str | Place) -> Log | None:
-    """The commits and complete checkpoints of a table; None if it has no `_delta_log`."""
-    folder = table_folder(table) / "_delta_log"
-    commits: dict[int, Place] = {}
-    parts: dict[tuple[int, str, int], dict[int, Place]] = {}
-    checksums: set[int] = set()
-    try:
-        for name, path in names_in(folder):
-            if match := _COMMIT.fullmatch(name):
-                commits[int(match[1])] = path
-            elif match := _CHECKSUM.fullmatch(name):
-                checksums.add(int(match[1]))
-            elif match := _CHECKPOINT.fullmatch(name):
-                kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
-                group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
-                group[int(match[2] or 1)] = path
-            elif name == MOVING:
-                raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    whole = [
-        Checkpoint(version, kind.split()[0], tuple(group[n] for n in sorted(group)))
-        for (version, kind, count), group in parts.items()
-        if len(group) == count
-    ]
-    in_order = tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files)))
-    return Log(folder, commits, in_order, frozenset(checksums))
 
 
 def read_commit(path: Place) -> list[Action]:
@@ -324,11 +266,6 @@ def file_key(action: Mapping[str, Any]) -> FileKey:
         return action["path"], ""
     offset = "" if vector.get("offset") is None else f"@{vector['offset']}"
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{offset}"
-
-
-def table_folder(table: str | os.PathLike[str] | Place) -> Place:
-    """The folder of a table given as a path, a file: URI or the address of a store."""
-    return place(table)
 
 
 def _unreadable(table: Place, why: str) -> LakemirrorError:

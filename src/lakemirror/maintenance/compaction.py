@@ -22,6 +22,7 @@ from lakemirror.delta.checksum import counted
 from lakemirror.delta.commit import commit, removed
 from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
+from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.rewritable import unsupported_reason
 from lakemirror.engines.row_work import RewriteWork
@@ -60,18 +61,20 @@ def is_due_sooner(table: str, before: int, version: int) -> bool:
     return found is not None and policy.most_small_files(found.bytes) <= min(found.files, policy.AT_LEAST - 1)
 
 
-def merge_small_files(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
+def merge_small_files(
+    table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Log | None = None
+) -> int:
     """Merges small files. Returns the number of replaced files; 0 if there was nothing to do, or another commit was
-    faster.
+    faster. `known`: the log as it was listed before.
 
     Never raises: a table can be read and changed without compaction.
     """
-    return _merge_now(table, policy.in_turn, durability, rewrite)
+    return _merge_now(table, policy.in_turn, durability, rewrite, known)
 
 
-def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact) -> int:
+def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Log | None = None) -> int:
     """The same if a few small files make Spark slower (`policy.in_between`)."""
-    return _merge_now(table, policy.in_between, durability, rewrite)
+    return _merge_now(table, policy.in_between, durability, rewrite, known)
 
 
 def merge_at_rest(
@@ -99,9 +102,9 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
-def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite) -> int:
+def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite, known: Log | None) -> int:
     try:
-        return _merge(table, choose, durability=durability, rewrite=rewrite) or 0
+        return _merge(table, choose, durability=durability, rewrite=rewrite, known=known) or 0
     except Cancelled:
         return 0
 
@@ -113,11 +116,12 @@ def _merge(
     durability: str,
     rewrite: Rewrite,
     at_rest: bool = False,
+    known: Log | None = None,
     hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
 ) -> int | None:
     adds: Sequence[Action] = ()
     try:
-        snapshot = read_snapshot(table)
+        snapshot = read_snapshot(table, known=known)
         if snapshot is None or unsupported_reason(snapshot) is not None:
             return 0
         files = choose(snapshot.files.values())

@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from lakemirror.delta.checksum import counted
-from lakemirror.delta.log import latest_commits, list_log, read_snapshot
+from lakemirror.delta.log import latest_commits, read_snapshot
+from lakemirror.delta.log_folder import list_log
 from lakemirror.engines.kernels.compact import Cancelled, compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError

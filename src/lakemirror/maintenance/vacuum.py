@@ -25,7 +25,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lakemirror.delta.deletion_vectors import vector_path
-from lakemirror.delta.log import Action, Log, Snapshot, read_commit, read_snapshot, table_folder
+from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
+from lakemirror.delta.log_folder import Log, table_folder
 from lakemirror.storage.durable import storage_errors
 from lakemirror.storage.place import Place, StorePath
 from lakemirror.table_features.log_commit import check_writable

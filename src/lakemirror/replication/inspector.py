@@ -236,7 +236,7 @@ class Inspector:
             sequences = {}
             if at is not None:
                 if self._sequences is None or self._sequences[0] != at:
-                    self._sequences = (at, read_sequences(self._storage.uri(self.target), at))
+                    self._sequences = (at, read_sequences(self._storage.uri(self.target), at, self._log.read()))
                 sequences = self._sequences[1]
         manifest = table_log.manifest if table_log else None
         table = self._storage.uri(self.target)

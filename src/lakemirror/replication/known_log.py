@@ -1,6 +1,7 @@
-"""The log of one Delta table in a store, as this process knows it, so that an apply needs no listing.
+"""The log of one Delta table, as this process knows it, so that an apply needs no listing.
 
-    listing ─▶ commits that this process has made since ─▶ the log, for `holds` seconds
+    in a store    listing ─▶ commits that this process has made since ─▶ the log, for `holds` seconds
+    on a disk     the log's end, with all commits that are there (`delta/log_folder.py`)
 
 Nothing is concluded from its age: version N + 1 is put only if it is free, and the log's end is looked at before
 (`delta/commit.py`). A commit of another writer that is not known here makes the commit fail, and the log is listed.
@@ -11,22 +12,25 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from lakemirror.delta.log import Log, list_log, table_folder
-from lakemirror.storage.place import StorePath
+from lakemirror.delta.log_folder import Log, RecentLog, list_log, table_folder
+from lakemirror.storage.place import StorePath, is_in_store
 
 
 class KnownLog:
-    """The log of the table in that folder. `holds`: seconds for which a listing counts; 0: it is always listed."""
+    """The log of the table in that folder. `holds`: seconds for which the listing of a store counts; 0 for a disk."""
 
     def __init__(self, table: str, holds: float) -> None:
         self._table = table
+        self._recent = None if is_in_store(table) else RecentLog(table)
         self._holds = holds
         self._log: Log | None = None
         self._listed = 0
         self._until = 0.0
 
     def read(self) -> Log | None:
-        """The log; None where the folder has none, or where it is always listed. As `list_log`."""
+        """The log, or its end; None if the folder has none, or a store's log is always listed. As `list_log`."""
+        if self._recent is not None:
+            return self._recent.read()
         if not self._holds:
             return None
         if self._log is None or time.monotonic() >= self._until:
@@ -41,6 +45,8 @@ class KnownLog:
     def forget(self) -> None:
         """The next read lists the log."""
         self._log = None
+        if self._recent is not None:
+            self._recent.forget()
 
     def _with_own_commits(self, log: Log) -> Log:
         """The log with the commits that this process made after it was listed."""

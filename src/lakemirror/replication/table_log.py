@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakemirror.delta.log import Action, Log, latest_commits, read_snapshot
+from lakemirror.delta.log import Action, latest_commits, read_snapshot
+from lakemirror.delta.log_folder import Log
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.replication.applied_record import DETECTION_PROPERTY
 from lakemirror.replication.foreign_commits import Verdict, judge
@@ -68,6 +69,9 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
                 position, manifest, manifest.key_columns, manifest.detection, foreign, newest, applied_at=updated
             )
         newer.append((number, actions))
+    else:
+        if known is not None and not known.is_whole:
+            return read_table_log(table, version)
     snapshot = read_snapshot(table, version, known)
     if snapshot is None:
         return TableLog(None, None) if newest >= 0 else None
@@ -80,13 +84,13 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
     return TableLog(position, None, tuple(keys), detection, foreign, max(newest, snapshot.version), identity)
 
 
-def read_sequences(table: str, position: Position) -> dict[str, int]:
-    """The last number of each partition folder of the table.
+def read_sequences(table: str, position: Position, known: Log | None = None) -> dict[str, int]:
+    """The last number of each partition folder of the table. `known`: the log as it was listed before.
 
     TableError `table-feature-unsupported` where other writers may have dropped some of them: files would be applied
     twice.
     """
-    snapshot = read_snapshot(table)
+    snapshot = read_snapshot(table, known=known)
     if snapshot is None:
         return {}
     if _FORGETS in snapshot.metadata.configuration:

@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.checkpoint import write_checkpoint
-from lakemirror.delta.log import Snapshot, table_folder
+from lakemirror.delta.log import Snapshot
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
 from lakemirror.table_features import cleaning, kernel_route

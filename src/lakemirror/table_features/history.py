@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.checkpoint import interval_ms
-from lakemirror.delta.log import Checkpoint, Log, Metadata, Snapshot, list_log, read_commit, read_snapshot, sidecars
+from lakemirror.delta.log import Metadata, Snapshot, read_commit, read_snapshot, sidecars
+from lakemirror.delta.log_folder import Checkpoint, Log, list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place, opened
 from lakemirror.table_features.usage import action_trace

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lakemirror.delta.log import Snapshot, table_folder
+from lakemirror.delta.log import Snapshot
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.storage.place import Place, StorePath

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit, table_folder
+from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.storage.place import opened
 from lakemirror.table_features.features import BY_NAME, dependents
 from lakemirror.table_features.protocol import features_of

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.log import Action, table_folder
+from lakemirror.delta.log import Action
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.storage.place import Place, opened
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems

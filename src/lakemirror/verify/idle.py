@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lakemirror.delta.log import list_log
+from lakemirror.delta.log_folder import list_log
 from lakemirror.failures import coded
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import TableName

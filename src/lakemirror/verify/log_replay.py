@@ -17,7 +17,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, list_log, read_commit, read_snapshot
+from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, read_commit, read_snapshot
+from lakemirror.delta.log_folder import list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
 from lakemirror.verify.finding import Finding, is_refused

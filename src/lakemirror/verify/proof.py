@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakemirror.delta import exact_json
-from lakemirror.delta.log import Action, table_folder
+from lakemirror.delta.log import Action
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.applied_files import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database

@@ -14,7 +14,8 @@ from typing import Any
 from pyroaring import BitMap64
 
 from lakemirror.delta.deletion_vectors import vector_path
-from lakemirror.delta.log import Action, table_folder
+from lakemirror.delta.log import Action
+from lakemirror.delta.log_folder import table_folder
 from lakemirror.storage.place import Place
 from lakemirror.verify.finding import Finding, is_refused
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.delta.log import file_key, latest_commits, list_log, read_snapshot
+from lakemirror.delta.log import file_key, latest_commits, read_snapshot
+from lakemirror.delta.log_folder import list_log
 from lakemirror.errors import LakemirrorError
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]})

@@ -17,7 +17,8 @@ from tests.unit.replication.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta import row_deletes
-from lakemirror.delta.log import list_log, read_commit, read_snapshot
+from lakemirror.delta.log import read_commit, read_snapshot
+from lakemirror.delta.log_folder import list_log
 
 __all__ = ["no_spark"]
 

@@ -1,0 +1,243 @@
+"""What is in the folder `_delta_log` of a table: commits and checkpoints. No file's content is believed here.
+
+    list_log(table)          all of it
+    RecentLog(table).read()  its end, without listing what was listed before
+
+A log may hold a million commits, those of a week of two a second. To list them takes a second, and each apply needs a
+few of the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage import MOVING
+from lakemirror.storage.place import Place, StorePath, names_in, place
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
+_KEPT = 3  # checkpoints of a recent log: one may be damaged, one may be of a version that is not committed yet
+_SHORTEST = 10.0  # seconds for which a listing counts
+_SHARE = 100  # and at least so many times the seconds that it took
+
+_Identity: TypeAlias = tuple[int, int, int]
+
+
+class Checkpoint(NamedTuple):
+    """One complete checkpoint. `kind`: classic, multi-part or v2 (with a uuid in its name)."""
+
+    version: int
+    kind: str
+    files: tuple[Place, ...]
+
+
+class LocalCommits(Mapping[int, Place]):
+    """The paths of commit files in a local folder, by version. A path is made when it is asked for."""
+
+    def __init__(self, folder: Path, versions: Collection[int]) -> None:
+        self._folder = folder
+        first, last = min(versions, default=0), max(versions, default=-1)
+        is_whole = len(versions) == last - first + 1
+        self._versions = range(first, last + 1) if is_whole else frozenset(versions)
+
+    def __getitem__(self, version: int) -> Place:
+        if version not in self._versions:
+            raise KeyError(version)
+        return commit_path(self._folder, version)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def __contains__(self, version: object) -> bool:
+        return version in self._versions
+
+
+@dataclass(frozen=True)
+class Log:
+    """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
+
+    `checksums`: versions that have a checksum file. Its content is not read. `is_whole`: False if only the end of the
+    log is here. `listed`: the number of commits when the whole log was listed last.
+    """
+
+    folder: Place
+    commits: Mapping[int, Place]
+    checkpoints: tuple[Checkpoint, ...]
+    checksums: frozenset[int] = frozenset()
+    is_whole: bool = True
+    listed: int = 0
+
+    @property
+    def version(self) -> int:
+        """The newest version; -1 if there is none."""
+        newest = max(self.commits, default=-1)
+        return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
+
+    def with_commits_to(self, version: int) -> Log | None:
+        """The same log after commits up to `version`; None if commits are missing in it, or it is in a store."""
+        first = min(self.commits, default=0)
+        if not isinstance(self.folder, Path) or len(self.commits) != self.version - first + 1:
+            return None
+        return replace(self, commits=LocalCommits(self.folder, range(first, version + 1)))
+
+
+def table_folder(table: str | os.PathLike[str] | Place) -> Place:
+    """The folder of a table given as a path, a file: URI or the address of a store."""
+    return place(table)
+
+
+def commit_path(folder: Place, version: int) -> Place:
+    """The path of a commit file in the folder of a log."""
+    return folder / f"{version:020}.json"
+
+
+def list_log(table: str | Place) -> Log | None:
+    """The commits and complete checkpoints of a table; None if it has no `_delta_log`."""
+    folder = table_folder(table) / "_delta_log"
+    commits: dict[int, Place | None] = {}
+    parts: dict[tuple[int, str, int], dict[int, Place]] = {}
+    checksums: set[int] = set()
+    try:
+        for name, path in _entries(folder):
+            if match := _COMMIT.fullmatch(name):
+                commits[int(match[1])] = path
+            elif match := _CHECKSUM.fullmatch(name):
+                checksums.add(int(match[1]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                kind = "multi-part" if match[2] else f"v2 {match[4]}.{match[5]}" if match[4] else "classic"
+                group = parts.setdefault((int(match[1]), kind, int(match[3] or 1)), {})
+                group[int(match[2] or 1)] = path or folder / name
+            elif name == MOVING:
+                raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    whole = [
+        Checkpoint(version, kind.split()[0], tuple(group[n] for n in sorted(group)))
+        for (version, kind, count), group in parts.items()
+        if len(group) == count
+    ]
+    in_order = tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files)))
+    paths = LocalCommits(folder, commits) if isinstance(folder, Path) else {v: p for v, p in commits.items() if p}
+    return Log(folder, paths, in_order, frozenset(checksums), listed=len(commits))
+
+
+def _entries(folder: Place) -> Iterator[tuple[str, Place | None]]:
+    """Names, with the paths of a store, which know what the listing says of them."""
+    if isinstance(folder, StorePath):
+        yield from names_in(folder)
+    else:
+        for name in os.listdir(folder):  # noqa: PTH208, a Path for each of a million names takes seconds
+            yield name, None
+
+
+class RecentLog:
+    """The end of a local table's log, from its third newest checkpoint on, for one thread at a time.
+
+    A new commit has the next version, so it is found by its name. The log is listed again if the newest known commit is
+    not the same file any more, if there is a checkpoint whose name `_last_checkpoint` does not tell, and from time to
+    time.
+    """
+
+    def __init__(self, table: str | Path) -> None:
+        self._table = Path(table)
+        self._log: Log | None = None
+        self._newest: _Identity | None = None
+        self._pointer: _Identity | None = None
+        self._counts_until = 0.0
+
+    def read(self) -> Log | None:
+        """The end of the log, or all of it if that is short (`is_whole`); None if there is no log."""
+        log = self._continued(self._log) if self._log is not None and time.monotonic() < self._counts_until else None
+        self._log = log if log is not None else self._listed()
+        return self._log
+
+    def forget(self) -> None:
+        """The next read lists the log."""
+        self._log = None
+
+    @property
+    def _pointer_path(self) -> Path:
+        return self._table / "_delta_log/_last_checkpoint"
+
+    def _listed(self) -> Log | None:
+        begun = time.monotonic()
+        pointer = _identity(self._pointer_path)
+        log = list_log(self._table)
+        if log is None or log.version not in log.commits:
+            return log
+        self._pointer, self._newest = pointer, _identity(log.commits[log.version])
+        now = time.monotonic()
+        self._counts_until = now + max(_SHORTEST, _SHARE * (now - begun))
+        return _end(log)
+
+    def _continued(self, log: Log) -> Log | None:
+        """The known log with what came since; None if it must be listed."""
+        version = log.version
+        if version not in log.commits or self._newest is None:
+            return None
+        pointer = _identity(self._pointer_path)  # before the commits: a checkpoint is newer than its commit
+        if _identity(log.commits[version]) != self._newest:
+            return None
+        while (found := _identity(commit_path(log.folder, version + 1))) is not None:
+            version, self._newest = version + 1, found
+        if version > log.version:
+            longer = log.with_commits_to(version)
+            if longer is None:
+                return None
+            log = longer
+        if pointer != self._pointer:
+            checkpoint = self._pointed(log)
+            if checkpoint is None:
+                return None
+            known = [each for each in log.checkpoints if each != checkpoint]
+            log = _end(replace(log, checkpoints=tuple(sorted([*known, checkpoint], key=lambda each: each.version))))
+            self._pointer = pointer
+        return log
+
+    def _pointed(self, log: Log) -> Checkpoint | None:
+        """The classic checkpoint that `_last_checkpoint` names, if it is there."""
+        try:
+            version = json.loads(self._pointer_path.read_bytes())["version"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if type(version) is not int or version not in log.commits:
+            return None
+        path = log.folder / f"{version:020}.checkpoint.parquet"
+        return Checkpoint(version, "classic", (path,)) if path.exists() else None
+
+
+def _end(log: Log) -> Log:
+    """The log from its third newest checkpoint on; all of it if there are fewer, or commits are missing."""
+    versions = sorted({each.version for each in log.checkpoints if each.version in log.commits})
+    if len(versions) <= _KEPT or not isinstance(log.folder, Path):
+        return log
+    first = versions[-_KEPT]
+    if any(version not in log.commits for version in range(first, log.version + 1)):
+        return log
+    checkpoints = tuple(each for each in log.checkpoints if each.version >= first)
+    commits = LocalCommits(log.folder, range(first, log.version + 1))
+    return replace(log, commits=commits, checkpoints=checkpoints, checksums=frozenset(), is_whole=False)
+
+
+def _identity(path: Place) -> _Identity | None:
+    """Tells whether a file is the same as before; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return getattr(found, "st_ino", 0), found.st_mtime_ns, found.st_size
+
+
+__all__ = ["Checkpoint", "LocalCommits", "Log", "RecentLog", "commit_path", "list_log", "table_folder"]
