@@ -207,7 +207,8 @@ def keep_log_short(snapshot: Snapshot) -> None:
     configuration = snapshot.metadata.configuration
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() != "true":
         return
-    if not _is_cleaning_due(snapshot):
+    last = snapshot.checkpoint.version if snapshot.checkpoint else 0
+    if not is_cleaning_due(snapshot.version, last, snapshot.log.listed):
         return
     log = list_log(snapshot.table)
     if log is None:
@@ -232,11 +233,14 @@ def keep_log_short(snapshot: Snapshot) -> None:
             _remove_with_crc(each.files[0])
 
 
-def _is_cleaning_due(snapshot: Snapshot) -> bool:
-    """True once in so many commits that they list at most 32 files each, and always in a log of a few hundred."""
-    every = max(_FEWEST, min(snapshot.log.listed // 32, _CLEANED_AFTER))
-    last = snapshot.checkpoint.version if snapshot.checkpoint else 0
-    return snapshot.version // every != last // every
+def is_cleaning_due(version: int, last: int, listed: int) -> bool:
+    """True once in so many commits that a cleaning lists at most 32 files for each of them; at every checkpoint of a
+    log of up to 320 commits, and after 2,000 commits in any case.
+
+    `last`: the version of the checkpoint before. `listed`: the commits of the log.
+    """
+    every = max(_FEWEST, min(listed // 32, _CLEANED_AFTER))
+    return version // every != last // every
 
 
 def clean_up_log(snapshot: Snapshot) -> int:

@@ -26,7 +26,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
 _KEPT = 3  # checkpoints of a recent log: one may be damaged, one may be of a version that is not committed yet
-_SHORTEST = 10.0  # seconds for which a listing counts
+_COUNTS_FOR = 10.0  # seconds for which a listing counts,
 _SHARE = 100  # and at least so many times the seconds that it took
 
 _Identity: TypeAlias = tuple[int, int, int]
@@ -150,8 +150,10 @@ class RecentLog:
     time.
     """
 
-    def __init__(self, table: str | Path) -> None:
+    def __init__(self, table: str | Path, counts_for: float = _COUNTS_FOR) -> None:
+        """`counts_for`: seconds after which the log is listed again, at least."""
         self._table = Path(table)
+        self._counts_for = counts_for
         self._log: Log | None = None
         self._newest: _Identity | None = None
         self._pointer: _Identity | None = None
@@ -179,7 +181,7 @@ class RecentLog:
             return log
         self._pointer, self._newest = pointer, _identity(log.commits[log.version])
         now = time.monotonic()
-        self._counts_until = now + max(_SHORTEST, _SHARE * (now - begun))
+        self._counts_until = now + max(self._counts_for, _SHARE * (now - begun))
         return _end(log)
 
     def _continued(self, log: Log) -> Log | None:
