@@ -1,7 +1,8 @@
 """What is in the folder `_delta_log` of a table: commits and checkpoints. No file's content is believed here.
 
     list_log(table)          all of it
-    RecentLog(table).read()  its end, without listing what was listed before
+    RecentLog(table).read()  the end of a local log, without listing what was listed before
+    list_end(table, before)  the end of a log in a store, listed from a checkpoint on that was there before
 
 A log may hold a million commits, those of a week of two a second. To list them takes a second, and each apply needs a
 few of the newest.
@@ -69,7 +70,8 @@ class Log:
     """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
 
     `checksums`: versions that have a checksum file. Its content is not read. `is_whole`: False if only the end of the
-    log is here. `listed`: the number of commits when the whole log was listed last.
+    log is here. `listed`: the commits that there were when the whole log was
+    listed, and those since.
     """
 
     folder: Place
@@ -86,11 +88,21 @@ class Log:
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
     def with_commits_to(self, version: int) -> Log | None:
-        """The same log after commits up to `version`; None if commits are missing in it, or it is in a store."""
+        """The same log after commits up to `version`, which in a store this process has made; None if that is not known
+        of all of them."""
         first = min(self.commits, default=0)
-        if not isinstance(self.folder, Path) or len(self.commits) != self.version - first + 1:
+        if len(self.commits) != self.version - first + 1:
             return None
-        return replace(self, commits=LocalCommits(self.folder, range(first, version + 1)))
+        listed = self.listed + version - self.version
+        if isinstance(self.folder, Path):
+            return replace(self, commits=LocalCommits(self.folder, range(first, version + 1)), listed=listed)
+        added = {
+            each: commit_path(self.folder, each).as_written()  # type: ignore[union-attr]
+            for each in range(self.version + 1, version + 1)
+        }
+        if any(path.known is None for path in added.values()):
+            return None
+        return replace(self, commits={**self.commits, **added}, listed=listed)
 
 
 def table_folder(table: str | os.PathLike[str] | Place) -> Place:
@@ -103,14 +115,15 @@ def commit_path(folder: Place, version: int) -> Place:
     return folder / f"{version:020}.json"
 
 
-def list_log(table: str | Place) -> Log | None:
-    """The commits and complete checkpoints of a table; None if it has no `_delta_log`."""
+def list_log(table: str | Place, since: int = 0) -> Log | None:
+    """The commits and complete checkpoints of a table; None if it has no `_delta_log`. `since`: in a store, only those
+    of this version and later ones are listed."""
     folder = table_folder(table) / "_delta_log"
     commits: dict[int, Place | None] = {}
     parts: dict[tuple[int, str, int], dict[int, Place]] = {}
     checksums: set[int] = set()
     try:
-        for name, path in _entries(folder):
+        for name, path in _entries(folder, since):
             if match := _COMMIT.fullmatch(name):
                 commits[int(match[1])] = path
             elif match := _CHECKSUM.fullmatch(name):
@@ -133,10 +146,34 @@ def list_log(table: str | Place) -> Log | None:
     return Log(folder, paths, in_order, frozenset(checksums), listed=len(commits))
 
 
-def _entries(folder: Place) -> Iterator[tuple[str, Place | None]]:
+def list_end(table: str, before: Log | None) -> Log | None:
+    """The end of a log in a store, or all of it if that is short; None if there is no log. A request for each 1,000
+    files.
+
+    `before`: what was listed before. The log is listed from its third newest checkpoint on, and as a whole if it does
+    not go on from there.
+    """
+    short = _end(before) if before is not None else None
+    if short is not None and not short.is_whole:
+        found = list_log(table, min(short.commits))
+        last = found.commits.get(short.version) if found is not None else None
+        if found is not None and last is not None and _is_same(last, short.commits[short.version]):
+            return _end(replace(found, is_whole=False, listed=short.listed + found.version - short.version))
+    whole = list_log(table)
+    return _end(whole) if whole is not None else None
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    """True if two listings show one object."""
+    if not isinstance(one, StorePath) or not isinstance(other, StorePath):
+        return False
+    return one.known is not None and other.known is not None and one.known.etag == other.known.etag
+
+
+def _entries(folder: Place, since: int) -> Iterator[tuple[str, Place | None]]:
     """Names, with the paths of a store, which know what the listing says of them."""
     if isinstance(folder, StorePath):
-        yield from names_in(folder)
+        yield from names_in(folder, f"{since:020}" if since else "")
     else:
         for name in os.listdir(folder):  # noqa: PTH208, a Path for each of a million names takes seconds
             yield name, None
@@ -223,13 +260,18 @@ class RecentLog:
 def _end(log: Log) -> Log:
     """The log from its third newest checkpoint on; all of it if there are fewer, or commits are missing."""
     versions = sorted({each.version for each in log.checkpoints if each.version in log.commits})
-    if len(versions) <= _KEPT or not isinstance(log.folder, Path):
+    if len(versions) <= _KEPT:
         return log
     first = versions[-_KEPT]
-    if any(version not in log.commits for version in range(first, log.version + 1)):
+    kept = range(first, log.version + 1)
+    if any(version not in log.commits for version in kept):
         return log
     checkpoints = tuple(each for each in log.checkpoints if each.version >= first)
-    commits = LocalCommits(log.folder, range(first, log.version + 1))
+    commits: Mapping[int, Place]
+    if isinstance(log.folder, Path):
+        commits = LocalCommits(log.folder, kept)
+    else:
+        commits = {version: log.commits[version] for version in kept}
     return replace(log, commits=commits, checkpoints=checkpoints, checksums=frozenset(), is_whole=False)
 
 

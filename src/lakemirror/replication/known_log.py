@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from lakemirror.delta.log_folder import Log, RecentLog, list_log, table_folder
+from lakemirror.delta.log_folder import Log, RecentLog, list_end, table_folder
 from lakemirror.storage.place import StorePath, is_in_store
 
 
@@ -34,9 +34,9 @@ class KnownLog:
         if not self._holds:
             return None
         if self._log is None or time.monotonic() >= self._until:
-            self.forget()
+            before, self._log = self._log, None
             listed = time.time_ns()
-            self._log = list_log(self._table)
+            self._log = list_end(self._table, before)
             self._listed, self._until = listed, time.monotonic() + self._holds
         if self._log is not None:
             self._log = self._with_own_commits(self._log)
@@ -44,7 +44,7 @@ class KnownLog:
 
     def forget(self) -> None:
         """The next read lists the log."""
-        self._log = None
+        self._until = 0.0
         if self._recent is not None:
             self._recent.forget()
 

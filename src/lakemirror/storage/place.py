@@ -197,12 +197,13 @@ def created(address: Place) -> Path | ObjectWriter:
     return address.store.writer(address.key) if isinstance(address, StorePath) else address
 
 
-def names_in(folder: Place) -> Iterator[tuple[str, Place]]:
-    """The entries of a folder by name; in a store with size, time and ETag of the listing. FileNotFoundError."""
+def names_in(folder: Place, after: str = "") -> Iterator[tuple[str, Place]]:
+    """The entries of a folder by name; in a store with size, time and ETag of the listing. FileNotFoundError if there
+    is none. `after`: in a store, only names behind it."""
     if isinstance(folder, StorePath):
         found = False
         begin = f"{folder.key}/" if folder.key else ""
-        for entry in folder.store.entries(begin):
+        for entry in folder.store.entries(begin, f"{begin}{after}" if after else ""):
             found = True
             if "/" not in entry.path[len(begin) :]:
                 yield entry.name, StorePath(folder.root, entry.path, entry)
