@@ -279,7 +279,7 @@ def _identity(path: Place) -> _Identity | None:
     """Tells whether a file is the same as before; None if there is none."""
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return getattr(found, "st_ino", 0), found.st_mtime_ns, found.st_size
 

@@ -201,6 +201,10 @@ def test_versions_that_are_missing_stay_missing(tmp_path: Path) -> None:
 def test_no_log(tmp_path: Path) -> None:
     recent = RecentLog(tmp_path / "none")
     assert recent.read() is None
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/_delta_log").write_text("no folder")
+    assert recent.read() is None
+    (tmp_path / "none/_delta_log").unlink()
     commit(tmp_path / "none", 0, PROTOCOL, METADATA)
     check(tmp_path / "none", recent)
 
