@@ -1,7 +1,7 @@
 """What was measured beside what it should be: keys in no order, many tables, freshness.
 
 python -m benchmarks.growth --full --only uuids                       UUID keys, to 100 million rows: 6 minutes, 15 GB
-python -m benchmarks --rounds 1 --limit 600 --only S3u                beside others, a million rows: 3 minutes
+python -m benchmarks --rounds 1 --limit 600 --budget 3000 --only S3u  beside others, a million rows: 8 minutes
 python -m benchmarks --full --rounds 1 --only S6/lakemirror --only S6/delta-rs --only S6/delta-rs-power   5 minutes
 python -m benchmarks --full --rounds 1 --only S8/lakemirror           one file each 0.5 s: 3 minutes
 python -m benchmarks.watching --tables 10000                          idle tables: 5 minutes
