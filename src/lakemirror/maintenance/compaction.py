@@ -45,6 +45,9 @@ Rewrite = Callable[[RewriteWork], Sequence[Action]]
 Choose = Callable[[Collection[Action]], list[Action]]
 """Which files of a table are written again."""
 
+Known = Callable[[], Log | None]
+"""Gives the log of the table, or its end, as the process knows it; None if it must be listed."""
+
 _EXPECTED = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 
@@ -62,17 +65,17 @@ def is_due_sooner(table: str, before: int, version: int) -> bool:
 
 
 def merge_small_files(
-    table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Log | None = None
+    table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None
 ) -> int:
     """Merges small files. Returns the number of replaced files; 0 if there was nothing to do, or another commit was
-    faster. `known`: the log as it was listed before.
+    faster. `known` gives the log, or its end, as it was listed before.
 
     Never raises: a table can be read and changed without compaction.
     """
     return _merge_now(table, policy.in_turn, durability, rewrite, known)
 
 
-def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Log | None = None) -> int:
+def merge_few(table: str, *, durability: str = POWER, rewrite: Rewrite = compact, known: Known = lambda: None) -> int:
     """The same if a few small files make Spark slower (`policy.in_between`)."""
     return _merge_now(table, policy.in_between, durability, rewrite, known)
 
@@ -102,7 +105,7 @@ def is_complete(info: Mapping[str, Any]) -> bool:
     return info.get("operation") == "OPTIMIZE" and not is_piece
 
 
-def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite, known: Log | None) -> int:
+def _merge_now(table: str, choose: Choose, durability: str, rewrite: Rewrite, known: Known) -> int:
     try:
         return _merge(table, choose, durability=durability, rewrite=rewrite, known=known) or 0
     except Cancelled:
@@ -116,12 +119,12 @@ def _merge(
     durability: str,
     rewrite: Rewrite,
     at_rest: bool = False,
-    known: Log | None = None,
+    known: Known = lambda: None,
     hold: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True),
 ) -> int | None:
     adds: Sequence[Action] = ()
     try:
-        snapshot = read_snapshot(table, known=known)
+        snapshot = read_snapshot(table, known=known())
         if snapshot is None or unsupported_reason(snapshot) is not None:
             return 0
         files = choose(snapshot.files.values())

@@ -183,11 +183,11 @@ class Replicator:
         merged = 0
         if small_files.is_due(before, version):
             merged = small_files.merge_small_files(
-                self._table, durability=self._settings.durability, rewrite=rewrite, known=self._log.read()
+                self._table, durability=self._settings.durability, rewrite=rewrite, known=self._log.read
             )
         if not merged and small_files.is_due_sooner(self._table, before, version):
             merged = small_files.merge_few(
-                self._table, durability=self._settings.durability, rewrite=rewrite, known=self._log.read()
+                self._table, durability=self._settings.durability, rewrite=rewrite, known=self._log.read
             )
         log.debug("%s: %d small files became one", self.name, merged)
 
