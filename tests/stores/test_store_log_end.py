@@ -32,6 +32,17 @@ def commit(table: str, version: int, *actions: Action) -> None:
     path.store.put(path.key, "".join(json.dumps(each) + "\n" for each in actions).encode())  # type: ignore[union-attr]
 
 
+def grown(table: str, last: int) -> None:
+    """A table with a file from each of its commits, and a checkpoint after every tenth."""
+    commit(table, 0, PROTOCOL, METADATA)
+    for version in range(1, last + 1):
+        commit(table, version, add(f"{version}"))
+        if version % 10 == 0:
+            snapshot = read_snapshot(table)
+            assert snapshot is not None
+            write_checkpoint(snapshot)
+
+
 def check(table: str, log: KnownLog) -> Log:
     known = log.read()
     assert known is not None
@@ -50,15 +61,11 @@ def test_the_end_is_listed_and_is_what_a_listing_of_all_gives(table: str, monkey
         begins.append(after.rpartition("/")[2])
         return entries(self, prefix, after)
 
-    commit(table, 0, PROTOCOL, METADATA)
+    grown(table, 50)
     log = KnownLog(table, 1e-9)
-    for version in range(1, 56):
+    check(table, log)
+    for version in range(51, 56):
         commit(table, version, add(f"{version}"))
-        if version % 10 == 0:
-            snapshot = read_snapshot(table)
-            assert snapshot is not None
-            write_checkpoint(snapshot)
-            check(table, log)
     monkeypatch.setattr(ObjectStore, "entries", noted)
     known = log.read()
     assert known is not None and not known.is_whole and begins == [f"{30:020}"]
@@ -71,14 +78,8 @@ def test_the_end_is_listed_and_is_what_a_listing_of_all_gives(table: str, monkey
 
 
 def test_another_table_in_its_place_is_listed_as_a_whole(table: str) -> None:
-    commit(table, 0, PROTOCOL, METADATA)
+    grown(table, 45)
     log = KnownLog(table, 1e-9)
-    for version in range(1, 46):
-        commit(table, version, add(f"{version}"))
-        if version % 10 == 0:
-            snapshot = read_snapshot(table)
-            assert snapshot is not None
-            write_checkpoint(snapshot)
     assert not check(table, log).is_whole
     commit(table, 45, add("other"))
     assert check(table, log).version == 45

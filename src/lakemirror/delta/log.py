@@ -4,7 +4,7 @@
     latest_commits(table)        the commits, newest first; reads no checkpoint
 
 The state is replayed from checkpoints and commits (Delta protocol, "Action Reconciliation" and "Checkpoints").
-`_last_checkpoint`, `.crc` files and compacted commits are never read: they only repeat the log, and may be wrong.
+`.crc` files and compacted commits are never read: they only repeat the log, and may be wrong.
 """
 
 from __future__ import annotations

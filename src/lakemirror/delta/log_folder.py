@@ -1,11 +1,11 @@
-"""What is in the folder `_delta_log` of a table: commits and checkpoints. No file's content is believed here.
+"""What is in the folder `_delta_log` of a table: commits and checkpoints.
 
     list_log(table)          all of it
     RecentLog(table).read()  the end of a local log, without listing what was listed before
     list_end(table, before)  the end of a log in a store, listed from a checkpoint on that was there before
 
 A log may hold a million commits, those of a week of two a second. To list them takes a second, and each apply needs a
-few of the newest.
+few of the newest. `_last_checkpoint` may be wrong: it says only under which name to look for a new checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakemirror.storage.place import Place, StorePath, names_in, place
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
-_KEPT = 3  # checkpoints of a recent log: one may be damaged, one may be of a version that is not committed yet
+_KEPT = 3  # checkpoints in the end of a log: the newest may be damaged
 _COUNTS_FOR = 10.0  # seconds for which a listing counts,
 _SHARE = 100  # and at least so many times the seconds that it took
 

@@ -44,6 +44,14 @@ def checkpointed(table: Path, version: int | None = None) -> Path:
     return Path(str(write_checkpoint(snapshot, durable=False)))
 
 
+def grown(table: Path, versions: range) -> None:
+    """Commits of these versions, each with a file, and a checkpoint after every tenth."""
+    for version in versions:
+        commit(table, version, add(f"{version}"))
+        if version % 10 == 0:
+            checkpointed(table)
+
+
 def check(table: Path, recent: RecentLog) -> Log | None:
     """What is known of the log gives the same state as a listing."""
     whole, known = list_log(table), recent.read()
@@ -61,9 +69,7 @@ def check(table: Path, recent: RecentLog) -> Log | None:
 def test_commits_and_checkpoints_are_followed_without_a_listing(table: Path, listings: list[str]) -> None:
     recent = RecentLog(table, 3600)
     for version in range(1, 100):
-        commit(table, version, add(f"{version}"))
-        if version % 10 == 0:
-            checkpointed(table)
+        grown(table, range(version, version + 1))
         known = check(table, recent)
         assert known is not None
     assert len(listings) == 1, "each commit is found by its name"
@@ -138,10 +144,7 @@ def test_another_file_of_the_same_version_is_another_log(table: Path, listings: 
 
 def test_a_damaged_checkpoint_at_the_end_is_passed_over(table: Path) -> None:
     recent = RecentLog(table, 3600)
-    for version in range(1, 60):
-        commit(table, version, add(f"{version}"))
-        if version % 10 == 0:
-            checkpointed(table)
+    grown(table, range(1, 60))
     known = check(table, recent)
     assert known is not None and not known.is_whole
     for each in known.checkpoints:
@@ -150,10 +153,7 @@ def test_a_damaged_checkpoint_at_the_end_is_passed_over(table: Path) -> None:
 
 
 def test_an_older_version_is_read_from_the_whole_log(table: Path) -> None:
-    for version in range(1, 60):
-        commit(table, version, add(f"{version}"))
-        if version % 10 == 0:
-            checkpointed(table)
+    grown(table, range(1, 60))
     known = RecentLog(table).read()
     assert known is not None and min(known.commits) == 30
     snapshot = read_snapshot(table, 5, known)

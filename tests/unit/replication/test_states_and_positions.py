@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.delta.test_delta_log import METADATA, PROTOCOL, add
 
+from lakemirror.delta.checkpoint import write_checkpoint
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log_folder import RecentLog
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import TableMetadata
@@ -63,6 +67,22 @@ def test_the_position_is_found_behind_commits_of_others(tmp_path: Path) -> None:
     before = read_table_log(str(tmp_path), version=0)
     assert before is not None
     assert before.position == Position("abc", 1, 3)
+
+
+def test_a_position_before_the_known_end_of_the_log_is_found(tmp_path: Path) -> None:
+    commit(tmp_path, 0, PROTOCOL, METADATA, *applied(7))
+    for version in range(1, 50):
+        commit(tmp_path, version, {"commitInfo": {"operation": "WRITE"}}, add(f"{version}"))
+        if version % 10 == 0:
+            snapshot = read_snapshot(tmp_path)
+            assert snapshot is not None
+            write_checkpoint(snapshot, durable=False)
+    known = RecentLog(tmp_path).read()
+    assert known is not None and min(known.commits) == 20
+    found = read_table_log(str(tmp_path), known=known)
+    assert found is not None and found.position is not None
+    assert found.manifest == MANIFEST, "the commit that holds it is older than what is known"
+    assert found == read_table_log(str(tmp_path))
 
 
 def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
