@@ -150,24 +150,16 @@ def list_end(table: str, before: Log | None) -> Log | None:
     """The end of a log in a store, or all of it if that is short; None if there is no log. A request for each 1,000
     files.
 
-    `before`: what was listed before. The log is listed from its third newest checkpoint on, and as a whole if it does
-    not go on from there.
+    `before`: what was listed before. The log is listed from its third newest checkpoint on, and as a whole if it
+    does not reach the version that was the newest.
     """
     short = _end(before) if before is not None else None
     if short is not None and not short.is_whole:
         found = list_log(table, min(short.commits))
-        last = found.commits.get(short.version) if found is not None else None
-        if found is not None and last is not None and _is_same(last, short.commits[short.version]):
+        if found is not None and short.version in found.commits:
             return _end(replace(found, is_whole=False, listed=short.listed + found.version - short.version))
     whole = list_log(table)
     return _end(whole) if whole is not None else None
-
-
-def _is_same(one: Place, other: Place) -> bool:
-    """True if two listings show one object."""
-    if not isinstance(one, StorePath) or not isinstance(other, StorePath):
-        return False
-    return one.known is not None and other.known is not None and one.known.etag == other.known.etag
 
 
 def _entries(folder: Place, since: int) -> Iterator[tuple[str, Place | None]]:
