@@ -1,38 +1,44 @@
-# Everything runs in .venv, which every target makes first; when it is there, that takes a moment.
+# Everything runs in .venv, which every target makes first, with what the target uses; when it is there, that takes a moment.
 
 BIN := .venv/bin
 
-.PHONY: install setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site screenshots audit clean
+.PHONY: install packages java setup demo demo-store test test-unit test-full lint format types bench bench-growth docs site screenshots audit clean
 
-install: setup ## .venv/bin/lakemirror and all it needs; then, in the background, the class-data archive, with which Spark starts 3 s faster
-	@$(BIN)/python -m lakemirror.spark_session.class_archive --background
+install: ## .venv/bin/lakemirror and all it needs; then, in the background, the class-data archive, with which Spark starts 3 s faster
+	@scripts/install.sh all
 
-setup: # what all targets need; makes no class-data archive, which would take a minute of both cores from them
+packages: # each of these three adds to the one before: a target asks for what it uses, so it runs where the rest cannot be had
 	@scripts/install.sh
 
-demo: setup ## a year of flights through a landing zone into Delta tables
+java:
+	@scripts/install.sh java
+
+setup:
+	@scripts/install.sh java jars
+
+demo: java ## a year of flights through a landing zone into Delta tables
 	@$(BIN)/lakemirror demo
 
-demo-store: setup ## the same in a bucket, on an S3 server that is started for it
+demo-store: packages ## the same in a bucket, on an S3 server that is started for it
 	@scripts/demo-store.sh
 
 test: setup ## all tests but the slow matrices, with fewer random rounds, in two processes, of which one has Spark
 	@$(BIN)/python -m pytest -m "not full" -n 2
 
-test-unit: setup ## the tests that start no JVM: seconds
+test-unit: packages ## the tests that start no JVM: seconds
 	@$(BIN)/python -m pytest tests/unit
 
 test-full: setup ## every test; of stores those that MINIO_BINARY, AZURITE_BINARY and FAKE_GCS_BINARY name
 	@$(BIN)/python -m pytest
 
-lint: setup types ## style, format and types
+lint: packages types ## style, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: setup
+types: packages
 	@$(BIN)/mypy
 
-format: setup
+format: packages
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
@@ -42,21 +48,21 @@ bench: setup ## lakemirror beside its peers, in ten minutes, then table features
 	@$(BIN)/python -m benchmarks.service
 	@$(BIN)/python -m benchmarks.stores
 
-bench-growth: setup ## how an apply grows with rows, changes, tables, commits and columns; UUID keys; idle tables; about 20 minutes
+bench-growth: java ## how an apply grows with rows, changes, tables, commits and columns; UUID keys; idle tables; about 20 minutes
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.watching
 
-docs: setup ## the reference pages, from the code
+docs: packages ## the reference pages, from the code
 	@$(BIN)/python docs/generate.py
 
-screenshots: setup ## the pictures of the service's page; needs Chromium
+screenshots: packages ## the pictures of the service's page; needs Chromium
 	@$(BIN)/python docs/screenshots.py
 
-site: setup ## the documentation as a site, in build/site; a broken link is an error
+site: packages ## the documentation as a site, in build/site; a broken link is an error
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/site.txt
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-audit: setup ## known holes in what is installed, by pip-audit; needs its database of them on the network
+audit: packages ## known holes in what is installed, by pip-audit; needs its database of them on the network
 	@$(BIN)/python -m pip install --quiet pip-audit
 	@$(BIN)/pip-audit
 

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from benchmarks.runner import say
-from lakemirror.service.authority.principals import Principals
+from lakemirror.service.auth.principals import Principals
 
 _AZURITE_ACCOUNT = "bench"
 _AZURITE_KEY = base64.b64encode(b"a key for one run of a benchmark").decode()

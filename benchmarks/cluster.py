@@ -170,7 +170,7 @@ def _measure(side: Side, file: Path, started: Cluster) -> None:
 
 
 def _wait_for_index(mirror: MirroredDatabase) -> None:
-    from lakemirror.engines.key_index import KeyIndex
+    from lakemirror.keys.key_index import KeyIndex
 
     settings = mirror.settings
     begun = time.perf_counter()

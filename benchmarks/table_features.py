@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from lakemirror.delta.log import read_snapshot
+from lakemirror.features import Wish, drop, kernel_route, plan
+from lakemirror.features.feature_names import features_of
+from lakemirror.features.route import Route
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars
 from lakemirror.spark_session.session import start, stop
-from lakemirror.table_features import Wish, drop, kernel_route, plan
-from lakemirror.table_features.protocol import features_of
-from lakemirror.table_features.route import Route
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,8 @@ FILES = 20
 _BY_SPARK = """
 import sys
 from lakemirror.cli.main import main
-from lakemirror.table_features import plan
-from lakemirror.table_features.route import Route
+from lakemirror.features import plan
+from lakemirror.features.route import Route
 plan.route_of = lambda *_: Route("Delta Spark", "the benchmark asks for it")
 sys.argv = ["lakemirror", *sys.argv[1:]]
 main()

@@ -29,7 +29,7 @@ def ask(place: Path, sizes: Sequence[int]) -> Iterator[Point | Figure]:
     The index is kept below `place`, where no other index is. A new process gets that folder by its environment.
     """
     from benchmarks.peers.lakemirror import wait_for_key_index
-    from lakemirror.engines.kernels import look_up
+    from lakemirror.keys import look_up
 
     cache = place / "cache"
     os.environ["LAKEMIRROR_CACHE_DIR"] = str(cache)

@@ -36,19 +36,20 @@ class Run:
     """`run` of one database in this process, and when it looked and committed."""
 
     def __init__(self, folder: Path) -> None:
-        from lakemirror import MirroredDatabase, runner
+        from lakemirror import MirroredDatabase
+        from lakemirror.mirror import loop
 
         self.looks: list[float] = []
         self.commits: dict[str, float] = {}
         self.last = time.monotonic()
         self._stop = threading.Event()
-        tick = runner.tick
+        tick = loop.tick
 
         def noted(*args: Any, **kwargs: Any) -> int:
             self.looks.append(time.monotonic())
             return tick(*args, **kwargs)
 
-        runner.tick = noted
+        loop.tick = noted
         self._thread = threading.Thread(target=MirroredDatabase(folder).run, args=(self._stop, self))
         self._thread.start()
 

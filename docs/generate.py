@@ -16,7 +16,8 @@ from lakemirror.cli import app
 from lakemirror.errors import CODES
 from lakemirror.publisher.spark_batches import publish_each_batch
 from lakemirror.publisher.sql import publish_sql
-from lakemirror.settings import Settings
+from lakemirror.service.storage_operations import OPERATIONS, Operation
+from lakemirror.settings import Settings, variable
 from lakemirror.verify import KINDS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -31,6 +32,7 @@ def pages() -> dict[str, str]:
         "errors.md": _errors(),
         "verify.md": _verify(),
         "failpoints.md": _failpoints(),
+        "storage-rights.md": _storage_rights(),
         "python.md": _python(),
     }
 
@@ -76,12 +78,24 @@ def _settings() -> str:
         "Microsoft Fabric's properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at",
         "their usual place.",
         "",
-        "| setting | environment | default | meaning |",
-        "|---|---|---|---|",
+        "*Owner* is who may set it for a database of a service (`lakemirror serve`):",
+        "",
+        "- `database`: whoever may change the definition, over REST too. A retention that the operator gives in the",
+        "  environment is the longest that a definition may have.",
+        "- `operator`: the environment of `serve`, or `mirroring.json` by hand on the disk. A definition over REST",
+        "  that changes it is refused (400 `InvalidDefinition`); one that omits it leaves it in the file.",
+        "- `process`: the environment of `serve` alone, for all databases. In a database's `mirroring.json` it has",
+        "  no effect in a service; the database's status says so (`setting-without-effect`).",
+        "",
+        "`sync`, `run` and the Python API work on one database, and take every setting from every place.",
+        "",
+        "| setting | owner | environment | default | meaning |",
+        "|---|---|---|---|---|",
     ]
     for field in dataclasses.fields(Settings):
         default = "" if field.default in ("", ()) else f"`{field.default}`"
-        lines.append(f"| `{field.name}` | `LAKEMIRROR_{field.name.upper()}` | {default} | {field.metadata['help']} |")
+        about = f"{field.metadata['owner']} | `{variable(field.name)}` | {default} | {field.metadata['help']}"
+        lines.append(f"| `{field.name}` | {about} |")
     return "\n".join([*lines, ""])
 
 
@@ -147,11 +161,48 @@ def _failpoints() -> str:
         [
             *lines,
             "",
-            "Tests of feature drops are in `tests/unit/table_features/test_rewrites_by_kernels.py`, of stores in",
+            "Tests of feature drops are in `tests/unit/features/test_rewrites_by_kernels.py`, of stores in",
             "`tests/stores/test_store_crashes.py`, all others in `tests/crash/test_failpoints.py`.",
             "",
         ]
     )
+
+
+def _storage_rights() -> str:
+    lines = ["# Who may do what on the storage endpoint", "", _MADE]
+    lines += [
+        "The role is the principal's on the workspace. An account SAS narrows it: `srt` must have the letter of what",
+        "is addressed (`s` the service, `c` a workspace, `o` a path in a database), `sp` one of the letters. A path is",
+        "addressed as a workspace where `resource=filesystem` (DFS) or `restype=container` (Blob) says so.",
+        "",
+        "- *Source*: the letter that is also needed, for what a rename or copy takes.",
+        "- *Creates*: with `c` and without `w` it is allowed only where nothing is, which is decided in the same step.",
+        "- Each part of a batch is a `DeleteBlob` by itself.",
+        "- Lists of workspaces hold those that the principal may read.",
+        "",
+        "Names and values of parameters are without case. A parameter that comes twice is 400",
+        "`InvalidQueryParameterValue`. The first row that fits a request is its operation.",
+        "",
+        "| operation | dialect | request | role | `srt` | `sp` | source | creates |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in OPERATIONS:
+        letters = " or ".join(f"`{letter}`" for letter in row.letters) or "any"
+        source = f"`{row.source}`" if row.source else ""
+        creates = "yes" if row.creates else ""
+        lines.append(
+            f"| {row.name} | {row.dialect.upper()} | {_asked(row)} | {row.role} | `{row.kind}` | {letters} "
+            f"| {source} | {creates} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _asked(row: Operation) -> str:
+    """What asks for an operation."""
+    shown = [f"`{'`, `'.join(row.methods)}`"]
+    for name, values in row.query.items():
+        shown.append(" or ".join(f"`{name}={value}`" if value else f"no `{name}`" for value in values))
+    return ", ".join([*shown, *([f"header `{row.header}`"] if row.header else [])])
 
 
 _METHODS = {  # of each public class, those that users call

@@ -26,7 +26,7 @@ def pages() -> dict[str, str]:
 
 
 def _features() -> str:
-    from lakemirror.table_features.features import FEATURES
+    from lakemirror.features.catalogue import FEATURES
 
     lines = ["# Table features", "", _MADE, "", "Names are matched without regard to case.", ""]
     for feature in FEATURES:
@@ -49,7 +49,7 @@ def _features() -> str:
 
 
 def _clients() -> str:
-    from lakemirror.table_features.compatibility import clients
+    from lakemirror.features.compatibility import clients
 
     lines = ["# Clients", "", _MADE, ""]
     lines += [
@@ -140,7 +140,7 @@ def compared() -> dict[str, tuple[int, int, list[str], list[str]]]:
     from protocol_tables import make_all
 
     from lakemirror.delta.log import read_snapshot
-    from lakemirror.table_features.compatibility import find_clients, verdicts
+    from lakemirror.features.compatibility import find_clients, verdicts
 
     found = {}
     measured = json.loads((ROOT / "tests" / "clients" / "measured.json").read_text())

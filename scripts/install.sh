@@ -1,8 +1,12 @@
 #!/bin/sh
-# Makes .venv with everything in it: pinned and hash-checked packages, lakemirror itself, Java, the Delta jars.
+# Makes .venv with pinned and hash-checked packages and lakemirror itself, and what else is asked for.
 # Debian or Ubuntu with Python 3.10 or later. Run again at any time: what is done already takes a moment.
 #
-#   scripts/install.sh              PYTHON=python3.12 scripts/install.sh   picks the Python
+#   scripts/install.sh              mirroring by the local engine, tests that start no JVM
+#   scripts/install.sh java         Java too, for Spark
+#   scripts/install.sh java jars    and Delta's jars, for table features by SQL, and for tests
+#   scripts/install.sh all          all of it; without Java or the jars it says what does not work, and goes on
+#   PYTHON=python3.12 scripts/install.sh   picks the Python
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -98,9 +102,26 @@ install_java() {
     has_java && return
     say "install: Java"
     apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless || true
-    has_java || fail "Spark needs Java 17 (or 21); as root: apt-get install openjdk-17-jre-headless"
+    has_java
 }
 
+install_jars() { .venv/bin/python -m lakemirror.spark_session.jars >/dev/null; } # says itself why it cannot
+
+no_java="Spark needs Java 17 (or 21); as root: apt-get install openjdk-17-jre-headless"
+
 install_packages
-install_java
-.venv/bin/python -m lakemirror.spark_session.jars >/dev/null
+for part; do
+    case $part in
+    java) install_java || fail "$no_java" ;;
+    jars) install_jars || fail "no Delta jars, which table features by SQL and their tests need; 'make demo' and 'make test-unit' do not" ;;
+    all)
+        if ! install_java; then
+            say "install: no Java: the local engine works, Spark does not. $no_java"
+        else
+            install_jars || say "install: no Delta jars: mirroring works, table features by SQL do not until this is run again"
+            .venv/bin/python -m lakemirror.spark_session.class_archive --background
+        fi
+        ;;
+    *) fail "$part is neither java nor jars nor all" ;;
+    esac
+done

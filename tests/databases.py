@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.database import MirroredDatabase, SyncResult
+from lakemirror.api import MirroredDatabase, SyncResult
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.zone import LANDING_ZONE
@@ -34,7 +34,9 @@ class Database:
         return storage_of(self.address, self.options)
 
     def opened(self, **settings: Any) -> MirroredDatabase:
-        return MirroredDatabase(self.address, storage_options=self.options, **{"engine": "local", **settings})
+        """For passes that may drop a table however soon they follow one another."""
+        given = {"engine": "local", "drop_after": 0, **settings}
+        return MirroredDatabase(self.address, storage_options=self.options, **given)
 
     def sync(self, **settings: Any) -> SyncResult:
         """One pass; every error of a table is raised."""

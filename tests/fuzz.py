@@ -23,7 +23,7 @@ from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.delimited import convert
 from lakemirror.landing_zone.metadata import TableMetadata, parse_metadata
 from lakemirror.lint import check
-from lakemirror.replication.batch import next_batch
+from lakemirror.mirror.next_batch import next_batch
 from lakemirror.storage import Entry
 
 KEYS = ["keyColumns", "fileFormat", "fileExtension", "isPartitionEnabled", "fileDetectionStrategy", "SchemaDefinition",

@@ -4,7 +4,7 @@
 
     MirroredDatabase("shop").sync()
 
-The names below are the public interface, with those of `lakemirror.publisher` and `lakemirror.table_features`;
+The names below are the public interface, with those of `lakemirror.publisher` and `lakemirror.features`;
 everything else may change.
 """
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # as in `typing`, whose import takes a third of a short c
 if TYPE_CHECKING:
     from typing import Any
 
-    from lakemirror.database import MirroredDatabase, SyncResult, TableResult
+    from lakemirror.api import MirroredDatabase, SyncResult, TableResult
     from lakemirror.errors import LakemirrorError, SetupError, TableError
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(errors, name)
     if name in __all__:
-        from lakemirror import database as mirrored_database
+        from lakemirror import api as mirrored_database
 
         return getattr(mirrored_database, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
-from lakemirror.spark_session import class_archive, jars, java
+from lakemirror.spark_session import jars, java
+from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.jvm import has_pyspark
 from lakemirror.storage.object_storage import ObjectStorage
 from lakemirror.storage.place import Place, StorePath, place
@@ -169,7 +170,7 @@ def _jars(settings: Settings) -> Check:
 def _archive(settings: Settings) -> Check:
     """Never a failure: without the archive Spark only starts more slowly."""
     try:
-        path = class_archive.find(settings, java.find(), ())
+        path = find_archive(settings, java.find(), ())
     except LakemirrorError:
         path = None
     if path is None:
@@ -188,10 +189,12 @@ def _cache(settings: Settings) -> Check:
 
 def _spark(settings: Settings) -> Check:
     from lakemirror.spark_session import session as spark
+    from lakemirror.spark_session.python_workers import interpreter_for, running
 
     try:
         session = spark.start(settings, short=True)
-        session.range(2).mapInArrow(iter, "id bigint").collect()
+        with running(session, interpreter_for(session)):
+            session.range(2).mapInArrow(lambda batches: batches, "id bigint").collect()
         version = session.version
         spark.stop(session)
     except LakemirrorError as error:

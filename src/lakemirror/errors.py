@@ -34,7 +34,10 @@ CODES: dict[str, Kind] = {
         False, 3, 409, "Put the first list back into _metadata.json, or delete the table folder and publish it again."
     ),
     "not-supported": Kind(
-        False, 3, 501, "The publisher writes Parquet files in one sequence, to a local folder or to a service."
+        False,
+        3,
+        501,
+        "The publisher writes Parquet files in one sequence, to a local folder, an object store or a service.",
     ),
     "detection-strategy-changed": Kind(
         False,
@@ -76,7 +79,11 @@ CODES: dict[str, Kind] = {
     "key-column-absent": Kind(False, 3, 422, "Replace the file by one that holds every key column."),
     "columns-ambiguous": Kind(False, 3, 422, "Replace the file by one whose column names differ by more than case."),
     "column-name-invalid": Kind(
-        False, 3, 422, "Replace the file by one without space , ; { } ( ) = tab or newline in the column name."
+        False,
+        3,
+        422,
+        "Replace the file by one with another name for the column: not empty, without NUL, space , ; { } ( ) = tab or "
+        "newline. A publisher of lakemirror renames by --names plain.",
     ),
     "column-undeclared": Kind(
         False, 3, 422, "Name the column in SchemaDefinition, or set undeclared_columns to string."
@@ -109,6 +116,12 @@ CODES: dict[str, Kind] = {
     "table-feature-unsupported": Kind(
         False, 3, 501, "Run `lakemirror features drop PATH FEATURE`, or unset the property that the message names."
     ),
+    "key-columns-missing-in-table": Kind(
+        False,
+        3,
+        409,
+        "Rename the column back, run `lakemirror resync DB TABLE`, or delete the table folder and publish it again.",
+    ),
     "table-append-only": Kind(
         False,
         3,
@@ -140,7 +153,12 @@ CODES: dict[str, Kind] = {
     "bucket-missing": Kind(True, 2, 404, "Make the bucket or container, or correct its name and the endpoint."),
     "stores-extra-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[stores]'"),
     "definition-invalid": Kind(False, 2, 422, "Correct mirroring.json."),
-    "setting-invalid": Kind(False, 2, 422, "Correct the setting; `lakemirror config DB` lists them with their values."),
+    "setting-invalid": Kind(
+        False,
+        2,
+        422,
+        "Correct the value; `lakemirror config DB` lists the settings, and --help the options of a command.",
+    ),
     "database-missing": Kind(
         False, 2, 404, "Give the folder that holds Files/LandingZone, or make one: lakemirror init DB."
     ),
@@ -149,10 +167,15 @@ CODES: dict[str, Kind] = {
     ),
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "pyspark-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[spark]', or set `engine` to local."),
-    "jars-missing": Kind(False, 1, 500, "Run `make install` with a network once, or name the jars: --jars a.jar,b.jar"),
+    "jars-missing": Kind(
+        False, 1, 500, "Run the same command with a network once, or name the jars: LAKEMIRROR_JARS=a.jar,b.jar"
+    ),
     "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
     "spark-needed": Kind(
         False, 3, 409, "Set `engine` to auto or spark, or drop the constraint that the message names."
+    ),
+    "spark-workers": Kind(
+        False, 1, 500, "Set PYSPARK_PYTHON, before the session starts, to a Python with pyarrow and numpy."
     ),
     "spark-job-failed": Kind(True, 1, 502, "Look at the job in Spark's pages or logs; it is tried again."),
     "spark-failed": Kind(
@@ -171,6 +194,13 @@ CODES: dict[str, Kind] = {
         "files as Parquet, CSV, .xlsx, JSON lines or Arrow IPC.",
     ),
     "publish-conflict": Kind(True, 1, 409, "Another program changed the table folder just now: publish again."),
+    "stream-restarted": Kind(
+        False,
+        1,
+        409,
+        "Keep both rows of before and of now: give the stream a name of its own (the second argument, or queryId), or "
+        'say that a new run goes on: run="2" of publish_each_batch, .option("run", "2") of writeStream.',
+    ),
     "credential-invalid": Kind(
         False,
         2,
@@ -190,7 +220,9 @@ CODES: dict[str, Kind] = {
     "service-option-invalid": Kind(False, 2, 422, "Correct the option; `lakemirror serve --help` lists them."),
     "root-in-use": Kind(False, 1, 409, "Stop the other process, or serve another folder."),
     "listen-failed": Kind(False, 1, 500, "Choose a free port and an address of this machine: --port, --host."),
-    "principal-invalid": Kind(False, 2, 422, "Give a name of [a-z0-9]{3,24}, and roles as WORKSPACE=contribute."),
+    "principal-invalid": Kind(
+        False, 2, 422, "Give a name of [a-z0-9]{3,24}, and roles: --role WORKSPACE=read or WORKSPACE=contribute."
+    ),
     "principal-missing": Kind(False, 2, 404, "`lakemirror access ROOT list` shows the names."),
     # table features
     "feature-unknown": Kind(False, 2, 404, "See docs/reference/table-features.md for the names."),

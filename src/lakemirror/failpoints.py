@@ -46,7 +46,7 @@ ACT_NAMES: dict[str, str] = {
     "restore.before-move": "A table folder declares the dropped table, which is not back yet.",
     "act.before-record": "An act is done; `acts.jsonl` does not have it.",
 }
-"""The places of an operator's acts (`acts.py`)."""
+"""The places of an operator's acts (`mirror/operations.py`)."""
 
 PUBLISHER_NAMES: dict[str, str] = {
     "publish.metadata-written": "`_metadata.json` is written; no change file is.",
@@ -57,6 +57,8 @@ PUBLISHER_NAMES: dict[str, str] = {
     "snapshot.before-state": "The differences are published; what was published is not noted.",
     "snapshot.between-states": "The new state is noted; what is left of the old one is not removed.",
     "watermark.before-state": "Rows are published; the watermark is not noted.",
+    "publish.retyped": "A change file is written again in types that came meanwhile; the first one is still there.",
+    "publish.recreated": "A table folder is deleted and made again for rows that are checked; they have no number yet.",
     "publish.dropped": "A table folder is renamed for its removal; it is not removed yet.",
 }
 """The places of a publisher."""

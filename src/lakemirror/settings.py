@@ -6,13 +6,13 @@ The sentence (`help`) feeds `--help` and `docs/reference/settings.md`; a test co
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import Storage
 
@@ -21,57 +21,130 @@ MOST_BYTES = 1024 * 1024  # of the definition, which people write
 _CACHE = "LAKEMIRROR_CACHE_DIR"  # counts for the whole process, also for settings made without the environment
 
 
-def _setting(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": help, "choices": choices})
+# Who owns a setting, which is who may set it for a database (contract, service.md section 4):
+DATABASE = "database"  # whoever may change the database's definition, over REST too
+OPERATOR = "operator"  # only the operator: a flag, the environment, or mirroring.json by hand on the disk
+PROCESS = "process"  # the operator too; one value for a whole process: no database of a service has its own
+_EVERYBODY = (DATABASE, OPERATOR, PROCESS)
+
+
+def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str = PROCESS) -> Any:
+    """A setting belongs to the process until it says otherwise."""
+    return field(default=default, metadata={"help": help, "choices": choices, "owner": owner})
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Every setting of the engine. Durations in seconds unless the name says days."""
+class DatabaseSettings:
+    """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
-    default_schema: str = _setting("", "Schema of tables without a schema folder; empty: directly under Tables/.")
-    retention_in_days: float = _setting(7.0, "How many days old Delta files are kept before VACUUM removes them.")
-    change_data_feed: bool = _setting(False, "Write Delta's change data feed on every mirrored table.")
-    processed_retention: float = _setting(7.0, "How many days applied files are kept in _ProcessedFiles.")
-    dropped_retention: float = _setting(7.0, "How many days dropped tables are kept in Files/_DroppedTables.")
-    settle: float = _setting(30.0, "Seconds an unfinished file may take before it counts as unreadable.")
+    default_schema: str = _setting(
+        "", "Schema of tables without a schema folder; empty: directly under Tables/.", owner=DATABASE
+    )
+    retention_in_days: float = _setting(
+        7.0, "How many days old Delta files are kept before VACUUM removes them.", owner=DATABASE
+    )
+    change_data_feed: bool = _setting(False, "Write Delta's change data feed on every mirrored table.", owner=DATABASE)
+    processed_retention: float = _setting(
+        7.0, "How many days applied files are kept in _ProcessedFiles.", owner=DATABASE
+    )
+    dropped_retention: float = _setting(
+        7.0, "How many days dropped tables are kept in Files/_DroppedTables.", owner=DATABASE
+    )
+    drop_after: float = _setting(
+        10.0,
+        "Least seconds between the first look that misses a table's folder and the one that drops the table.",
+        owner=OPERATOR,
+    )
+    settle: float = _setting(
+        30.0, "Seconds an unfinished file may take before it counts as unreadable.", owner=OPERATOR
+    )
     on_bad_file: str = _setting(
         "stop",
         "A file that cannot be applied stops its table (stop) or is moved to _QuarantinedFiles (quarantine).",
         ("stop", "quarantine"),
+        owner=DATABASE,
     )
     on_type_change: str = _setting(
         "stop",
         "A file whose column has a wider type than the table's stops the table (stop) or widens the column (widen).",
         ("stop", "widen"),
+        owner=DATABASE,
     )
     row_marker_misspelt: str = _setting(
         "error",
-        "A column named like __rowMarker__, except for case, underscores or spaces, in a file without a row marker: "
-        "error, or a column of the table (column).",
+        "A column named like __rowMarker__, except for case, underscores, spaces and hyphens, in a file without a row "
+        "marker: error, or a column of the table (column).",
         ("error", "column"),
+        owner=DATABASE,
     )
     undeclared_columns: str = _setting(
         "error",
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",
         ("error", "string"),
+        owner=DATABASE,
+    )
+    zoneless: str = _setting(
+        "utc",
+        "How times without a time zone are read: as UTC (utc), kept in a timestamp_ntz column (ntz), or in a zone "
+        "such as Europe/Berlin. Once a column has such times, it keeps its way.",
+        owner=OPERATOR,
     )
     trust_footers: bool = _setting(
-        False, "Believe the footers of files that become data files as they are; otherwise every row of them is read."
+        False,
+        "Believe the footers of files that become data files as they are; otherwise every row of them is read.",
+        owner=OPERATOR,
     )
-    deletion_vectors: bool = _setting(True, "Use deletion vectors, so that an update does not rewrite whole files.")
-    column_mapping: bool = _setting(True, "Use column mapping for column names that Delta refuses without it.")
+    deletion_vectors: bool = _setting(
+        True, "Use deletion vectors, so that an update does not rewrite whole files.", owner=DATABASE
+    )
+    column_mapping: bool = _setting(
+        True, "Use column mapping for column names that Delta refuses without it.", owner=DATABASE
+    )
     readers: tuple[str, ...] = _setting(
         (),
         "Clients that must be able to read every table, such as delta-rs@0.19,duckdb, or one table, such as "
         "sales.orders=duckdb; features they lack are dropped.",
+        owner=DATABASE,
     )
     durability: str = _setting(
         "power",
         "What an apply survives: power: a power cut, files are synced before the commit; process: a killed process.",
         ("power", "process"),
+        owner=OPERATOR,
     )
+    # the loop of its tables
+    batch_files: int = _setting(1000, "How many change files one apply may fold at most.", owner=OPERATOR)
+    batch_bytes: int = _setting(
+        2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).", owner=OPERATOR
+    )
+    poll: float = _setting(
+        0.3,
+        "Least seconds between two commits of one table; `run` applies together what arrives in between.",
+        owner=OPERATOR,
+    )
+    poll_idle: float = _setting(
+        1.0, "Seconds between two checks for new files when nothing has arrived for a while.", owner=OPERATOR
+    )
+    retry_limit: float = _setting(
+        300.0, "Longest pause in seconds between two attempts at a table that cannot go on.", owner=OPERATOR
+    )
+    maintenance: bool = _setting(
+        True,
+        "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files.",
+        owner=OPERATOR,
+    )
+    verify_idle: bool = _setting(
+        True,
+        "In idle time of `run`, verify log, sizes, footers, vectors and positions; findings are warnings.",
+        owner=OPERATOR,
+    )
+
+
+@dataclass(frozen=True)
+class ProcessSettings:
+    """What a process has once: memory, caches, engines, Spark. In a service, no definition is read for it."""
+
     # the engine
     engine: str = _setting(
         "auto",
@@ -87,8 +160,6 @@ class Settings:
         "address is given, else 16 GiB.",
     )
     parallel_tables: int = _setting(4, "How many tables are applied at once.")
-    batch_files: int = _setting(1000, "How many change files one apply may fold at most.")
-    batch_bytes: int = _setting(2 * 1024**3, "How many bytes of change files one apply may fold (at least one file).")
     key_index: bool = _setting(True, "Keep an index of the keys of large data files in the cache folder.")
     key_index_bytes: int = _setting(
         4 * 1024**3, "Bytes that the key index may take; files whose keys do not fit are read by each apply."
@@ -97,20 +168,11 @@ class Settings:
         256 * 1024**2,
         "Bytes that commits, metadata and footers of object stores may take in the cache folder; 0: none are kept.",
     )
-    poll: float = _setting(
-        0.3, "Least seconds between two commits of one table; `run` applies together what arrives in between."
-    )
-    poll_idle: float = _setting(1.0, "Seconds between two checks for new files when nothing has arrived for a while.")
-    retry_limit: float = _setting(300.0, "Longest pause in seconds between two attempts at a table that cannot go on.")
-    maintenance: bool = _setting(
-        True, "Merge small files; in idle time of `run` also rewrite deleted rows and remove unused files."
-    )
-    verify_idle: bool = _setting(
-        True, "In idle time of `run`, verify log, sizes, footers, vectors and positions; findings are warnings."
-    )
     # Spark
-    master: str = _setting("", "Spark master; empty: local[*].")
-    spark_remote: str = _setting("", "Spark Connect address, such as sc://host:15002; empty: classic Spark.")
+    master: str = _setting("", "Spark master; empty: local[*]. A Connect address is taken as spark_remote.")
+    spark_remote: str = _setting(
+        "", "Spark Connect address, such as sc://host:15002, before any master; empty: classic Spark."
+    )
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
     cache_dir: str = _setting(
         "",
@@ -123,6 +185,28 @@ class Settings:
     def cache_folder(self) -> Path:
         """The folder for everything that is fetched or made once: `cache_dir`, here or in the environment."""
         return Path(self.cache_dir or os.environ.get(_CACHE) or "~/.cache/lakemirror").expanduser().absolute()
+
+    @property
+    def connect_address(self) -> str:
+        """The Spark Connect address: `spark_remote`, or a Connect address where a master belongs. Empty: none is given.
+
+        LakemirrorError `setting-invalid` for two different addresses.
+        """
+        options = dict(self.spark)
+        masters = (self.master, options.get("spark.master", ""))
+        given = [self.spark_remote, options.get("spark.remote", ""), *(m for m in masters if m.startswith("sc://"))]
+        found = list(dict.fromkeys(filter(None, given)))
+        if len(found) > 1:
+            raise LakemirrorError(
+                "setting-invalid", f"two Spark Connect addresses are given: {found[0]} and {found[1]}",
+                hint="Give one: --spark-remote, or spark_remote.",
+            )  # fmt: skip
+        return found[0] if found else ""
+
+
+@dataclass(frozen=True)
+class Settings(ProcessSettings, DatabaseSettings):
+    """Every setting: those of one database, and those of the process that applies it."""
 
     def with_definition(self, definition: Mapping[str, Any]) -> Settings:
         """These settings, overlaid by the contents of `mirroring.json` (contract section 9)."""
@@ -142,9 +226,10 @@ def resolve(definition: Mapping[str, Any], **flags: Any) -> Settings:
     return Settings().with_definition(definition).with_environment().with_flags(**flags)
 
 
-def definition_values(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that `mirroring.json` names. LakemirrorError `definition-invalid`, `setting-invalid`."""
-    return {name: converted(name, value, DEFINITION) for name, value in named_in_definition(definition).items()}
+def definition_values(definition: Mapping[str, Any], owners: Collection[str] = _EVERYBODY) -> dict[str, Any]:
+    """The settings of these owners in `mirroring.json`. LakemirrorError `definition-invalid`, `setting-invalid`."""
+    named = named_in_definition(definition).items()
+    return {name: converted(name, value, DEFINITION) for name, value in named if OWNERS[name] in owners}
 
 
 def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -164,11 +249,15 @@ def named_in_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
         )
         if properties.get(key) is not None
     }
-    for key, value in _inner(definition, "lakemirror").items():
-        name = {"retention": "processed_retention"}.get(key, key)
-        if name in _KINDS and value is not None:
-            found[name] = value
+    own = _inner(definition, "lakemirror").items()
+    found.update((setting_named(key), value) for key, value in own if setting_named(key) and value is not None)
     return found
+
+
+def setting_named(key: str) -> str:
+    """The setting that a key under `lakemirror` in `mirroring.json` names; empty for an unknown key."""
+    name = {"retention": "processed_retention"}.get(key, key)
+    return name if name in _KINDS else ""
 
 
 def named_in_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -196,12 +285,12 @@ def converted(name: str, value: Any, source: str = "") -> Any:
 def parse_definition(data: bytes) -> Mapping[str, Any]:
     """The contents of `mirroring.json`; LakemirrorError `definition-invalid`."""
     try:
-        parsed = json.loads(data.decode("utf-8-sig"))
+        found = parsed(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise LakemirrorError("definition-invalid", f"mirroring.json is not valid JSON: {error}") from error
-    if not isinstance(parsed, dict):
+    if not isinstance(found, dict):
         raise LakemirrorError("definition-invalid", "mirroring.json must hold a JSON object")
-    return parsed
+    return found
 
 
 def read_definition(storage: Storage) -> Mapping[str, Any]:
@@ -226,6 +315,7 @@ def _inner(value: Any, *path: str) -> Mapping[str, Any]:
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {f.name: f.metadata["choices"] for f in dataclasses.fields(Settings)}
+OWNERS: dict[str, str] = {f.name: f.metadata["owner"] for f in dataclasses.fields(Settings)}
 _KINDS: dict[str, type[Any]] = {f.name: type(f.default) for f in dataclasses.fields(Settings)}
 
 
@@ -260,9 +350,10 @@ def _convert(name: str, value: Any, where: str) -> Any:
         raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not one of {', '.join(choices)}")
     if name == "default_schema" and not _is_folder_name(result):
         raise LakemirrorError("setting-invalid", f"{where}: {value!r} is not the name of one folder below Tables/")
-    return result
+    return _zoneless(result, where) if name == "zoneless" else result
 
 
+_MOST_READERS = 1000  # looked up in each pass
 _WANTED: dict[type[Any], str] = {
     tuple: "a list of KEY=VALUE",
     int: "a whole number of 0 or more",
@@ -281,7 +372,26 @@ def _readers(value: Any) -> tuple[str, ...]:
         value = [each if name == "*" else f"{name}={each}" for name, clients in listed.items() for each in clients]
     if not all(isinstance(item, str) for item in value):
         raise TypeError(value)
+    if len(value) > _MOST_READERS:
+        raise LakemirrorError("setting-invalid", f"readers has more than {_MOST_READERS:,} clients")
     return tuple(value)
+
+
+def _zoneless(value: str, where: str) -> str:
+    """`utc`, `ntz`, or the name of a time zone that this machine knows."""
+    import zoneinfo  # few databases name a zone
+
+    if value.lower() in ("utc", "ntz"):
+        return value.lower()
+    try:
+        zoneinfo.ZoneInfo(value)
+    except (OSError, ValueError, LookupError) as error:
+        raise LakemirrorError(
+            "setting-invalid",
+            f"{where}: {value!r} is not utc, ntz or a time zone that this machine knows",
+            hint="Name a zone such as Europe/Berlin. A machine without time zones gets them by: pip install tzdata",
+        ) from error
+    return value
 
 
 def _is_folder_name(name: str) -> bool:

@@ -286,7 +286,7 @@ def _row(table: TableStatus) -> dict[str, Any]:
 
 
 def _warning_row(warned: Warned) -> dict[str, str]:
-    return {"code": warned.code, "message": warned.message, "file": warned.file}
+    return {**warned._asdict(), "since": format_time(warned.since or None)}
 
 
 def _table(row: Mapping[str, Any]) -> TableStatus:
@@ -332,7 +332,7 @@ def _warnings(row: Mapping[str, Any]) -> tuple[Warned, ...]:
     if not isinstance(found, list):
         return ()
     return tuple(
-        Warned(_text(each, "code"), _text(each, "message"), _text(each, "file"))
+        Warned(_text(each, "code"), _text(each, "message"), _text(each, "file"), parse_time(each.get("since")) or 0.0)
         for each in found
         if isinstance(each, dict)
     )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.table_rows import table_rows
 
-ENVIRONMENT = {**os.environ, "LAKEMIRROR_MASTER": "local[2]", "COLUMNS": "200"}
+ENVIRONMENT = {**os.environ, "LAKEMIRROR_MASTER": "local[2]", "LAKEMIRROR_DROP_AFTER": "0", "COLUMNS": "200"}
 
 
 def lakemirror(*words: object) -> subprocess.CompletedProcess[str]:

@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "COLUMNS": "200",
     "JAVA_HOME": "/nonexistent",
     "LAKEMIRROR_POLL_IDLE": "0.2",
+    "LAKEMIRROR_DROP_AFTER": "0",
     "LAKEMIRROR_MAINTENANCE": "false",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
@@ -435,7 +436,7 @@ def test_a_broken_environment_ends_in_a_code_and_a_log(tmp_path: Path) -> None:
     """At the outermost edge of a command whatever nobody expected is `internal`, with the log's path."""
     rows(tmp_path, "orders")
     script = (
-        "import lakemirror.database as d\n"
+        "import lakemirror.api as d\n"
         "def broken(*_): raise ZeroDivisionError('nobody expected this')\n"
         "d.MirroredDatabase.status = broken\n"
         "from lakemirror.cli import main\n"
@@ -509,9 +510,9 @@ def test_signals_end_a_backlog_that_grows(tmp_path: Path, number: int) -> None:
 
 STUCK = """
 import sys, threading, time
-import lakemirror.runner
-from lakemirror.replication.replicator import Replicator
-lakemirror.runner.PATIENCE = 1.0
+import lakemirror.mirror.loop
+from lakemirror.mirror.replicator import Replicator
+lakemirror.mirror.loop.PATIENCE = 1.0
 apply = Replicator.apply
 def stuck(self, session, found):
     if self.name.table == "stuck":

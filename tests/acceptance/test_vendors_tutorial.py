@@ -29,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
 from running_service import Running, until
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
-from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.auth.principals import Issued, Principals
 
 SDK = os.environ.get("LAKEMIRROR_OPEN_MIRRORING_SDK", "")
 JS_CLIENTS = os.environ.get("LAKEMIRROR_JS_CLIENTS", "")

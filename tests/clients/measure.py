@@ -21,7 +21,7 @@ from typing import Any
 from real_tables import facts
 
 from lakemirror.delta.log import Protocol
-from lakemirror.table_features.compatibility import find_clients, verdict
+from lakemirror.features.compatibility import find_clients, verdict
 
 HERE = Path(__file__).parent
 MEASURED = HERE / "measured_real.json"

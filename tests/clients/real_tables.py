@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.log_folder import list_log
 from lakemirror.errors import LakemirrorError
-from lakemirror.table_features.drop import drop
-from lakemirror.table_features.plan import Wish
-from lakemirror.table_features.usage import traits
+from lakemirror.features.drop import drop
+from lakemirror.features.plan import Wish
+from lakemirror.features.usage import traits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

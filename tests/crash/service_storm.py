@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.endpoint import Endpoint
-from lakemirror.service.authority.principals import Principals
+from lakemirror.service.auth.principals import Principals
 
 WORKSPACE = "storm"
 

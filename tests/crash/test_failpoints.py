@@ -127,13 +127,16 @@ def _schema(mirror: Mirror) -> None:
     (mirror.database / "mirroring.json").write_text(json.dumps(definition))
 
 
+_AT_ONCE = {"drop_after": 0}
+
+
 def _vanish(mirror: Mirror) -> None:
     """The folder is gone, and one pass has missed it: the next one drops the table."""
     declare(mirror.database, "other", [])
     put(mirror.database, "other", 1, {"id": [1]})
     mirror.sync()
     shutil.rmtree(folder(mirror.database, "orders"))
-    mirror.sync()
+    mirror.sync(**_AT_ONCE)
 
 
 def _bad_file(mirror: Mirror) -> None:
@@ -155,8 +158,8 @@ def _some(mirror: Mirror) -> None:
 PREPARED: dict[str, tuple[Callable[[Mirror], None], dict[str, Any]]] = {
     "quarantine.after-move": (_bad_file, {"on_bad_file": "quarantine"}),
     "move.before-move": (_schema, {}),
-    "drop.before-move": (_vanish, {}),
-    "drop.after-move": (_vanish, {}),
+    "drop.before-move": (_vanish, _AT_ONCE),
+    "drop.after-move": (_vanish, _AT_ONCE),
     "merge.before-commit": (_many, {"batch_files": 1}),
 }
 
@@ -170,7 +173,7 @@ def test_at_a_failpoint(mirror: Mirror, name: str, mode: str) -> None:
     assert mode == "kill" or isinstance(said["outcome"], list), said  # of codes: the pass went to its end
     mirror.sync(**settings)
     if prepare is _vanish:
-        mirror.sync()
+        mirror.sync(**_AT_ONCE)
         assert not (mirror.database / "Tables/orders").exists()
         return
     mirror.check(schema="dbo" if prepare is _schema else "")
@@ -208,7 +211,7 @@ def _applied(mirror: Mirror) -> None:
 
 def _dropped(mirror: Mirror) -> None:
     _vanish(mirror)
-    mirror.sync()
+    mirror.sync(**_AT_ONCE)
     assert not (mirror.database / "Tables/orders").exists()
 
 
@@ -255,7 +258,10 @@ def test_at_an_acts_failpoint(mirror: Mirror, name: str, mode: str) -> None:
 
 
 SNAPSHOT = "table.publish_snapshot(pa.table({'id': [1, 2], 'v': ['b', 'c']}))"
+OTHER = "Landing(database).table('t', ['id']).upsert([{'id': 3, 'v': 1.5}])"
 ACTS = {
+    "publish.retyped": f"(table.types_before(), {OTHER}, table.upsert([{{'id': 4, 'v': 1}}]))",
+    "publish.recreated": "(table.recreate_first(), table.upsert([{'id': 1, 'v': 'b'}, {'id': 2, 'v': 'c'}]))",
     "publish.dropped": "table.drop()",
     "snapshot.before-state": SNAPSHOT,
     "snapshot.between-states": SNAPSHOT,
@@ -269,7 +275,7 @@ ACTS = {
 def test_at_a_publishers_failpoint(tmp_path: Path, name: str, mode: str) -> None:
     """What is published afterwards, and applied, is what was published last."""
     table = Landing(tmp_path).table("t", ["id"])
-    if name in ("snapshot.before-state", "snapshot.between-states", "publish.dropped"):
+    if name in ("snapshot.before-state", "snapshot.between-states", "publish.dropped", "publish.recreated"):
         table.publish_snapshot(pa.table({"id": range(20_000), "v": ["a"] * 20_000}))
         table.publish_snapshot(pa.table({"id": range(20_000), "v": ["b"] + ["a"] * 19_999}))
     if name == "watermark.before-state":
@@ -281,6 +287,8 @@ def test_at_a_publishers_failpoint(tmp_path: Path, name: str, mode: str) -> None
     table = Landing(tmp_path).table("t", ["id"])
     if name == "watermark.before-state":
         publish_sql(table, f"sqlite:///{tmp_path}/s.db", "select * from s", watermark="id")
+    elif name == "publish.retyped":
+        table.upsert([{"id": 4, "v": 1}])
     elif name.startswith("snapshot."):
         table.publish_snapshot(pa.table({"id": [1, 2], "v": ["b", "c"]}))
     else:

@@ -96,6 +96,7 @@ def command(database: Path, *words: str, failpoint: str = "") -> subprocess.Pope
         "LAKEMIRROR_POLL": "0.1",
         "LAKEMIRROR_MASTER": "local[2]",
         "LAKEMIRROR_ON_BAD_FILE": "quarantine",
+        "LAKEMIRROR_DROP_AFTER": "0",
     }
     return subprocess.Popen(
         [sys.executable, "-m", "lakemirror.cli", *words, str(database)],
@@ -118,6 +119,7 @@ def test_dying_at_every_named_place_does_no_harm(
 ) -> None:
     """By either engine; with Spark the places of an apply alone are tried."""
     monkeypatch.setenv("LAKEMIRROR_ENGINE", by)
+    monkeypatch.setenv("LAKEMIRROR_DROP_AFTER", "0")
     if by == "spark":
         request.getfixturevalue("spark")  # the session that this process uses
     publisher = Publisher(tmp_path, seed=1)

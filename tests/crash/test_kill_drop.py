@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.table_features.drop import drop
-from lakemirror.table_features.plan import Wish
-from lakemirror.table_features.protocol import features_of
+from lakemirror.features.drop import drop
+from lakemirror.features.feature_names import features_of
+from lakemirror.features.plan import Wish
 
 ROWS = "SELECT id, concat('s', id) AS s FROM range({start}, {start} + 100000, 1, 1)"
 WITH_VECTORS = [

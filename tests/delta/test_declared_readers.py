@@ -16,7 +16,7 @@ from tests.table_rows import table_rows
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
-from lakemirror.table_features.compatibility import find_clients, verdicts
+from lakemirror.features.compatibility import find_clients, verdicts
 
 OLD = "delta-rs@0.19"
 

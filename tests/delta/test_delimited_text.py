@@ -75,7 +75,7 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
     declare_csv(tmp_path, "t")
     path = put_text(tmp_path, "t", 1, "id,v,d\r\n1,a,1\r\n", age=0)
     from lakemirror.landing_zone.zone import scan
-    from lakemirror.replication.replicator import Replicator
+    from lakemirror.mirror.replicator import Replicator
     from lakemirror.storage import LocalStorage
 
     database = MirroredDatabase(tmp_path)

@@ -12,9 +12,9 @@ from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import table_rows
 
 from lakemirror import LakemirrorError, MirroredDatabase, failpoints
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.replication.replicator import Replicator
+from lakemirror.mirror.replicator import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 

@@ -16,9 +16,9 @@ from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
-from lakemirror.database import SyncResult
-from lakemirror.replication.applied_record import DETECTION_PROPERTY, FOLDER, parse_detection
-from lakemirror.replication.table_log import read_table_log
+from lakemirror.api import SyncResult
+from lakemirror.mirror.applied_record import DETECTION_PROPERTY, FOLDER, parse_detection
+from lakemirror.mirror.table_log import read_table_log
 
 LAST_UPDATE = {"fileDetectionStrategy": "LastUpdateTimeFileDetection"}
 

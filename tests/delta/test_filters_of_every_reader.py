@@ -25,7 +25,8 @@ from lakemirror.delta.commit import commit as put_commit
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import parse_statistics
-from lakemirror.engines.kernels.add_files import add_file, arrow_type, unsupported_reason
+from lakemirror.engines.kernels.add_files import add_file, unsupported_reason
+from lakemirror.engines.kernels.nested_types import arrow_type
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import ChangeUnit
 from lakemirror.engines.target import target_of

@@ -15,8 +15,8 @@ from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.idle_work import Maintenance, Pace, commits_since_compaction
-from lakemirror.replication import applied_record
-from lakemirror.replication.applied_record import FOLDER
+from lakemirror.mirror import applied_record
+from lakemirror.mirror.applied_record import FOLDER
 
 
 def _step(work: Maintenance, target: str) -> str | None:

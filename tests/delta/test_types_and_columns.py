@@ -79,7 +79,7 @@ def test_every_type(spark: Any, tmp_path: Path) -> None:
             values = [None if v is None else (v - epoch) // dt.timedelta(microseconds=1) for v in values]
         assert sorted(found, key=str) == sorted(values, key=str), name
     warned = {w.message.split(":")[0] for t in MirroredDatabase(tmp_path).status().tables for w in t.warnings}
-    assert warned == {f"column {n}" for n in ("ns", "ns_naive", "t64ns", "list", "struct", "map")}
+    assert warned == {f"column {n}" for n in ("naive", "ns", "ns_naive", "t64ns", "list", "struct", "map")}
 
 
 def test_files_of_spark_itself(spark: Any, tmp_path: Path) -> None:

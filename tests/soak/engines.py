@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HASTY = """
-from lakemirror import runner
-from lakemirror.engines import key_index
+from lakemirror.mirror import loop
+from lakemirror.keys import key_index
 from lakemirror.verify import idle
 
 key_index.FEWEST_ROWS, key_index._READ_ALL = 8, 1
-runner._QUIET, idle._LEAST_PAUSE, idle._SHARE, idle.CHANGED = 0.3, 0.1, 2.0, 0.5
+loop._QUIET, idle._LEAST_PAUSE, idle._SHARE, idle.CHANGED = 0.3, 0.1, 2.0, 0.5
 """
 """Small files have a key index, and tables are verified whenever an engine is idle for a moment."""
 
@@ -35,6 +35,7 @@ MAIN = """
 from lakemirror.cli import main
 main()
 """
+DROP_AFTER = 4.0  # seconds: many folders are gone for good in a soak, and some for a moment
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
@@ -149,6 +150,7 @@ class Engines:
             "LAKEMIRROR_POLL": "0.05",
             "LAKEMIRROR_POLL_IDLE": "0.2",
             "LAKEMIRROR_SETTLE": "1",
+            "LAKEMIRROR_DROP_AFTER": str(DROP_AFTER),
             "LAKEMIRROR_RETRY_LIMIT": "1",
             "LAKEMIRROR_MASTER": "local[2]",
             "LAKEMIRROR_CACHE_DIR": str(self._cache),

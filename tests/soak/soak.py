@@ -18,15 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.landing import folder
 from tests.soak import foreign
 from tests.soak.disks import Disk, disk
-from tests.soak.engines import Engines
+from tests.soak.engines import DROP_AFTER, Engines
+from tests.soak.events import lost_events
 from tests.soak.kinds import kinds
+from tests.soak.served import Served
 from tests.soak.spark_writer import SparkWriter
 from tests.soak.world import World
 
-from lakemirror import failpoints
-from lakemirror.errors import LakemirrorError
+from lakemirror import MirroredDatabase, failpoints
+from lakemirror.errors import CODES, LakemirrorError
+from lakemirror.mirror.missing_folders import NOTE
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
@@ -74,6 +78,7 @@ def soak(
         finally:
             run.engines.kill_all()
             run.spark_writer.stop()
+            run.served.kill()
         return run.outcome
 
 
@@ -89,6 +94,8 @@ class _Soak:
         self._recreates = spark or everything
         self.engines = Engines(self._database, place, spark=spark)
         self.spark_writer = SparkWriter()
+        self.served = Served(place)
+        self._renamed: dict[str, foreign.Renamed] = {}
         self._spark = spark
         self._full_until = 0
         self._number = 0
@@ -103,7 +110,9 @@ class _Soak:
             ("kill", 4, self._kill), ("stop", 1, self._stop), ("failpoint", 4, self._failpoint),
             ("failing disk", 3, self._failing), ("limited files", 1, self._limited), ("wrong clock", 1, self._clock),
             ("full disk", 1, self._full), ("other writer", 6, self._foreign), ("operator", 4, self._operate),
-            ("drop", 1, self._drop), ("status", 2, self._status),
+            ("drop", 1, self._drop), ("status", 2, self._status), ("away for a moment", 4, self._away),
+            ("rename a key", 1, self._rename_key), ("slow clients", 1, self._slow_clients),
+            ("foreign setting", 1, self._foreign_setting),
         ]  # fmt: skip
         if self._spark:
             steps.append(("spark writer", 3, self._foreign_spark))
@@ -127,6 +136,7 @@ class _Soak:
         """All faults end; passes without faults until nothing is left to do."""
         self._disk.free()
         self.engines.stop_all()
+        self.served.end()
         for name in self._names:
             while self._world.repair(name):
                 pass
@@ -143,10 +153,12 @@ class _Soak:
             self._find(f"the last pass ended with {code}: {self._said()}")
         for name, waits in self._pending().items():
             self._find(f"{name} still has {waits} pending files")
+        living = [name for name in self._names if not self._world.tables[name].gone]
+        self.outcome.findings += lost_events(self._database, living, self.engines.sync)
 
     def judge(self) -> None:
         """`verify`, then every table against the model."""
-        self.outcome.findings += self.engines.findings
+        self.outcome.findings += [*self.engines.findings, *self.served.findings]
         storage = LocalStorage(self._database)
         report = verify_database(storage, (), Options(against_files=True))
         kinds_found = Counter((finding.table, finding.code) for finding in report.findings)
@@ -262,18 +274,49 @@ class _Soak:
             return "left out: it needs Spark"
         return f"{name}: {self._world.drop(name)}"
 
+    def _away(self) -> str:
+        """A table folder is somewhere else for less than `drop_after`: the table is not dropped for that."""
+        name = self._chance.choice(self._names)
+        seconds = self._chance.choice([0.05, 0.3, 1.0])
+        place, log = folder(self._database, name), self._table(name) / "_delta_log"
+        target = log.parent.relative_to(self._database).as_posix()
+        if not ((place / "_mirror.json").exists() and log.exists()):
+            return f"{name}: no engine has applied it"
+        if target in _text(self._database / NOTE):
+            return f"{name}: an earlier look has missed it"
+        took = self._world.be_away(name, seconds)
+        if took < DROP_AFTER / 2 and not log.exists():
+            self._find(f"{name} was dropped in step {self._number}: its folder was away for {took:.2f} s")
+        return f"{name}: {took:.2f} s"
+
+    def _rename_key(self) -> str:
+        """Another writer renames a key column: nothing is applied on top of that, until it is taken back."""
+        name = self._chance.choice([n for n in self._names if self._world.tables[n].kind.keys])
+        if foreign.KEYS_MISSING not in CODES:
+            return "left out: the engine has no word for it"
+        done = foreign.rename_key(self._table(name), self._world.tables[name].kind.keys[0])
+        if isinstance(done, str):
+            return f"{name}: {done}"
+        self._renamed[name] = done
+        return f"{name}: {done.column} is {done.now}, at position {done.position}"
+
+    def _slow_clients(self) -> str:
+        return self.served.be_slow(self._chance)
+
+    def _foreign_setting(self) -> str:
+        return self.served.set_foreign(self._chance)
+
     def _status(self) -> str:
         """What a person sees: no table is `internal`, no table is found unsound in idle time."""
-        from lakemirror import MirroredDatabase
-
         status = MirroredDatabase(self._database).status()
         codes = {table.name: table.error_code for table in status.tables if table.error_code}
         for name, code in codes.items():
             if code == "internal":
                 self._find(f"{name} is internal in step {self._number}")
-        unsound = [
-            each for each in status.warnings if each.code.startswith("verify-") and each.code != "verify-restored"
-        ]
+        expected = {"verify-restored"}
+        if self._renamed:  # and not taken back before the end
+            expected.add("verify-key-column-missing")
+        unsound = [each for each in status.warnings if each.code.startswith("verify-") and each.code not in expected]
         for each in unsound[:3]:
             self._find(f"step {self._number}: {each.code}: {each.message}")
         return json.dumps(codes)
@@ -284,6 +327,11 @@ class _Soak:
     def _put_right(self, name: str) -> None:
         """What people do in the end: no pause, no rule in the way, no file set aside, no rows of somebody else."""
         self.spark_writer.take_back(self._table(name))
+        if (renamed := self._renamed.pop(name, None)) is not None:
+            said = foreign.rename_back(self._table(name), renamed)
+            self._note("rename back", f"{name}: {said}")
+            if said == foreign.APPLIED_ON_TOP:
+                self._find(f"{name}: files were applied though its key column {renamed.column} was renamed")
         if self._world.tables[name].gone:
             return
         self._note("resume", self._act("resume", name))
@@ -305,8 +353,6 @@ class _Soak:
 
     def _act(self, act: str, name: str) -> str:
         """An operator's act in this process; what was said."""
-        from lakemirror import MirroredDatabase
-
         try:
             return f"{act}: {getattr(MirroredDatabase(self._database), act)(name).text}"
         except LakemirrorError as error:
@@ -314,8 +360,6 @@ class _Soak:
 
     def _take_ways_out(self) -> None:
         """What a person does about `table-restored`: resync, and where files are gone, a folder made again."""
-        from lakemirror import MirroredDatabase
-
         for table in MirroredDatabase(self._database).status().tables:
             if table.error_code == "table-restored":
                 self._made_again(table.name)
@@ -324,8 +368,6 @@ class _Soak:
         return self._chance.choice([name for name in failpoints.NAMES if name not in _NOT_IN_A_SOAK])
 
     def _pending(self) -> dict[str, int]:
-        from lakemirror import MirroredDatabase
-
         tables = MirroredDatabase(self._database).status().tables
         return {table.name: table.pending_files for table in tables if table.pending_files}
 
@@ -342,3 +384,10 @@ class _Soak:
     def _find(self, text: str) -> None:
         self.outcome.findings.append(text)
         print(f"FINDING {text}", file=sys.stderr, flush=True)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -125,6 +125,16 @@ class World:
         self.tables[name] = Published(self.tables[name].kind, gone=True)
         return True
 
+    def be_away(self, name: str, seconds: float) -> float:
+        """The table folder is somewhere else for a moment; how long in truth. OSError where it was made again."""
+        place = folder(self.database, name)
+        away = self.database / f"away-{uuid.UUID(int=self._chance.getrandbits(128)).hex}"
+        begun = time.monotonic()
+        place.rename(away)
+        time.sleep(seconds)
+        away.rename(place)
+        return time.monotonic() - begun
+
     def correct_set_aside(self, name: str) -> int:
         """Files that an engine set aside become what was published, for a replay; how many."""
         home, table, found = folder(self.database, name), self.tables[name], 0

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 import pyarrow as pa
 from tests.mirror import Mirror, target_of, unit
 
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RewriteWork, RowWork, TargetColumn
 from lakemirror.engines.spark import SparkEngine
 from lakemirror.errors import LakemirrorError

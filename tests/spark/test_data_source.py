@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +85,152 @@ def test_a_stream_is_published_exactly_once(session: SparkSession, tmp_path: Pat
         (checkpoint / "commits" / str(number)).unlink()
         (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
         run()
-    assert [row["id"] for row in published(tmp_path / "shop")] == [0, 1, 2]
+    assert sorted(row["id"] for row in published(tmp_path / "shop")) == [0, 1, 2]
     with pytest.raises(Exception, match="checkpointLocation"):
         stream(session, folder).writeStream.format("lakemirror").queryName("q").start(
             str(tmp_path / "shop/other")
         ).awaitTermination()
+
+
+def restarted(session: SparkSession, tmp_path: Path, sink: str, rows: range, **options: str) -> None:
+    """One run of a stream over `rows`, each a batch, by either sink; the checkpoint stays."""
+    folder = tmp_path / "in"
+    folder.mkdir(exist_ok=True)
+    for number in rows:
+        (folder / f"{number}.json").write_text(f'{{"id": {number}, "name": "a"}}\n')
+    frame = session.readStream.schema("id long, name string").option("maxFilesPerTrigger", 1).json(str(folder))
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    path = str(tmp_path / "shop/orders")
+    if sink == "foreachBatch":
+        writer.foreachBatch(
+            publish_each_batch(path, "clicks", keys="id", mode="insert", **options)
+        ).start().awaitTermination()
+        return
+    writer = writer.format("lakemirror").option("keys", "id").option("mode", "insert").options(**options)
+    if sink == "query id":
+        writer = writer.option("queryId", "clicks")
+    writer.start(path).awaitTermination()
+
+
+@pytest.mark.parametrize("sink", ["foreachBatch", "data source", "query id"])
+def test_a_new_checkpoint_under_an_old_name(session: SparkSession, tmp_path: Path, sink: str) -> None:
+    """With its checkpoint: nothing twice, nothing lost. Without: an error, and rows once a run is announced."""
+    restarted(session, tmp_path, sink, range(2))
+    last = max((tmp_path / "checkpoint/commits").glob("[0-9]*"))
+    last.unlink()  # as if the process had died before Spark noted the end of the batch
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+    restarted(session, tmp_path, sink, range(2, 3))
+    assert sorted(row["id"] for row in published(tmp_path / "shop")) == [0, 1, 2]
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="of another run than batch 2"):
+        restarted(session, tmp_path, sink, range(3, 4))
+    assert sorted(row["id"] for row in published(tmp_path / "shop")) == [0, 1, 2]
+    restarted(session, tmp_path, sink, range(3, 4), run="2")
+    restarted(session, tmp_path, sink, range(4, 5), run="2")
+    assert sorted(row["id"] for row in published(tmp_path / "shop")) == [0, 0, 1, 1, 2, 2, 3, 4]
+    assert not list((tmp_path / "shop").rglob("_publishing-*"))
+
+
+def test_a_new_checkpoint_after_one_batch(session: SparkSession, tmp_path: Path) -> None:
+    """Batch 0 after batch 0: only the stream's id tells it from a repetition."""
+    restarted(session, tmp_path, "foreachBatch", range(1))
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="stream-restarted"):
+        restarted(session, tmp_path, "foreachBatch", range(1))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin"])
+def test_times_are_read_in_any_zone_of_the_session(session: SparkSession, tmp_path: Path, zone: str) -> None:
+    """Written by Spark itself in that zone, and by others in theirs."""
+    path = str(tmp_path / "shop/orders")
+    at = dt.datetime(2026, 7, 1, 9, tzinfo=dt.timezone.utc)
+    local = at.replace(tzinfo=None)
+    before = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = session.sql(
+            "select 1L as id, timestamp_seconds(1782896400) as at, timestamp_ntz'2026-07-01 09:00' as n"
+        )
+        frame.write.format("lakemirror").option("keys", "id").mode("append").save(path)
+        table = Landing(tmp_path / "shop").table("orders", zoneless="ntz")
+        for number, kind in enumerate((pa.timestamp("ms", "Asia/Tokyo"), pa.timestamp("ns", "UTC")), start=2):
+            table.upsert(pa.table({
+                "id": [number], "at": pa.array([at], kind), "n": pa.array([local], pa.timestamp("s")),
+                "count": pa.array([2**64 - 1], pa.uint64()), "small": pa.array([200], pa.uint8()),
+            }))  # fmt: skip
+        found = session.read.format("lakemirror").load(path)
+        assert (found.schema["at"].dataType.typeName(), found.schema["n"].dataType.typeName()) == (
+            "timestamp", "timestamp_ntz",
+        )  # fmt: skip
+        rows = found.selectExpr("id", "unix_seconds(at)", "cast(n as string)", "string(count)", "small").collect()
+        assert sorted(tuple(row) for row in rows) == [
+            (1, 1782896400, "2026-07-01 09:00:00", None, None),
+            (2, 1782896400, "2026-07-01 09:00:00", str(2**64 - 1), 200),
+            (3, 1782896400, "2026-07-01 09:00:00", str(2**64 - 1), 200),
+        ]  # fmt: skip
+        query = session.readStream.format("lakemirror").load(path).selectExpr("unix_seconds(at) as s").writeStream
+        query.format("parquet").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(
+            str(tmp_path / "out")
+        ).awaitTermination()
+        assert [row[0] for row in session.read.parquet(str(tmp_path / "out")).collect()] == [1782896400] * 3
+    finally:
+        session.conf.set("spark.sql.session.timeZone", before)
+
+
+INNER = """
+    select 1L as id, parse_json('{"a":[1.10,"é",null]}') as doc, interval '-1 02:03:04.5' day to second as pause,
+    named_struct('d', parse_json('[1]'), 'p', interval '2' hour, 'n', 'x') as both,
+    array(interval '3' day, null) as list, map('k', interval '1' minute) as held
+"""
+TEXTS = {
+    "doc": '{"a":[1.10,"é",null]}', "pause": "P-1DT-2H-3M-4.5S", "both": '{"d":[1],"p":"PT2H","n":"x"}',
+    "list": '["P3D",null]', "held": '{"k":"PT1M"}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["data source", "foreachBatch", "frame"])
+def test_values_in_an_inner_form_become_text(session: SparkSession, tmp_path: Path, way: str) -> None:
+    """Once, a VARIANT was published as its bytes in base64, and an interval as microseconds."""
+    path, frame = str(tmp_path / "shop/orders"), session.sql(INNER)
+    if way == "data source":
+        frame.write.format("lakemirror").mode("append").save(path)
+    elif way == "foreachBatch":
+        publish_each_batch(path, "q")(frame, 0)
+    else:
+        Landing(tmp_path / "shop").table("orders").insert(frame)
+    (row,) = published(tmp_path / "shop")
+    assert {name: row[name] for name in TEXTS} == TEXTS
+
+
+def test_intervals_of_years_and_months(session: SparkSession, tmp_path: Path) -> None:
+    """PySpark hands them to no writer; where the frame is at hand, they are made text before."""
+    path = str(tmp_path / "shop/orders")
+    frame = session.sql(
+        "select interval '-1-2' year to month as y, interval '3' month as `m x`, cast(null as interval year) as n"
+    )
+    publish_each_batch(path, "q")(frame, 0)
+    Landing(tmp_path / "shop").table("orders").insert(frame)
+    assert [(row["y"], row["m x"], row["n"]) for row in published(tmp_path / "shop")] == [("P-1Y-2M", "P3M", None)] * 2
+    with pytest.raises(Exception, match="column y is or holds an interval"):
+        frame.write.format("lakemirror").mode("append").save(path)
+    for inner in ("struct(y) as s", "make_interval(1) as s", "array(make_interval(1)) as s"):
+        with pytest.raises(LakemirrorError, match="column s is or holds an interval"):
+            publish_each_batch(path, "q")(frame.selectExpr(inner), 1)
+    publish_each_batch(path, "q")(frame.selectExpr("struct(1 as interval, interval '1' day as a) as s"), 1)
+
+
+def test_times_without_a_zone_are_said_and_set(session: SparkSession, tmp_path: Path) -> None:
+    path, frame = str(tmp_path / "shop/orders"), session.sql("select 1L as id, timestamp_ntz'2026-07-01 09:00' as at")
+    publish = publish_each_batch(path, "q")
+    with pytest.warns(UserWarning, match="column at has times without a zone") as told:
+        publish(frame, 0)
+        publish(frame, 1)
+    assert len([each for each in told if "without a zone" in str(each.message)]) == 1
+    frame.write.format("lakemirror").option("zoneless", "Europe/Berlin").mode("append").save(path)
+    publish_each_batch(path, "b", zoneless="Europe/Berlin")(frame, 0)
+    at = dt.datetime(2026, 7, 1, 9)
+    instant = at.replace(hour=7, tzinfo=dt.timezone.utc)
+    assert [row["at"] for row in published(tmp_path / "shop")] == [at, at, instant, instant]
 
 
 def test_each_batch_by_foreach_batch(session: SparkSession, tmp_path: Path) -> None:

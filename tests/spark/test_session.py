@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakemirror.settings import Settings
-from lakemirror.spark_session import class_archive, jars, java
+from lakemirror.spark_session import jars, java
 from lakemirror.spark_session import session as lakemirror_spark
+from lakemirror.spark_session.archive_path import archive_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def test_quiet_whatever_happens_and_ctrl_c_is_python_s_alone(tmp_path: Path) -> 
     """An archive that does not fit, errors of each kind, Ctrl-C, the end: not one word of Spark's."""
     settings = Settings(cache_dir=str(tmp_path))
     delta_jars = jars.ensure(Settings().with_environment())
-    archive = class_archive._path(settings, java.find(), delta_jars)
+    archive = archive_path(settings, java.find(), delta_jars)
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"no archive at all" * 100_000)
     script = (

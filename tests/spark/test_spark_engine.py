@@ -24,7 +24,7 @@ import pytest
 from tests.landing import MARKER, declare, put
 from tests.spark.engine_scenario import differences
 
-from lakemirror.database import MirroredDatabase
+from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, java, jvm

@@ -197,4 +197,4 @@ def command(database: Database) -> list[str]:
 
 
 def process_environment(database: Database) -> dict[str, str]:
-    return {**os.environ, **database.options}
+    return {**os.environ, **database.options, "LAKEMIRROR_DROP_AFTER": "0"}

@@ -11,7 +11,7 @@ from tests.unit.delta.test_delta_log import METADATA, PROTOCOL, add
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Action, read_snapshot
 from lakemirror.delta.log_folder import Log, list_log
-from lakemirror.replication.known_log import KnownLog
+from lakemirror.mirror.log_cache import KnownLog
 from lakemirror.storage.connections import give_options
 from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.place import place

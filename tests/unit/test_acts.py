@@ -14,14 +14,14 @@ import pytest
 from tests.landing import MARKER, declare, folder, put, put_broken
 
 from lakemirror import MirroredDatabase
-from lakemirror.acts import NOTED
 from lakemirror.errors import LakemirrorError
+from lakemirror.mirror.operations import NOTED
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options
 
 
 def sync(database: Path, **settings: Any) -> Any:
-    return MirroredDatabase(database, maintenance=False, engine="local", **settings).sync()
+    return MirroredDatabase(database, maintenance=False, engine="local", drop_after=0, **settings).sync()
 
 
 def change(database: Path, number: int, ids: list[int], marker: int = 4, table: str = "t") -> Path:
@@ -54,10 +54,10 @@ def test_resync_is_the_way_out_of_a_restore(mirror: Path) -> None:
 
 
 def test_resync_twice_and_after_it_was_interrupted(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakemirror import acts
+    from lakemirror.mirror import operations
 
     with monkeypatch.context() as patched:
-        patched.setattr(acts, "_bring_back", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(operations, "_bring_back", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             MirroredDatabase(mirror).resync("t")
     assert not sync(mirror).failed
@@ -159,20 +159,20 @@ def test_a_quarantined_file_that_is_the_next_needs_no_resync(mirror: Path) -> No
 
 
 def test_replay_that_was_interrupted_goes_on(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakemirror import acts
+    from lakemirror.mirror import operations
 
     bad = put_broken(mirror, "t", 4)
     change(mirror, 5, [6])
     assert not sync(mirror, on_bad_file="quarantine").failed
     shutil.copy(folder(mirror, "t") / f"{5:020}.parquet", folder(mirror, "t") / "_QuarantinedFiles" / bad.name)
-    true = acts._mark_anew
+    true = operations._mark_anew
 
     def dies(*given: Any) -> None:
         true(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(acts, "_mark_anew", dies)
+        patched.setattr(operations, "_mark_anew", dies)
         with pytest.raises(KeyboardInterrupt):
             MirroredDatabase(mirror).replay("t")
     assert not sync(mirror).failed
@@ -210,7 +210,7 @@ def test_a_table_that_is_not_there(tmp_path: Path, act: str) -> None:
 
 
 def test_each_act_is_noted(mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from lakemirror.cli import acts as commands
+    from lakemirror.cli import operations as commands
 
     steps: list[Callable[[], None]] = [
         lambda: commands.pause(mirror, "t"),
@@ -232,7 +232,7 @@ def test_each_act_is_noted(mirror: Path, capsys: pytest.CaptureFixture[str]) -> 
 def living(database: Path, table: str = "t") -> list[tuple[int, str]]:
     """The rows of a mirrored table, by its log and its data files alone."""
     from lakemirror.delta.log import read_snapshot
-    from lakemirror.engines.kernels.living_rows import living_rows
+    from lakemirror.engines.kernels.live_rows import living_rows
     from lakemirror.engines.target import target_of
 
     place = database / "Tables" / table

@@ -30,16 +30,18 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
-        ("storage", ("delta", "landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
-        ("delta", ("landing_zone", "engines", "maintenance", "replication", "table_features", "publisher")),
-        ("landing_zone", ("delta", "engines", "maintenance", "replication", "table_features", "database", "cli")),
-        ("engines", ("maintenance", "replication", "table_features", "publisher", "database", "cli")),
-        ("table_features", ("replication", "maintenance", "landing_zone", "database", "cli")),
-        ("replication", ("table_features", "publisher", "database", "cli")),
-        ("publisher", ("replication", "engines", "spark_session", "database")),
-        ("lint", ("engines", "maintenance", "publisher", "database", "cli")),
+        ("storage", ("delta", "landing_zone", "engines", "maintenance", "mirror", "features", "publisher")),
+        ("delta", ("landing_zone", "engines", "maintenance", "mirror", "features", "publisher")),
+        ("parquet", ("delta", "landing_zone", "keys", "engines", "maintenance", "mirror", "features", "api", "cli")),
+        ("keys", ("maintenance", "mirror", "features", "publisher", "api", "cli")),
+        ("landing_zone", ("delta", "engines", "maintenance", "mirror", "features", "api", "cli")),
+        ("engines", ("maintenance", "mirror", "features", "publisher", "api", "cli")),
+        ("features", ("mirror", "maintenance", "landing_zone", "api", "cli")),
+        ("mirror", ("publisher", "api", "cli", "service")),
+        ("publisher", ("mirror", "engines", "spark_session", "api")),
+        ("lint", ("engines", "maintenance", "publisher", "api", "cli")),
         ("service", ("cli", "publisher")),
-        ("verify", ("engines", "maintenance", "table_features", "spark_session", "database", "cli")),
+        ("verify", ("engines", "maintenance", "features", "spark_session", "api", "cli")),
     ],
 )
 def test_nothing_below_imports_what_stands_above(folder: str, forbidden: tuple[str, ...]) -> None:
@@ -89,7 +91,7 @@ def test_no_module_says_nothing() -> None:
     [
         ("lakemirror", "LakemirrorError MirroredDatabase SetupError SyncResult TableError TableResult"),
         ("lakemirror.publisher", "Buffer Landing LandingTable Published"),
-        ("lakemirror.table_features", "Dropped Plan Step Wish drop make_plan"),
+        ("lakemirror.features", "Dropped Plan Step Wish drop make_plan"),
     ],
 )
 def test_the_public_names(module: str, names: str) -> None:
@@ -101,7 +103,7 @@ def test_the_public_names(module: str, names: str) -> None:
         _ = public.nothing
 
 
-@pytest.mark.parametrize("module", ["lakemirror.publisher", "lakemirror.database", "lakemirror.cli"])
+@pytest.mark.parametrize("module", ["lakemirror.publisher", "lakemirror.api", "lakemirror.cli"])
 def test_what_needs_no_spark_imports_none(module: str) -> None:
     script = f"import sys, {module}; sys.exit(any(m.startswith(('pyspark', 'py4j')) for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

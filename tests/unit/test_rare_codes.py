@@ -14,10 +14,10 @@ from tests.landing import put
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
-from lakemirror.runner import tick
+from lakemirror.features.drop import Wish, drop
+from lakemirror.mirror.loop import tick
 from lakemirror.settings import Settings
 from lakemirror.spark_session import session
-from lakemirror.table_features.drop import Wish, drop
 
 
 def sync(database: Path) -> Any:

@@ -28,7 +28,10 @@ def generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md", "python.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md", "python.md", "storage-rights.md"],
+)
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: make docs"
 
@@ -107,7 +110,7 @@ def test_every_test_that_the_page_of_failpoints_names_is_there() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [
-            *command, "tests/crash/test_failpoints.py", "tests/unit/table_features/test_rewrites_by_kernels.py",
+            *command, "tests/crash/test_failpoints.py", "tests/unit/features/test_rewrites_by_kernels.py",
             "tests/stores/test_store_crashes.py",
         ],
         cwd=ROOT, capture_output=True, text=True, check=True,

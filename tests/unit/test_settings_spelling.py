@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.database import MirroredDatabase
+from lakemirror.api import MirroredDatabase
 from lakemirror.settings_spelling import unknown_settings
 
 

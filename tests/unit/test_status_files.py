@@ -43,7 +43,7 @@ CUSTOMERS = TableStatus(
     position=6,
     pending_files=3,
     waiting_for=Waiting("number 8", 1000.5),
-    warnings=(Warned("property-unknown", "colour is not known", "Files/x"),),
+    warnings=(Warned("property-unknown", "colour is not known", "Files/x", 1000.5),),
 )
 ORDERS = TableStatus(id="b" * 32, status="Replicating", table="orders")
 SHOP = DatabaseStatus("Running", tables=(ORDERS, CUSTOMERS))
@@ -70,7 +70,14 @@ def test_the_files_have_the_contracts_fields() -> None:
         "position": 6,
         "pendingFiles": 3,
         "waitingFor": {"what": "number 8", "since": "1970-01-01T00:16:40.5000000Z"},
-        "warnings": [{"code": "property-unknown", "message": "colour is not known", "file": "Files/x"}],
+        "warnings": [
+            {
+                "code": "property-unknown",
+                "message": "colour is not known",
+                "file": "Files/x",
+                "since": "1970-01-01T00:16:40.5000000Z",
+            }
+        ],
         "errorFile": "Files/LandingZone/sales.schema/customers/7.parquet",
         "errorHint": "Replace the file.",
     }

@@ -11,7 +11,7 @@ import typer
 from lakemirror.cli.serve import require_extra
 
 if TYPE_CHECKING:
-    from lakemirror.service.authority.principals import Principals
+    from lakemirror.service.auth.principals import Principals
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -73,7 +73,7 @@ def rotate(context: typer.Context, name: Name) -> None:
 
 def _principals(context: typer.Context) -> Principals:
     require_extra()
-    from lakemirror.service.authority.principals import Principals
+    from lakemirror.service.auth.principals import Principals
 
     return Principals(context.obj)
 

@@ -18,7 +18,7 @@ from lakemirror.landing_zone.database_folder import database_place
 from lakemirror.storage.place import Place
 
 if TYPE_CHECKING:
-    from lakemirror.table_features.fleet import Outcome, State
+    from lakemirror.features.fleet import Outcome, State
 
 
 def each_table(
@@ -36,8 +36,8 @@ def each_table(
 
     `summed`: of several tables, one summary is printed instead of each result.
     """
-    from lakemirror.table_features.fleet import act_on_each, report, summary
-    from lakemirror.table_features.plan import Plan
+    from lakemirror.features.fleet import act_on_each, report, summary
+    from lakemirror.features.plan import Plan
 
     of = of or Selection()
     try:
@@ -104,8 +104,8 @@ class Selection:
     def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
         from lakemirror.delta.log_folder import table_folder
-        from lakemirror.table_features.fleet import check_report, chosen
-        from lakemirror.table_features.many import tables_of
+        from lakemirror.features.fleet import check_report, chosen
+        from lakemirror.features.many import tables_of
 
         if self.report:
             check_report(Path(self.report))

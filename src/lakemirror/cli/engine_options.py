@@ -56,7 +56,9 @@ EngineName = Annotated[
     str | None, typer.Option("--engine", help="Who does the row work: auto, local (no JVM), spark.", metavar="NAME")
 ]
 SparkRemote = Annotated[str | None, typer.Option(help="Spark Connect address, such as sc://host:15002.")]
-Master = Annotated[str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077; a Connect address is one too.")
+]
 SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.delta.log import Snapshot
-    from lakemirror.table_features.drop import Dropped
-    from lakemirror.table_features.fleet import State
-    from lakemirror.table_features.plan import Plan, Step, Wish
+    from lakemirror.features.drop import Dropped
+    from lakemirror.features.fleet import State
+    from lakemirror.features.plan import Plan, Step, Wish
 
 app = typer.Typer(help="Table features of any Delta table: list them, and drop them.", no_args_is_help=True)
 
@@ -54,9 +54,9 @@ def list_features(table: Table, as_json: Json = False, storage: StorageOptions =
 
     Example: lakemirror features list shop/Tables/orders
     """
-    from lakemirror.table_features.log_commit import existing
-    from lakemirror.table_features.protocol import shown
-    from lakemirror.table_features.usage import usage_with_origin
+    from lakemirror.features.feature_names import shown
+    from lakemirror.features.log_commit import existing
+    from lakemirror.features.usage import usage_with_origin
 
     def act(path: Place) -> dict[str, Any]:
         snapshot = existing(path)
@@ -95,7 +95,7 @@ def plan(
 
     Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
     """
-    from lakemirror.table_features.log_commit import existing
+    from lakemirror.features.log_commit import existing
 
     wish = _wish(drop, client, mode, truncate_history, unprotect, as_numbers, force_retention)
 
@@ -131,8 +131,8 @@ def drop(
 
     Example: lakemirror features drop shop --for duckdb --exclude "archive/*" --report drops.csv --yes
     """
-    from lakemirror.table_features.fleet import act_on_each, summary
-    from lakemirror.table_features.log_commit import existing
+    from lakemirror.features.fleet import act_on_each, summary
+    from lakemirror.features.log_commit import existing
 
     of = Selection(tuple(include or ()), tuple(exclude or ()), report)
     wish = _wish(",".join(features or ()), client, mode, truncate_history, unprotect, as_numbers, force_retention)
@@ -168,8 +168,8 @@ def compat(
 
     Example: lakemirror compat shop/Tables/orders --for delta-rs@0.19
     """
-    from lakemirror.table_features.compatibility import Verdict, find_clients, verdicts
-    from lakemirror.table_features.log_commit import existing
+    from lakemirror.features.compatibility import Verdict, find_clients, verdicts
+    from lakemirror.features.log_commit import existing
 
     if mode not in ("read", "write"):
         fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
@@ -205,7 +205,7 @@ def sql(
 
     Example: lakemirror sql "ALTER TABLE shop/Tables/orders DROP FEATURE deletionVectors TRUNCATE HISTORY"
     """
-    from lakemirror.table_features.many import parse_statement
+    from lakemirror.features.many import parse_statement
 
     try:
         table, wish = parse_statement(statement)
@@ -223,8 +223,8 @@ def _drop_all(
     confirmed: bool = True,
     of: Selection | None = None,
 ) -> None:
-    from lakemirror.table_features.drop import drop as carry_out
-    from lakemirror.table_features.log_commit import existing
+    from lakemirror.features.drop import drop as carry_out
+    from lakemirror.features.log_commit import existing
 
     of = of or Selection()
     try:
@@ -247,9 +247,9 @@ def _drop_all(
 def _check_present(table: Place, wish: Wish) -> None:
     """Raises `feature-absent` for a feature that a table neither has nor has lost by a drop."""
     from lakemirror.delta.log import latest_commits
-    from lakemirror.table_features.features import find
-    from lakemirror.table_features.log_commit import existing
-    from lakemirror.table_features.protocol import features_of
+    from lakemirror.features.catalogue import find
+    from lakemirror.features.feature_names import features_of
+    from lakemirror.features.log_commit import existing
 
     name = find(wish.features[0]).name
     if name in features_of(existing(table).protocol):
@@ -291,9 +291,9 @@ def _wish(
     as_numbers: bool,
     hours: float | None,
 ) -> Callable[[Snapshot], Wish]:
-    from lakemirror.table_features.compatibility import find_clients
-    from lakemirror.table_features.many import wish_for
-    from lakemirror.table_features.plan import Wish
+    from lakemirror.features.compatibility import find_clients
+    from lakemirror.features.many import wish_for
+    from lakemirror.features.plan import Wish
 
     wait = None if hours is None else timedelta(hours=hours)
     if mode not in ("read", "write"):
@@ -319,15 +319,15 @@ def _wish(
 def _planned(snapshot: Snapshot, wish: Wish) -> Plan:
     from dataclasses import replace
 
-    from lakemirror.table_features.compatibility import changes
-    from lakemirror.table_features.plan import make_plan
+    from lakemirror.features.compatibility import changes
+    from lakemirror.features.plan import make_plan
 
     made = make_plan(snapshot, wish)
     return replace(made, clients=tuple(changes(snapshot, made.after)))
 
 
 def _print_plan(plan: Plan, out: Any = None) -> None:
-    from lakemirror.table_features.protocol import shown
+    from lakemirror.features.feature_names import shown
 
     def line(text: str) -> None:
         print(text, file=out or sys.stdout)

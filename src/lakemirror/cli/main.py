@@ -1,4 +1,4 @@
-"""The command line: a thin skin over `lakemirror.database`.
+"""The command line: a thin skin over `lakemirror.api`.
 
 Results on stdout, progress and messages on stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 a table needs attention.
 """
@@ -56,7 +56,7 @@ def _carry_out() -> None:
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:
-        lookers = sys.modules.get("lakemirror.replication.lookers")
+        lookers = sys.modules.get("lakemirror.mirror.lookers")
         if lookers is not None and any(each.name == lookers.LOOK for each in threading.enumerate()):
             leave(ended.code if isinstance(ended.code, int) else 0)
         raise

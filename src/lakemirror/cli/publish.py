@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ from lakemirror.landing_zone.database_folder import database_place
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published
+    from lakemirror.publisher.preview import Preview
+    from lakemirror.publisher.text_types import Choice
     from lakemirror.storage import Place
 
 
@@ -48,11 +51,31 @@ def publish(
     timestamp_format: str = typer.Option("", help="How times are written, such as dd.MM.yyyy HH:mm; empty: ISO 8601."),
     encoding: str = typer.Option("", help="Encoding of CSV, such as windows-1252; empty: UTF-8."),
     sheet: str = typer.Option("", help="The sheet of an .xlsx file; empty: the first."),
-    column: list[str] = typer.Option([], help="A column's type as NAME=TYPE, such as zip=string; may be repeated."),
+    names: str = typer.Option(
+        "as-given", help="as-given, or plain: columns get names that every reader opens, `a b` becomes `a_b`."
+    ),
+    types: list[str] = typer.Option(
+        [],
+        "--types",
+        "--column",
+        help="Types of columns as NAME=TYPE, such as zip=text,price=decimal(10,2); may be repeated. Else the content "
+        "decides: a column gets a type only if its values give back each text.",
+    ),
+    preview: bool = typer.Option(
+        False, "--preview", help="Show columns, types and the reason of each; publish nothing."
+    ),
+    zoneless: str = typer.Option(
+        "", help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
+    ),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: repeat the query, such as every 10s or 5m, until Ctrl-C."),
     storage: StorageOptions = None,
-    recreate: bool = typer.Option(False, "--recreate", help="Delete the table folder first: the table starts again."),
+    recreate: bool = typer.Option(
+        False,
+        "--recreate",
+        help="Start the table again: its folder is deleted once the first input is read and checked. Of several files "
+        "all are checked first, except with standard input.",
+    ),
     create: bool = typer.Option(False, "--create", help="Make the database if there is none; local databases only."),
     credential: Path | None = typer.Option(
         None,
@@ -67,6 +90,8 @@ def publish(
 
     Example: lakemirror publish shop orders --from orders.csv --keys id --create
 
+    Example: lakemirror publish shop orders --from orders.csv --keys id --preview
+
     Example: lakemirror publish shop orders --from export.csv --delimiter ";" --decimal , --date-format dd.MM.yyyy
 
     Example: lakemirror publish https://lake.example/sales/shop orders --from orders.csv --credential shop.json
@@ -79,10 +104,11 @@ def publish(
             require(place)
         with _warnings_on_stderr():
             _publish(
-                _table(place, credential, ca, table, keys, column), source, from_sql, query, mode or None,
+                lambda: _table(place, credential, ca, table, keys, types, names, zoneless), source, from_sql, query,
+                mode or None,
                 marker_column or None, format or None,
                 (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet), watermark or None,
-                every, recreate,
+                every, recreate, preview, names,
             )  # fmt: skip
     except LakemirrorError as error:
         typer.echo(f"{error}\n  {error.hint}", err=True)
@@ -90,7 +116,7 @@ def publish(
 
 
 def _publish(
-    table: LandingTable,
+    open_table: Callable[[], LandingTable],
     sources: list[str],
     url: str,
     query: str,
@@ -101,13 +127,22 @@ def _publish(
     watermark: str | None,
     every: str,
     recreate: bool,
+    preview: bool,
+    names: str,
 ) -> None:
-    from lakemirror.publisher.files import publish_files
+    from lakemirror.publisher.files import missing_file, publish_files
+    from lakemirror.publisher.plain_names import KINDS_OF_NAMES, plain_name
+    from lakemirror.publisher.preview import preview_files
     from lakemirror.publisher.sql import publish_sql
     from lakemirror.publisher.text_rows import TextForm
 
     if bool(sources) == bool(url) or bool(url) != bool(query):
         raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
+    if names not in KINDS_OF_NAMES:
+        raise typer.BadParameter(f"--names is one of {', '.join(KINDS_OF_NAMES)}")
+    is_plain = names == "plain"
+    if is_plain and url:
+        raise typer.BadParameter('--names belongs to --from; a query names its columns: select "a b" as a_b')
     if (watermark or every) and not url:
         raise typer.BadParameter("--watermark and --every belong to --from-sql")
     if (mode and marker) or (watermark and (mode or marker)):
@@ -116,12 +151,45 @@ def _publish(
         raise typer.BadParameter("--marker-column, --format and the options of text need --from")
     for path in sources:
         if path != "-" and not Path(path).is_file():
-            raise LakemirrorError("input-invalid", f"{path}: no such file", file=path, hint="Check the path.")
+            raise missing_file(path)
     pause = seconds(every) if every else None
+    table = open_table()
     if recreate:
-        table.recreate()
+        table.recreate_first()
+    if marker and is_plain:
+        marker = plain_name(marker)
+    form = TextForm(*text)
+    if preview:
+        from lakemirror.publisher.preview import preview_sql
+
+        _show(
+            preview_files(
+                table, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain
+            ) if sources else [preview_sql(table, url, query, mode)]
+        )  # fmt: skip
+        return
+    if recreate and len(sources) > 1 and "-" not in sources and mode != "snapshot":
+        checked = open_table()
+        checked.recreate_first()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the publish warns
+            preview_files(checked, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain)
     if sources:
-        _say(table, publish_files(table, sources, mode, format=format, marker=marker, text=TextForm(*text)))
+        choices: list[Choice] = []
+        published = publish_files(
+            table,
+            sources,
+            mode,
+            format=format,
+            marker=marker,
+            text=form,
+            plain_names=is_plain,
+            tell=choices.append,
+        )
+        for choice in choices:
+            if choice.guessed:
+                typer.echo(str(choice), err=True)
+        _say(table, published)
         return
     stop = threading.Event()
     if pause is not None:
@@ -130,8 +198,8 @@ def _publish(
     while True:
         try:
             with _row_count(str(table.name)) as progress:
-                published = publish_sql(table, url, query, mode, watermark=watermark, progress=progress)
-            _say(table, [published] if published else [], silent=pause is not None)
+                found = publish_sql(table, url, query, mode, watermark=watermark, progress=progress)
+            _say(table, [found] if found else [], silent=pause is not None)
         except LakemirrorError as error:
             if pause is None or not error.retry:
                 raise
@@ -141,24 +209,48 @@ def _publish(
 
 
 def _table(
-    db: Place | str, credential: Path | None, ca: Path | None, name: str, keys: str, columns: list[str]
+    db: Place | str,
+    credential: Path | None,
+    ca: Path | None,
+    name: str,
+    keys: str,
+    types: list[str],
+    names: str,
+    zoneless: str,
 ) -> LandingTable:
     import pyarrow as pa
 
     from lakemirror.publisher import Landing
-    from lakemirror.publisher.column_types import named_type
+    from lakemirror.publisher.declared_types import named_type
+    from lakemirror.publisher.plain_names import plain_name
 
-    fields = []
-    for each in columns:
-        column, equals, kind = each.rpartition("=")
-        if not equals or not column:
-            raise typer.BadParameter(f"{each!r} is not NAME=TYPE")
-        fields.append((column, named_type(kind)))
+    spelled = plain_name if names == "plain" else str
+    fields = [(spelled(column), named_type(kind)) for each in types for column, kind in _named_types(each)]
     schema, _, table = name.rpartition(".")
-    listed = [key.strip() for key in keys.split(",") if key.strip()]
+    listed = [spelled(key.strip()) for key in keys.split(",") if key.strip()]
     return Landing(db if isinstance(db, Path) else str(db), credential, ca=ca).table(
-        table, listed or None, schema or None, columns=pa.schema(fields)
+        table, listed or None, schema or None, columns=pa.schema(fields), zoneless=zoneless
     )
+
+
+def _named_types(text: str) -> list[tuple[str, str]]:
+    """`zip=text,price=decimal(10,2)` as pairs. A name may hold a comma, but no `=`."""
+    found = re.findall(r"([^=]+)=([^=(),]*(?:\([^)]*\))?)(?:,|$)", text)
+    if ",".join(f"{name}={kind}" for name, kind in found) != text.removesuffix(",") or not found:
+        raise typer.BadParameter(f"{text!r} is not NAME=TYPE[,NAME=TYPE…]")
+    return found
+
+
+def _show(previews: list[Preview]) -> None:
+    """Previews as lines of name, type and reason."""
+    from lakemirror.publisher.text_types import shown
+
+    for each in previews:
+        names, kinds = ([column.column for column in each.columns], [shown(column.kind) for column in each.columns])
+        wide, wider = (max(map(len, texts), default=0) for texts in (names, kinds))
+        for column, kind in zip(each.columns, kinds, strict=True):
+            typer.echo(f"{column.column:{wide}}  {kind:{wider}}  {column.reason}".rstrip())
+        typer.echo(f"{each.source}: {each.rows:,} row{'' if each.rows == 1 else 's'}; nothing was published", err=True)
 
 
 def _say(table: LandingTable, published: list[Published], silent: bool = False) -> None:

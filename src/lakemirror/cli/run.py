@@ -38,7 +38,7 @@ def run(
     Example: lakemirror run shop --log-format json
     """
     with importing():
-        from lakemirror.database import MirroredDatabase
+        from lakemirror.api import MirroredDatabase
 
     require(database)
     said = RunLog(database, log_format, verbose=verbose)

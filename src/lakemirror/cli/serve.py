@@ -21,7 +21,7 @@ from lakemirror.errors import LakemirrorError
 if TYPE_CHECKING:
     from lakemirror.service.service import Service
 
-_NEEDED = ("aiohttp", "cryptography", "jwt")
+_NEEDED = ("aiohttp", "awscrt", "cryptography", "jwt", "prometheus_client")
 
 
 def serve(

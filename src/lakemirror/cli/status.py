@@ -38,7 +38,8 @@ def status(
 ) -> None:
     """Show every table: state, position, what is pending, what it waits for, the last error. Starts no JVM.
 
-    Exit code 3 if a table or the engine has an error, or is too far behind.
+    Exit code 3 if a table or the engine has an error, is too far behind, or needs a person although it has no error:
+    every file of a table folder is ignored.
 
     Example: lakemirror status shop --json
 
@@ -58,7 +59,10 @@ def status(
             time.sleep(_EVERY)
         except KeyboardInterrupt:
             break
+    from lakemirror.attention import needing_attention
+
     failed = any(t.error_code for t in found.tables) or bool(found.error_code)
+    failed = failed or bool(needing_attention(found.tables, found.warnings))
     if failed or any(t.lag(now) > longest for t in found.tables):
         raise typer.Exit(3)
 
@@ -75,8 +79,18 @@ def warning_lines(found: DatabaseStatus) -> list[str]:
         for table, same in list(by_table.items())[: 1 if alike else None]:
             more = f" (and {len(by_table) - 1} more tables with such warnings)" if alike else ""
             same = same[:1] if alike else same
-            lines += [f"{printable(table)}: warning {code}: {printable(each.message)}{more}" for each in same]
-    return [*lines, *(f"warning {each.code}: {printable(each.message)}" for each in summed_up(found.warnings))]
+            lost = _lost_by(code)
+            lines += [f"{printable(table)}: {_warning(each)}{lost}{more}" for each in same]
+    return [*lines, *(_warning(each) for each in summed_up(found.warnings))]
+
+
+def _lost_by(code: str) -> str:
+    """The readers that a table with such a warning loses."""
+    if code != "column-mapping":
+        return ""
+    from lakemirror.features.compatibility import lost_by_column_mapping
+
+    return f"; {', '.join(lost_by_column_mapping())} cannot read it. `publish --names plain` renames columns"
 
 
 def waiting_lines(found: DatabaseStatus) -> list[str]:
@@ -93,9 +107,18 @@ def waiting_lines(found: DatabaseStatus) -> list[str]:
     return [f"{printable(name)}: waits for {printable(what)}{more}" for name, what in waiting[: 1 if more else None]]
 
 
+def _warning(warned: Warned) -> str:
+    """A warning for people; one about an event with its time."""
+    from lakemirror.landing_zone.warned import EVENTS
+    from lakemirror.status import format_time
+
+    when = f" ({format_time(warned.since)[:19]}Z)" if warned.code in EVENTS and warned.since else ""
+    return f"warning {warned.code}: {printable(warned.message)}{when}"
+
+
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
-    from lakemirror.database import MirroredDatabase, read_stored
+    from lakemirror.api import MirroredDatabase, read_stored
     from lakemirror.landing_zone.database_folder import storage_of
 
     try:

@@ -25,9 +25,9 @@ from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.database import SyncResult
+    from lakemirror.api import SyncResult
     from lakemirror.landing_zone.zone import TableName
-    from lakemirror.replication.apply_plan import Applied
+    from lakemirror.mirror.apply_plan import Applied
     from lakemirror.status import DatabaseStatus
 
 _SHORT = 1.0  # seconds that the command may build key indexes after a shorter pass
@@ -47,10 +47,13 @@ def sync(
     If large tables lack a key index, the command builds it afterwards, for at most as long as the pass took or one
     second: later passes are faster.
 
+    Exit code 3 if a table has an error, or needs a person although it has none: every file of its folder is ignored.
+
     Example: lakemirror sync shop
     """
     with importing():
-        from lakemirror.database import MirroredDatabase, read_stored
+        from lakemirror.api import MirroredDatabase, read_stored
+        from lakemirror.attention import hint_for
 
     log_to_stderr(verbose)
     require(database)
@@ -75,7 +78,12 @@ def sync(
             }
             for name, t in sorted(result.tables.items())
         }  # fmt: skip
-        print(json.dumps({"tables": tables, "dropped": result.dropped, "seconds": round(result.seconds, 3)}, indent=1))
+        attention = {
+            name: {"code": each.code, "message": each.message, "file": each.file, "hint": hint_for(each.code)}
+            for name, each in sorted(result.attention.items())
+        }
+        found = {"tables": tables, "dropped": result.dropped, "attention": attention}
+        print(json.dumps({**found, "seconds": round(result.seconds, 3)}, indent=1))
     else:
         for name, t in sorted(result.tables.items()):
             if t.commits:
@@ -86,10 +94,14 @@ def sync(
         for target in result.dropped:
             print(f"{printable(target)}: dropped, its folder is gone (kept under Files/_DroppedTables)")
         _say_what_is_left(read_stored(opened.storage), something=bool(result.tables or result.dropped))
+        for name, each in sorted(result.attention.items()):
+            say(f"{printable(name)} needs attention: {each.code}\n  {hint_for(each.code)}")
     if number:
         leave(128 + number)
     if result.failed:
         raise typer.Exit(max(1, *(e.exit_code for e in result.failed.values())))
+    if result.attention:
+        raise typer.Exit(3)
 
 
 def _say_what_is_left(stored: DatabaseStatus, something: bool) -> None:

@@ -21,7 +21,7 @@ def tables(
 
     Example: lakemirror tables shop orders
     """
-    from lakemirror.reading import readable_tables
+    from lakemirror.table_readers import readable_tables
 
     try:
         found = readable_tables(database)
@@ -40,6 +40,8 @@ def tables(
     width = max((len(each.name) for each in found), default=0)
     for each in found:
         typer.echo(f"{each.name:{width}}  {each.path}" + (f"  ({each.error})" if each.error else ""))
+        if each.unreadable_by:
+            typer.echo(f"{'':{width}}  cannot be read by {', '.join(each.unreadable_by)}")
     if table or len(found) == 1:
         for tool, code in found[0].snippets().items():
             typer.echo(f"\n# {tool}\n{code}")

@@ -26,6 +26,9 @@ def verify(
         "", help="Also compare every row with a source: a database's URL, a Parquet file or folder, a Delta table."
     ),
     query: str = typer.Option("", help="With --against URL: the query whose rows the table must hold."),
+    zoneless: str = typer.Option(
+        "", help="With --against: the zone of the source's times that name none; empty: as the table read them."
+    ),
     quick: bool = typer.Option(False, "--quick", help="Read no rows: log, sizes, footers, vectors and positions only."),
     threads: int = typer.Option(0, help="Data files that are read at once; 0: one each core.", min=0),
     storage: StorageOptions = None,
@@ -39,6 +42,8 @@ def verify(
 
     Example: lakemirror verify shop orders --against sqlite:///shop.db --query "select * from orders"
     """
+    from lakemirror.landing_zone.zoneless import zone_of
+    from lakemirror.settings import converted
     from lakemirror.verify.proof import Options
     from lakemirror.verify.source_rows import Source
 
@@ -46,8 +51,11 @@ def verify(
         raise typer.BadParameter("--against belongs to one table: name it")
     if quick and (against or against_files):
         raise typer.BadParameter("--quick reads no rows that could be compared")
-    source = Source(against, query) if against else None
+    if zoneless and not against:
+        raise typer.BadParameter("--zoneless belongs to --against")
     try:
+        zone = zone_of(converted("zoneless", zoneless)) if zoneless else ""
+        source = Source(against, query, zone) if against else None
         require(database)
         report = _verify(database, table, Options(not quick, against_files, source, threads))
     except LakemirrorError as error:
@@ -65,7 +73,7 @@ def _verify(database: Place, table: str, options: Options) -> Report:
     from rich.console import Console
     from rich.progress import Progress
 
-    from lakemirror.database import MirroredDatabase
+    from lakemirror.api import MirroredDatabase
     from lakemirror.verify import verify_database
 
     opened = MirroredDatabase(database)

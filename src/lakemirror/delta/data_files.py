@@ -8,12 +8,12 @@ Source: Delta protocol, "Partition Value Serialization" and "Add File". The path
 from __future__ import annotations
 
 import datetime
-import uuid
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from lakemirror.delta.attempt_ids import attempt_id
 from lakemirror.storage.place import Place, place
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -41,15 +41,18 @@ def logged_path(below: str) -> str:
     return quote(below, safe="/=-_.~!$&'()*+,;@")
 
 
-def new_name(values: Mapping[str, str | None], *, feed: bool = False, codec: str = "snappy") -> str:
+def new_name(
+    values: Mapping[str, str | None], *, feed: bool = False, codec: str = "snappy", version: int | None = None
+) -> str:
     """A new, unique path for a data file, relative to the table's folder.
 
-    `values`: the file's partition values by physical column name. `feed`: the file is one of the change data feed.
-    `codec`: becomes part of the name; empty if unknown. A value that is too long for a folder name gets no folders:
-    readers take partition values from the log, never from the path (Delta protocol, "Data Files").
+    `version`: of the table, the only one that may name the file; None: any (`attempt_ids.py`). `values`: the file's
+    partition values by physical column name. `feed`: the file is one of the change data feed. `codec`: becomes part of
+    the name; empty if unknown. A value that is too long for a folder name gets no folders: readers take partition
+    values from the log, never from the path (Delta protocol, "Data Files").
     """
     ending = f"c000{'.' if codec else ''}{codec}.parquet"
-    name = f"{'cdc' if feed else 'part'}-00000-{uuid.uuid4()}{'.' if feed else '-'}{ending}"
+    name = f"{'cdc' if feed else 'part'}-00000-{attempt_id(version)}{'.' if feed else '-'}{ending}"
     folders = [f"{_escaped(column)}={_escaped(value or HIVE_NULL)}" for column, value in values.items()]
     if any(len(folder.encode()) > _LONGEST_NAME for folder in folders):
         folders = []

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.attempt_ids import attempt_id
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.roaring import row_numbers
 from lakemirror.storage.place import Place, place
@@ -143,9 +144,12 @@ def _from_z85(text: str) -> bytes:
     return base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))
 
 
-def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64]) -> list[dict[str, Any]]:
-    """Writes bitmaps to one new file in the table's folder. Returns a descriptor of each, for an `add` action."""
-    encoded = base64.b85encode(uuid.uuid4().bytes).decode().translate(str.maketrans(_B85, _Z85))
+def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64], version: int | None = None) -> list[dict[str, Any]]:
+    """Writes bitmaps to one new file in the table's folder. Returns a descriptor of each, for an `add` action.
+
+    `version`: of the table, the only one that may name the file; None: any (`attempt_ids.py`).
+    """
+    encoded = base64.b85encode(attempt_id(version).bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
     for rows in bitmaps:
         rows.run_optimize()

@@ -20,8 +20,10 @@ from lakemirror.delta.schema import TYPE_CHANGES
 APPEND_ONLY = "delta.appendOnly"
 VECTORS = "delta.enableDeletionVectors"
 FEED = "delta.enableChangeDataFeed"
+FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})  # that readers of the feed add
 MAPPING = "delta.columnMapping.mode"
 WIDENING = "delta.enableTypeWidening"
+_DEFAULT = "CURRENT_DEFAULT"
 _CONSTRAINT = "delta.constraints."
 
 _LEGACY = {  # the features that each writer version adds
@@ -118,8 +120,12 @@ def unsupported_reason(metadata: Mapping[str, Any], protocol: Protocol | None) -
         if mark in schema:
             return Unsupported(f"the table has {what}")
     for each in json.loads(schema)["fields"]:
-        if not isinstance(each["type"], str) or not (each["type"] in _TYPES or each["type"].startswith("decimal(")):
-            return Unsupported(f"column {each['name']!r} has a type that lakemirror cannot write")
+        if isinstance(each["type"], str) and (each["type"] in _TYPES or each["type"].startswith("decimal(")):
+            continue
+        if _DEFAULT in (each.get("metadata") or {}):
+            return Unsupported(f"column {each['name']!r} has a default value and a type that lakemirror cannot write")
+        if not each.get("nullable", True):
+            return Unsupported(f"column {each['name']!r} is NOT NULL and has a type that lakemirror cannot write")
     return None
 
 

@@ -18,12 +18,14 @@ from lakemirror.delta.statistics import record_count, with_loose_bounds
 from lakemirror.storage.place import Place
 
 
-def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[str, pa.Array]) -> list[Action]:
+def delete_rows(
+    table: str | Place, files: Mapping[str, Action], rows: Mapping[str, pa.Array], version: int | None = None
+) -> list[Action]:
     """The actions that delete rows of data files. Writes all new deletion vectors into one file.
 
     `files`: `add` actions by any name. `rows`: row numbers within the file from 0 (int64 without NULLs), by the same
     names; rows that are already deleted are allowed. A file that loses no further row gets no action. The statistics
-    keep every character, except that `tightBounds` becomes false.
+    keep every character, except that `tightBounds` becomes false. `version`: as for `write_vectors`.
 
     Errors: ValueError if an old vector cannot be read, a file does not state its number of rows, or a row number is
     too large; OSError if the vectors cannot be written.
@@ -45,7 +47,7 @@ def delete_rows(table: str | Place, files: Mapping[str, Action], rows: Mapping[s
                 raise ValueError(f"row {gone.max()} of {add['path']} does not exist: the file has {count} rows")
             changed.append((add, gone, count))
     left = [gone for _, gone, count in changed if len(gone) < count]
-    vectors = iter(write_vectors(table, left) if left else ())
+    vectors = iter(write_vectors(table, left, version) if left else ())
     now = int(time.time() * 1000)
     actions: list[Action] = []
     for add, gone, count in changed:

@@ -10,15 +10,20 @@ from typing import NamedTuple
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
 _SQL_NAMES = {delta: sql for sql, delta in _DELTA_NAMES.items()} | {"byte": "tinyint"}
 TYPE_CHANGES = "delta.typeChanges"
+ZONE = "lakemirror.zone"
 MAPPING_ID, PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _REFUSED = set(" ,;{}()\n\t=")
 
 
 class Column(NamedTuple):
-    """A column of a table: its name, spelled as when the column was created, and its type as Spark SQL writes it."""
+    """A column of a table: its name, spelled as when the column was created, and its type as Spark SQL writes it.
+
+    `zone`: in which times without a zone are read; empty until there was one. It is kept in the column's metadata.
+    """
 
     name: str
     type: str
+    zone: str = ""
 
 
 def needs_mapping(name: str) -> bool:
@@ -43,6 +48,8 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
             change = {"toType": type_, "fromType": field["type"]}
             changes = [*field["metadata"].get(TYPE_CHANGES, []), change]
             field = {**field, "type": type_, "metadata": {**field["metadata"], TYPE_CHANGES: changes}}
+        if column.zone:
+            field = {**field, "metadata": {**field["metadata"], ZONE: column.zone}}
         fields.append(field)
     return json.dumps({"type": "struct", "fields": fields})
 
@@ -51,7 +58,12 @@ def from_delta(schema_string: str) -> tuple[Column, ...]:
     """The columns of a Delta `schemaString`. The type of a nested column is its JSON text."""
     fields = json.loads(schema_string)["fields"]
     return tuple(
-        Column(f["name"], sql_name(f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"])) for f in fields
+        Column(
+            f["name"],
+            sql_name(f["type"]) if isinstance(f["type"], str) else json.dumps(f["type"]),
+            str((f.get("metadata") or {}).get(ZONE, "")),
+        )
+        for f in fields
     )
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
+from lakemirror.delta.long_texts import KEPT, least_and_most, may_be_cut
 from lakemirror.delta.schema import Column
 from lakemirror.storage.place import Place, opened
 
@@ -209,8 +210,7 @@ class Tally:
                 self.without_bounds(column.name)
         elif not (_is_bounded(column.type) or column.type in _CHECKED_ONLY) or pa.types.is_nested(kind):
             return
-        found = pc.min_max(values)
-        low, high = found["min"].as_py(), found["max"].as_py()
+        low, high = least_and_most(values)
         if column.type in _FLOATING and low <= 0 <= high:
             numbers = np.asarray(values)  # NULL is NaN
             signs = np.signbit(numbers[numbers == 0])
@@ -275,6 +275,8 @@ class Tally:
         if isinstance(low, Decimal):
             bounds = _bounds_told(told, type_)
             return bounds is not None and bounds[0] <= low and high <= bounds[1]
+        if may_be_cut(low, least) or may_be_cut(high, most):
+            raise UnsafeBounds(f"column {name!r} has bounds of more than {KEPT} characters")
         low, high = (value.encode() if isinstance(value, str) else value for value in (low, high))
         return bool(least <= low and high <= most)
 

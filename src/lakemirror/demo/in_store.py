@@ -11,10 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
-from lakemirror.database import MirroredDatabase
+from lakemirror.api import MirroredDatabase
+from lakemirror.demo import show
 from lakemirror.demo.performance import Watch, follow
-from lakemirror.demo.served import compare
 from lakemirror.demo.source import FlightsSource
+from lakemirror.demo.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.publisher import Landing
@@ -68,7 +69,8 @@ def mirror_in_store(database: StorePath, days: int | None = None, **settings: An
             each.join()
     for failure in [*failures, *([watch.error] if watch.error is not None else [])]:
         raise failure
-    right = compare(console, database, source, days, {"flights": watch.seconds})
+    found = compared(database, source, days)
+    right = found.print(console, show.in_all(found.counts, watch.seconds))
     requests = ", ".join(f"{count:,} {verb}" for verb, count in sorted(database.store.requests.items()))
     console.print(f"{watch.total} change files; requests: {requests}")
     return right

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lakemirror.database import MirroredDatabase
-from lakemirror.demo import figures, show
+from lakemirror.api import MirroredDatabase
+from lakemirror.demo import show
 from lakemirror.demo.source import TABLES, FlightsSource, Step
+from lakemirror.demo.tables_compared import Comparison, compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.replication.apply_plan import Applied
+from lakemirror.mirror.apply_plan import Applied
 from lakemirror.spark_session import session as spark_session
 
 if TYPE_CHECKING:
@@ -122,14 +123,14 @@ def perform(folder: Path, days: int | None = None, **settings: Any) -> bool:
     database = MirroredDatabase(folder, **{"poll": 0.2, "maintenance": False, "engine": "spark", **settings})
     begun = time.monotonic()
     console.print("Starting Spark")
-    session = spark_session.start(database.settings, delta=True)  # Delta's jars only to read the tables as users do
+    session = spark_session.start(database.settings)
     console.print(f"Spark started in {time.monotonic() - begun:.1f} s")
     started = time.monotonic()
     jobs = _Jobs()
     with jobs.counted():
         watch = _mirror(database, session, source, steps, folder)
     seconds = time.monotonic() - begun
-    right = _compare(console, session, folder, source, days, watch, sum(len(s.rows) for s in steps))
+    right = _show(console, compared(folder, source, days), watch, sum(len(s.rows) for s in steps))
     done = (
         f"{watch.total} change files",
         f"{sum(watch.changes.values()):,} changes",
@@ -239,47 +240,22 @@ def follow(
                 raise LakemirrorError("internal", f"nothing was applied for {_PATIENCE:.0f} s")
 
 
-def _compare(
-    console: Console,
-    session: SparkSession,
-    folder: Path,
-    source: FlightsSource,
-    days: int | None,
-    watch: Watch,
-    published: int,
-) -> bool:
-    wanted = figures.expected(source.data, days)
-    tables = {name: f"delta.`{folder.absolute() / 'Tables' / name}`" for name in TABLES}
-
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in session.sql(sql).collect()]
-
-    counts = {name: rows(f"select count(*) from {table}")[0][0] for name, table in tables.items()}
-    carriers = rows(figures.query(tables["flights"], "carrier"))
-    months = rows(figures.query(tables["flights"], "month"))
-    wrong = figures.differences(wanted, counts, carriers, months)
+def _show(console: Console, found: Comparison, watch: Watch, published: int) -> bool:
     console.print(
         show.mirrored_tables(
             show.MirroredTable(
                 name,
-                counts[name],
+                found.counts[name],
                 watch.files[name],
                 watch.changes[name],
                 watch.last[name] - watch.first[name],
-                ok=counts[name] == wanted.rows[name] and not (name == "flights" and wrong),
+                ok=found.is_right(name),
             )
             for name in TABLES
         )
     )
-    names = dict(rows(f"select carrier, name from {tables['airlines']}"))
-    console.print(show.delays(months))
-    console.print(show.delays(carriers, names))
-    console.print(f"{wanted.cancelled:,} cancelled flights were scheduled, then deleted; {published:,} changes in all")
-    for line in wrong:
-        console.print(f"WRONG: {line}", style="bold red")
-    if not wrong:
-        console.print("Every figure is as computed from the source.", style="green")
-    return not wrong
+    cancelled = f"{found.wanted.cancelled:,} cancelled flights were scheduled, then deleted"
+    return found.print(console, f"{cancelled}; {published:,} changes in all")
 
 
 def _what_next(console: Console, folder: Path) -> None:

@@ -20,20 +20,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 
-from lakemirror.delta.log import read_snapshot
-from lakemirror.demo import figures, show
+from lakemirror.demo import show
 from lakemirror.demo.performance import clear, follow
-from lakemirror.demo.source import TABLES, FlightsSource
-from lakemirror.engines.kernels.living_rows import living_rows
-from lakemirror.engines.target import target_of
+from lakemirror.demo.source import FlightsSource
+from lakemirror.demo.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.credentials import Tokens
-from lakemirror.storage import Place
 
 WORKSPACE, DATABASE, PRINCIPAL = "demo", "flights", "viewer"
 _PACE = 0.05  # seconds between two files, so that the page shows them arrive
@@ -60,7 +55,8 @@ def serve_flights(root: Path, days: int | None, port: int, *, stay: bool = True)
         service = _Rest(url, principal)
         service.create()
         seconds = _publish(service, source, f"{url}/{WORKSPACE}/{DATABASE}", principal)
-        right = compare(console, root / WORKSPACE / DATABASE, source, days, seconds)
+        found = compared(root / WORKSPACE / DATABASE, source, days)
+        right = found.print(console, show.in_all(found.counts, max(seconds.values())))
         if stay:
             console.print(f"The page stays at {url}/ until Ctrl-C.")
             _wait()
@@ -187,49 +183,6 @@ def _publish(service: _Rest, source: FlightsSource, address: str, principal: Map
     return seconds
 
 
-def compare(
-    console: Console, database: Place, source: FlightsSource, days: int | None, seconds: Mapping[str, float]
-) -> bool:
-    """Prints the figures of the tables of a database, wherever it is; True where they are as computed from the source.
-
-    `seconds`: for each table, from the first file until it was complete.
-    """
-    wanted = figures.expected(source.data, days)
-    tables = {name: _rows(database / "Tables" / name) for name in TABLES}
-    counts = {name: table.num_rows for name, table in tables.items()}
-    flights = tables["flights"]
-    carriers, months = (_figures(flights, group) for group in ("carrier", "month"))
-    names = dict(zip(tables["airlines"]["carrier"].to_pylist(), tables["airlines"]["name"].to_pylist(), strict=True))
-    console.print(show.delays(months))
-    console.print(show.delays(carriers, names))
-    total = sum(counts.values())
-    console.print(f"{total:,} rows in {len(counts)} tables, {max(seconds.values()):.1f} s after the first file")
-    wrong = figures.differences(wanted, counts, carriers, months)
-    for line in wrong:
-        console.print(f"WRONG: {line}", style="bold red")
-    if not wrong:
-        console.print("Every figure is as computed from the source.", style="green")
-    return not wrong
-
-
-def _rows(path: Place) -> pa.Table:
-    """The rows of a Delta table."""
-    snapshot = read_snapshot(path)
-    if snapshot is None:
-        raise LakemirrorError("internal", f"{path.name}: there is no table")
-    target = target_of(str(path), snapshot.metadata.value)
-    return pa.concat_tables([rows for add in snapshot.files.values() for rows in living_rows(add, target)])
-
-
-def _figures(flights: pa.Table, group: str) -> list[tuple[Any, ...]]:
-    """The rows of `figures.query(…, group)`."""
-    wanted = [(group, "count"), ("arr_delay", "count"), *((name, "sum") for name in figures.SUMS)]
-    found = flights.group_by(group).aggregate(wanted).sort_by(group)
-    names = [group, *(f"{column}_{kind}" for column, kind in wanted)]
-    columns = [found[name] if at == 0 else pc.fill_null(found[name], 0) for at, name in enumerate(names)]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
-
-
 def _post(origin: str, path: str, form: bytes) -> tuple[int, bytes]:
     request = urllib.request.Request(f"{origin}{path}", form)
     try:
@@ -251,4 +204,4 @@ def _wait() -> None:
         return
 
 
-__all__ = ["compare", "serve_flights"]
+__all__ = ["serve_flights"]

@@ -25,6 +25,11 @@ class MirroredTable:
     ok: bool = True
 
 
+def in_all(counts: Mapping[str, int], seconds: float) -> str:
+    """One sentence: the rows of all tables, and when they were there."""
+    return f"{sum(counts.values()):,} rows in {len(counts)} tables, {seconds:.1f} s after the first file"
+
+
 def mirrored_tables(tables: Iterable[MirroredTable]) -> Table:
     """A table of tables with their rates; a table that is not as expected is marked."""
     shown = Table(box=box.SIMPLE_HEAD, title="Mirrored tables", title_justify="left")
@@ -64,7 +69,7 @@ def jobs(steps: Mapping[str, tuple[int, int, float]]) -> Table:
     return shown
 
 
-def delays(rows: Iterable[Sequence[object]], names: dict[str, str] | None = None, width: int = 16) -> Group:
+def delays(rows: Iterable[Sequence[object]], names: Mapping[str, str] | None = None, width: int = 16) -> Group:
     """Flights and mean arrival delay per month or carrier, with bars.
 
     `rows` are those of `figures.query(…, "month")` or `"carrier"`: group, flights, arrived, distance, air time, sum of
@@ -112,7 +117,7 @@ def _delay(row: Sequence[object]) -> _Delay:
     return _Delay(row[0], flights, late / arrived if arrived else None)
 
 
-def _group_name(group: object, names: dict[str, str]) -> str:
+def _group_name(group: object, names: Mapping[str, str]) -> str:
     if isinstance(group, int):
         return MONTHS[group - 1]
     name = names.get(str(group))

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.kernels.key_values import comparable
-from lakemirror.engines.kernels.living_rows import chosen_rows
-from lakemirror.engines.kernels.look_up import key_columns
-from lakemirror.engines.kernels.sought import is_among
+from lakemirror.engines.kernels.live_rows import chosen_rows
 from lakemirror.engines.kernels.write import CHANGE_TYPE
 from lakemirror.engines.row_work import Action, RowWork, Target
+from lakemirror.keys.key_values import comparable
+from lakemirror.keys.look_up import key_columns
+from lakemirror.keys.wanted_keys import is_among
 
 
 class FeedRows(NamedTuple):
@@ -51,7 +51,7 @@ class FeedRows(NamedTuple):
     def old_rows(self) -> Iterator[pa.RecordBatch]:
         """The deleted rows, with CHANGE_TYPE."""
         for add, numbers in self.touched:
-            for rows in chosen_rows(add, self.target, numbers, self.target.columns):
+            for rows in chosen_rows(add, self.target, numbers, self.target.whole.columns):
                 comes = np.zeros(rows.num_rows, bool)
                 comes[is_among(self._keys(rows), self.replaced)] = True
                 yield from typed(rows, comes, "update_preimage", "delete").to_batches()

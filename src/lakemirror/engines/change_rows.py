@@ -16,12 +16,12 @@ from lakemirror.delta.data_files import data_file
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.data_rows import arrow_type
-from lakemirror.engines.kernels.key_values import whole_numbers
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.reading import Changes
+from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RowWork, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.key_values import whole_numbers
 
 
 class Bad(Exception):
@@ -59,7 +59,7 @@ class Written:
 
 def changes_of(
     unit: ChangeUnit, work: RowWork, budget: MemoryBudget, columns: Sequence[str] | None = None, *,
-    encoded: bool = False,
+    encoded: bool = False, waits: bool = False,
 ) -> Iterator[Changes]:  # fmt: skip
     """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
     for changes in read_changes(
@@ -70,10 +70,12 @@ def changes_of(
         default_marker=work.default_marker,
         budget=budget,
         encoded=encoded,
+        waits=waits,
     ):
         if isinstance(changes, BadRow):
             raise Bad(changes)
         yield changes
+        del changes  # before the next rows are decoded
 
 
 def kept_batches(
@@ -85,7 +87,7 @@ def kept_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some units that are inserted into the table, in batches."""
     for begin, unit in group:
-        for changes in changes_of(unit, work, budget, encoded=feed is None):
+        for changes in changes_of(unit, work, budget, encoded=feed is None, waits=True):
             rows: pa.RecordBatch = changes.rows
             first = begin + changes.first_row - unit.first_row
             places = np.arange(rows.num_rows)
@@ -101,6 +103,7 @@ def kept_batches(
                 yield from feed.new_rows(table, folded.flags[first + places] == FoldedBatch.FIRST).to_batches()
             else:
                 yield rows
+            del changes, rows, table  # before the next rows are decoded
 
 
 def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> None:

@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakemirror.engines.engine import SPARK, Engine
-from lakemirror.engines.key_index import KeyIndex
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.settings import Settings
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.settings import ProcessSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Engines:
-    """The engines with these settings. `start_spark`: returns a session, or raises SetupError if it cannot start."""
+    """The engines with these settings. `start_spark`: returns a session, or raises SetupError if it cannot start.
 
-    def __init__(self, settings: Settings, start_spark: Callable[[], SparkSession]) -> None:
+    `get` raises SetupError `spark-workers` for a session whose Python workers cannot run tasks.
+    """
+
+    def __init__(self, settings: ProcessSettings, start_spark: Callable[[], SparkSession]) -> None:
         self._settings = settings
         self._start_spark = start_spark
         self.index = key_index(settings)
@@ -44,11 +47,16 @@ class Engines:
 
     def _spark(self) -> Engine:
         from lakemirror.engines.spark import SparkEngine
+        from lakemirror.engines.spark.jobs import spark_errors
+        from lakemirror.spark_session.python_workers import interpreter_for
 
-        engine: Engine = SparkEngine(self._start_spark(), memory=self._settings.memory, index=self.index)
+        session = self._start_spark()
+        with spark_errors("asking the Python workers"):
+            interpreter = interpreter_for(session)
+        engine: Engine = SparkEngine(session, memory=self._settings.memory, index=self.index, interpreter=interpreter)
         return engine
 
 
-def key_index(settings: Settings) -> KeyIndex | None:
+def key_index(settings: ProcessSettings) -> KeyIndex | None:
     """The key index that all engines of the process with these settings share; None if `key_index` is false."""
     return KeyIndex.shared(settings.cache_folder / "keys", settings.key_index_bytes) if settings.key_index else None

@@ -6,7 +6,6 @@ keys and markers ─▶ fit into memory ──▶ fold ─▶ flags: one byte pe
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,12 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.delta.attempt_ids import attempt_id
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import arrow_type, opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places
-from lakemirror.engines.kernels.key_cache import Kept, Runs
-from lakemirror.engines.kernels.key_values import comparable, whole_numbers
-from lakemirror.engines.kernels.look_up import (
+from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
+from lakemirror.engines.spill import Spill
+from lakemirror.keys.key_cache import Kept, Runs
+from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.key_values import comparable, whole_numbers
+from lakemirror.keys.look_up import (
     find,
     groups_to_search,
     kept_keys,
@@ -32,11 +36,8 @@ from lakemirror.engines.kernels.look_up import (
     row_groups,
     version_of,
 )
-from lakemirror.engines.kernels.sought import Sought, is_among
-from lakemirror.engines.key_index import Each, KeyIndex
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import MARKER, ROW, Action, RowWork
-from lakemirror.engines.spill import Spill
+from lakemirror.keys.wanted_keys import Sought, is_among
+from lakemirror.storage.own_files import SPILLED, work_folder
 from lakemirror.storage.place import is_in_store
 
 _REQUESTS_AT_ONCE = 8
@@ -76,10 +77,10 @@ def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memor
     It uses about `memory` bytes. What does not fit is in files below `scratch`, which are deleted when the block ends.
     """
     names = list(work.target.key_columns)
-    with tempfile.TemporaryDirectory(prefix=".lakemirror-", dir=scratch) as folder:
+    with work_folder(scratch, SPILLED, str(attempt_id(work.target.version))) as folder:
         flags: np.ndarray
         if work.rows > memory // 8:
-            flags = np.memmap(Path(folder) / "flags", np.uint8, "w+", shape=(work.rows,))
+            flags = np.memmap(folder / "flags", np.uint8, "w+", shape=(work.rows,))
         else:
             flags = np.zeros(work.rows, np.uint8)
         held: list[pa.Table] = []
@@ -92,7 +93,7 @@ def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memor
             table = part.keys.append_column(ROW, places).append_column(MARKER, pa.array(part.markers))
             size, rows = size + table.nbytes, rows + table.num_rows
             if changes is None and size > memory // 8:
-                changes = Spill(Path(folder), _buckets(size * work.rows // rows, memory), names)
+                changes = Spill(folder, _buckets(size * work.rows // rows, memory), names)
                 for each in held:
                     changes.add(each)
                 held = []
@@ -104,7 +105,7 @@ def fold_in_passes(work: RowWork, narrow: Iterable[Narrow], scratch: Path, memor
             tables: Iterable[pa.Table] = [pa.concat_tables(held)] if held else []
         else:
             tables = (found for bucket in range(changes.buckets) if (found := changes.read(bucket)) is not None)
-        yield _folded(work, tables, flags, Path(folder), memory, changes.buckets if changes is not None else 1)
+        yield _folded(work, tables, flags, folder, memory, changes.buckets if changes is not None else 1)
 
 
 def look_up_keys(

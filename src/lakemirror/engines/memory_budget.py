@@ -14,11 +14,16 @@ class MemoryBudget:
     def __init__(self, size: int) -> None:
         self.size = size
         self._left = size
-        self._lock = threading.Lock()
+        self._given = threading.Condition()
 
-    def take(self, size: int) -> bool:
-        """Takes so many bytes. Returns False, and takes nothing, if fewer are left."""
-        with self._lock:
+    def take(self, size: int, *, waits: bool = False) -> bool:
+        """Takes so many bytes. Returns False, and takes nothing, if fewer are left.
+
+        `waits`: waits for them instead. For at most the budget's size, and for a thread that holds none of it.
+        """
+        with self._given:
+            while waits and size > self._left:
+                self._given.wait()
             if size > self._left:
                 return False
             self._left -= size
@@ -26,5 +31,6 @@ class MemoryBudget:
 
     def give(self, size: int) -> None:
         """Gives bytes back."""
-        with self._lock:
+        with self._given:
             self._left += size
+            self._given.notify_all()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lakemirror.delta.log import Snapshot
-from lakemirror.engines.kernels.add_files import arrow_type
-from lakemirror.engines.kernels.nested_types import stored_type
+from lakemirror.engines.kernels.nested_types import arrow_type, stored_type
 from lakemirror.engines.target import target_of
 
 _KEPT = frozenset({

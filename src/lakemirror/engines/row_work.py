@@ -10,7 +10,7 @@ a row is a value (`BadRow`), so that every engine reports the same error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -56,7 +56,7 @@ class TargetColumn:
 
     `field_id`: the Parquet field id of column mapping; None without it. `by_id`: data files are read by it (mode `id`).
     `stored` False: a key column whose type no change file has shown yet. It is NULL in every row, and neither the table
-    nor its files have it.
+    nor its files have it. `zone`: the zone of times that name none.
     """
 
     name: str
@@ -66,6 +66,7 @@ class TargetColumn:
     nullable: bool = True
     stored: bool = True
     by_id: bool = False
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ class Target:
     `path`: the table's folder. `partition_columns`, `key_columns`: column names, in the table's spelling. `vectors`:
     rows are deleted by deletion vectors; otherwise their files are rewritten without these rows. `feed`: the change
     data feed is written. `constraints`: names and SQL expressions of CHECK constraints, which only Spark can evaluate.
-    `statistics`: the columns with statistics in the log.
+    `statistics`: the columns with statistics in the log. `unwritten`: columns of other writers, of types that no
+    change file leads to. New rows are NULL in them, and rows that are written again keep their values. `version`: the
+    only version of the table that may name the files that are written; None: any (`delta/attempt_ids.py`).
     """
 
     path: str
@@ -86,6 +89,13 @@ class Target:
     feed: bool = False
     constraints: tuple[tuple[str, str], ...] = ()
     statistics: StatisticsColumns = BY_DEFAULT
+    unwritten: tuple[TargetColumn, ...] = ()
+    version: int | None = None
+
+    @property
+    def whole(self) -> Target:
+        """The table with all its columns, to write its rows again."""
+        return replace(self, columns=(*self.columns, *self.unwritten), unwritten=())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.kernels.key_values import key_bucket, whole_numbers
+from lakemirror.keys.key_values import key_bucket, whole_numbers
 
 
 class Spill:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.delta.statistics_columns import statistics_columns
+from lakemirror.engines.kernels.nested_types import arrow_type, stored_type
 from lakemirror.engines.row_work import Target, TargetColumn
 
 _UNTYPED = "__lakemirror_untyped__"  # prefix of the physical name of a key column that no data file has
@@ -35,6 +37,7 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
                 details.get(MAPPING_ID) if mapped else None,
                 field.get("nullable", True),
                 by_id=mode == "id",
+                zone=column.zone or "UTC",
             )
         )
     checks = spark_checks(metadata)
@@ -52,3 +55,14 @@ def target_of(path: str, metadata: Mapping[str, Any], key_columns: Sequence[str]
         constraints=tuple(sorted(checks.expressions.items())) if checks is not None else (),
         statistics=statistics_columns(configuration),
     )
+
+
+def apply_target(target: Target) -> Target:
+    """The table as an apply writes it: columns of types that no change file leads to are `unwritten`."""
+    written = tuple(column for column in target.columns if arrow_type(column.type) is not None)
+    return replace(target, columns=written, unwritten=tuple(each for each in target.columns if each not in written))
+
+
+def unkept_column(target: Target) -> TargetColumn | None:
+    """An unwritten column whose values the kernels cannot read and write again; None if there is none."""
+    return next((each for each in target.unwritten if each.by_id or stored_type(each.type) is None), None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.footer import FooterContradiction, read_footer
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
+from lakemirror.parquet.footer import FooterContradiction, read_footer
 from lakemirror.storage import Entry, Storage, seconds_since
 
 Constants = tuple[tuple[str, str | None], ...]
@@ -27,7 +27,8 @@ class ChangeFile:
     a folder that is one sequence, the number in its name. `footer` is read once; None for delimited text until it is
     converted. `partition`: the folders below the table folder that it is in (`region=eu`), with its own `sequence`
     number there, and the columns that they give, `constants`. `read_from`: where its rows are read, relative to the
-    database; empty: the file itself. `warnings`: what its text made the conversion warn of.
+    database; empty: the file itself. `warnings`: what its text made the conversion warn of. `zones`: the zones in which
+    times of its text that name none were read, by column.
     """
 
     entry: Entry
@@ -38,6 +39,7 @@ class ChangeFile:
     constants: Constants = ()
     read_from: str = ""
     warnings: tuple[Warned, ...] = ()
+    zones: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:

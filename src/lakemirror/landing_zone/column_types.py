@@ -2,8 +2,9 @@
 
     footer ─▶ file_columns ─▶ (name, table type, note)      fits(file's type, column's type)?
 
-Table types are Spark SQL's simple strings: `smallint int bigint float double boolean string binary date timestamp`
-and `decimal(p,s)`.
+Table types are Spark SQL's simple strings: `smallint int bigint float double boolean string binary date timestamp
+timestamp_ntz` and `decimal(p,s)`. Times without a zone are `timestamp_ntz` here; the setting `zoneless` decides what
+a new column becomes (`schema_evolution`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class FileColumn:
     `table_type` is None for a column without a type yet (all NULL) and for one that no table can hold; the latter
     has its reason in `unsupported`. `note` is a warning: what the table loses, or keeps in another form.
     `encoding`: how the Parquet file stores the values where the Arrow type alone does not tell: `int96`, `enum`,
-    `uuid`, else empty.
+    `uuid`, else empty. `zone`: delimited text had times without a zone, which were read in this one.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FileColumn:
     note: str | None = None
     unsupported: str | None = None
     encoding: str = ""
+    zone: str = ""
 
 
 def file_columns(footer: pq.FileMetaData) -> list[FileColumn]:
@@ -76,7 +78,7 @@ def table_type(arrow_type: pa.DataType) -> str | None:
     if pa.types.is_decimal(arrow_type) and arrow_type.precision <= 38 and 0 <= arrow_type.scale <= arrow_type.precision:
         return f"decimal({arrow_type.precision},{arrow_type.scale})"
     if pa.types.is_timestamp(arrow_type):
-        return "timestamp"
+        return "timestamp" if arrow_type.tz is not None else "timestamp_ntz"
     if pa.types.is_time(arrow_type):
         return "string"
     if pa.types.is_fixed_size_binary(arrow_type):
@@ -136,8 +138,9 @@ def fits(file_type: str, column_type: str) -> bool:
     Beside equal types these are: integers into wider integers; float into double; decimals into decimals with at
     least as many digits before and after the point; integers into decimals with enough digits before the point, and
     the reverse for decimals without fraction; integers into floating point that holds each of them exactly (smallint
-    into float, smallint and int into double). Nothing else: no number into string, no date into timestamp, no
-    decimal into floating point. The answer depends on the types alone, never on the values of a file.
+    into float, smallint and int into double); times without a zone into timestamp, read in the column's zone. Nothing
+    else: no number into string, no date into timestamp, no time with a zone into timestamp_ntz, no decimal into
+    floating point. The answer depends on the types alone, never on the values of a file.
     """
     if file_type == column_type:
         return True
@@ -159,7 +162,7 @@ def widens(column_type: str, file_type: str) -> bool:
     Delta widens integers into wider integers, decimals and double, float into double, and decimals into decimals
     with at least as many digits on both sides of the point.
     """
-    if column_type == file_type or not fits(column_type, file_type):
+    if column_type in (file_type, "timestamp_ntz") or not fits(column_type, file_type):
         return False
     return not (file_type == "float" or (file_type in _WHOLE_DIGITS and column_type not in _WHOLE_DIGITS))
 
@@ -194,13 +197,14 @@ _PLAIN = frozenset(kind for kind in _SIMPLE if pa.types.is_primitive(kind))
 _ARROW = {
     "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
 
 _EXACT_INTO = {
     "smallint": {"int", "bigint", "float", "double"},
     "int": {"bigint", "double"},
     "float": {"double"},
+    "timestamp_ntz": {"timestamp"},
 }
 
 _WHOLE_DIGITS = {"smallint": 5, "int": 10, "bigint": 19}  # of the largest value
@@ -239,8 +243,10 @@ def _file_column(name: str, arrow_type: pa.DataType, encoding: str) -> FileColum
         found = table_type(arrow_type)
     except TableError as error:
         return FileColumn(name, arrow_type, None, unsupported=error.message, encoding=encoding)
-    # INT96 is nanoseconds by construction, not by a publisher's choice: not worth a warning in every table of Spark's
-    return FileColumn(name, arrow_type, found, note(arrow_type) if encoding != "int96" else None, encoding=encoding)
+    if encoding == "int96":
+        # an instant, in nanoseconds by construction: not worth a warning in every table of Spark's
+        return FileColumn(name, arrow_type, "timestamp", encoding=encoding)
+    return FileColumn(name, arrow_type, found, note(arrow_type), encoding=encoding)
 
 
 def _encoding(column: pq.ColumnSchema) -> str:

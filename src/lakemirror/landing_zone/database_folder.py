@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.passwords import without_passwords
 from lakemirror.storage import LocalStorage, Place, Storage, place
 from lakemirror.storage.addresses import is_store_address
 from lakemirror.storage.connections import give_options
@@ -54,8 +55,11 @@ def local_folder(address: str) -> Path:
     match = _ADDRESS.match(address)
     if match is not None:
         is_store = is_store_address(f"{match[0]}bucket")
-        what = "it names no bucket" if is_store else f"addresses that begin with {match[1]}: are not supported"
-        message = f"{address}: {what}"
+        what = f"addresses that begin with {match[1]}: are not supported"
+        if is_store:
+            what = "the name of a bucket has no colon, and credentials are given by --storage or the environment"
+            what = what if ":" in address[match.end() :].partition("/")[0] else "it names no bucket"
+        message = f"{without_passwords(address, address)}: {what}"
         raise SetupError("address-unsupported", message)
     return Path(address)
 

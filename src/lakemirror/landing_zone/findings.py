@@ -10,22 +10,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakemirror.errors import CODES, LakemirrorError
-from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.warned import Warned, parted
 
 Severity = Literal["error", "warning", "advice"]
 
 # Beside the codes of errors.py: what is reported and never fatal, with the edit that helps.
 REPORTED: dict[str, tuple[Severity, str]] = {
     # the landing zone
-    "folder-skipped": ("warning", "Nothing to do if it is the publisher's own; else rename it without the leading _."),
+    "folder-skipped": (
+        "warning",
+        "Nothing to do if it is the publisher's own; else rename it: no leading _, and a name before .schema.",
+    ),
     "not-a-file": (
         "warning",
         "Put a regular file or a real folder in its place: links, FIFOs, sockets and devices are never opened.",
     ),
     "file-stray": ("warning", "Move it into a table folder: Files/LandingZone/<table>/."),
+    "readers-unmet": ("warning", "Do what the message says, or take the client out of the setting `readers`."),
     "table-empty": ("advice", "The table is made when its first change file arrives."),
     "partner-events-invalid": ("advice", 'Write {"partnerName": "…", "sourceInfo": {"sourceType": "…"}}.'),
     "marker-lost": ("warning", "Nothing to do; publishers should leave _mirror.json where it is."),
+    "folder-missing": ("warning", "Put the folder back at once if its table is to stay; else nothing to do."),
     "folder-renamed": ("warning", "Publish the table again from number 1, or rename the folder back."),
     # metadata
     "metadata-lenient": ("warning", "Write valid JSON: other readers may be stricter."),
@@ -108,7 +113,8 @@ def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
     shown = []
     for same in by_code.values():
         if len(same) > _MOST_ALIKE:
-            same = [same[0]._replace(message=f"{same[0].message} (and {len(same) - 1} more like it)")]
+            more = len(same) - 1 + sum(parted(each.message)[1] for each in same)
+            same = [same[0]._replace(message=f"{parted(same[0].message)[0]} (and {more} more like it)")]
         shown += same
     return shown
 

@@ -76,7 +76,8 @@ class AppliedSoFar(NamedTuple):
 class Identity:
     """Which folder this is. `marker` is what the folder must be marked with; `must_write` where it is not yet.
 
-    known: the folder that the table was filled from, or one that was marked and has no table yet. new: first seen.
+    known: the folder that the table was filled from, also after another name for a while, or one that was marked and
+    has no table yet. new: first seen.
     recreated and renamed: a new table, whose content replaces what the table holds; position 0. marker-lost: known,
     although the marker was gone.
     """
@@ -110,6 +111,8 @@ def decide(
     place = marker_place(folder.name)
     marker = None if content is None else parse_marker(content)
     if marker is not None and marker.folder != place:
+        if applied is not None and _came_back(marker, place, folder, metadata, applied):
+            return Identity("known", Marker(applied.identity, place), True)
         renamed = Marker(_derived(marker.id, place, applied), place, renamed_from=marker.folder)
         return Identity("renamed", renamed, True, _renamed_warning(renamed, folder, metadata))
     if marker is not None:
@@ -199,6 +202,14 @@ def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: Applied
     if any(begun[partition] in numbered for partition, numbered in sequences.items()):
         return all(set(sequences[each]).issuperset(range(1, last + 1)) for each, last in begun.items())
     return True
+
+
+def _came_back(
+    marker: Marker, place: str, folder: TableFolder, metadata: TableMetadata, applied: AppliedSoFar
+) -> bool:  # fmt: skip
+    """Whether the folder that this table was filled from had another name for a while, and was marked there."""
+    was_ours = marker.renamed_from == place and marker.id == _derived(applied.identity, marker.folder, None)
+    return was_ours and not _is_recreated(folder, metadata, applied)
 
 
 def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:

@@ -31,9 +31,14 @@ def misspelt_marker(names: Sequence[str]) -> str | None:
 
 
 def is_misspelt(name: str) -> bool:
-    """True for a name that is `__rowMarker__` but for case, or for underscores and spaces around it."""
-    return name != ROW_MARKER and name.strip("_ ").lower() == ROW_MARKER.strip("_").lower()
+    """True for a name that is `__rowMarker__` but for case, underscores, spaces and hyphens anywhere."""
+    return name != ROW_MARKER and _essence(name) == _essence(ROW_MARKER)
 
 
+def _essence(name: str) -> str:
+    return _FILLING.sub("", name).lower()
+
+
+_FILLING = re.compile(r"[_\s-]")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _BLANK = " \t\n\v\f\r"

@@ -70,7 +70,7 @@ class TableFolder:
 class Zone:
     """One listing of the landing zone.
 
-    `skipped`: folders that are no table because of their name (`_…`). `strays`: files in no table folder. `others`:
+    `skipped`: folders that are no table (`why_skipped`). `strays`: files in no table folder. `others`:
     what is neither a regular file nor a folder, outside of table folders. `errors`: schema folders that could not be
     listed; nothing is known of their tables. `folders`: the schema folders.
     """
@@ -155,6 +155,13 @@ def table_of(path: str) -> TableName | None:
     parts = _parts(path)
     depth = _table_depth(parts)
     return _name(parts[:depth]) if len(parts) >= depth else None
+
+
+def why_skipped(path: str) -> str:
+    """Why a folder of `Zone.skipped` is no table and no schema."""
+    if _parts(path)[-1] == _SCHEMA_SUFFIX:
+        return "it names no schema, so that no table in it is mirrored"
+    return "its name begins with _"
 
 
 def collisions(zone: Zone, default_schema: str) -> dict[TableName, TableName]:

@@ -23,7 +23,8 @@ from lakemirror.landing_zone.delimited import TextDoubts, line_of, read_columns
 from lakemirror.landing_zone.findings import Finding, from_warning, reported
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, is_misspelt, marker_number, misspelt_marker
-from lakemirror.replication.schema_evolution import Rules, evolved
+from lakemirror.landing_zone.zoneless import Zones, how_read
+from lakemirror.mirror.schema_evolution import Rules, evolved, zone_reader
 from lakemirror.storage import Storage
 
 MAX_ROWS = 20_000_000  # of one file; the rest is not looked at
@@ -38,6 +39,7 @@ class SeenColumns:
 
     columns: dict[str, Column] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # the file in which each was seen first
+    said: set[str] = field(default_factory=set)  # columns whose times without a zone were reported
 
     def take(self, column: FileColumn, file: str, rules: Rules) -> TableError | None:
         """Adds the column as the engine would (`schema_evolution`); the error with which the engine would stop."""
@@ -52,6 +54,17 @@ class SeenColumns:
             self.columns[lower] = grown
             self.files.setdefault(lower, file)
         return None
+
+    def zone_found(self, name: str, zone: str) -> str | None:
+        """What is said once about a column that has times without a zone; None after the first time, and for one that
+        keeps them as they are.
+        """
+        lower = name.lower()
+        column = self.columns.get(lower)
+        if column is None or column.type != "timestamp" or lower in self.said:
+            return None
+        self.said.add(lower)
+        return how_read(zone or column.zone)
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,10 @@ def check_delimited(
 
     What cannot be read ends the look at the file: TableError, as the engine would raise it.
     """
-    blocks = read_columns(source, file=path, metadata=metadata, undeclared=expected.undeclared, memory=expected.memory)
+    zones = Zones(zone_reader(tuple(seen.columns.values()), expected.rules.zoneless))
+    blocks = read_columns(
+        source, file=path, metadata=metadata, undeclared=expected.undeclared, memory=expected.memory, zones=zones
+    )
     schema = next(blocks).schema
     columns = [FileColumn(each.name, each.type, table_type(each.type)) for each in schema]
     yield from _check_columns(columns, path, expected, seen)
@@ -122,6 +138,10 @@ def check_delimited(
         line = line_of(source, finding.row, file=path, metadata=metadata) if finding.row else None
         yield replace(finding, row=line)
     yield from (from_warning(each, expected.table) for each in doubts.warnings(path))
+    for name, zone in zones.met.items():
+        if said := seen.zone_found(name, zone):
+            message = f"column {name}: {said}"
+            yield reported("value-converted", message, table=expected.table, file=path, column=name)
     if stopped is not None:
         raise stopped
 
@@ -130,7 +150,7 @@ def _check_columns(
     columns: Sequence[FileColumn], path: str, expected: Expected, seen: SeenColumns
 ) -> Iterator[Finding]:
     names: dict[str, str] = {}
-    for column in columns:
+    for place, column in enumerate(columns):
 
         def found(code: str, message: str, name: str = column.name) -> Finding:
             return reported(code, message, table=expected.table, file=path, column=name)
@@ -145,7 +165,7 @@ def _check_columns(
         earlier = names.setdefault(column.name.lower(), column.name)
         if sum(each.name.lower() == column.name.lower() for each in columns) > 1 and earlier != column.name:
             yield found("columns-ambiguous", f"columns {earlier} and {column.name} differ in case alone")
-        elif sum(each.name == column.name for each in columns) > 1:
+        elif [each.name for each in columns[:place]].count(column.name) == 1:
             yield found("columns-ambiguous", f"the column {column.name} is there twice")
         if is_misspelt(column.name):
             fatal = (
@@ -160,6 +180,8 @@ def _check_columns(
             yield found("value-converted", f"column {column.name}: {column.note}")
         if error := seen.take(column, path, expected.rules):
             yield found(error.code, error.message.removeprefix(f"{path}: "))
+        elif column.table_type == "timestamp_ntz" and (said := seen.zone_found(column.name, "")):
+            yield found("value-converted", f"column {column.name}: {said}")
 
 
 @dataclass

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lakemirror.declared_readers import allowed
 from lakemirror.errors import LakemirrorError, SetupError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.change_file import (
@@ -42,9 +41,11 @@ from lakemirror.landing_zone.zone import (
     Zone,
     collisions,
     scan,
+    why_skipped,
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
-from lakemirror.replication.table_rules import column_rules
+from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
 from lakemirror.storage.addresses import is_store_address
@@ -249,7 +250,7 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
     for path, failed in zone.errors.items():
         yield replace(from_error(failed), file=path)
     for path in zone.skipped:
-        message = f"the folder {path.rpartition('/')[2]} is no table: its name begins with _"
+        message = f"the folder {path.rpartition('/')[2]} is no table: {why_skipped(path)}"
         yield reported("folder-skipped", message, file=path)
     for entry in zone.strays:
         yield reported("file-stray", f"{entry.name} is in no table folder", file=entry.path)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import policy
-from lakemirror.replication.table_log import KEYS_PROPERTY
+from lakemirror.mirror.stored_columns import KEYS_PROPERTY
 from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")
@@ -151,7 +152,8 @@ def _work(table: str, snapshot: Snapshot, files: Sequence[Action]) -> RewriteWor
     keys = json.loads(snapshot.metadata.configuration.get(KEYS_PROPERTY, "[]"))
     living = sum(int(add["size"] * (1 - policy.deleted_share(add))) for add in files)
     count = policy.pieces(snapshot.files.values(), living)
-    return RewriteWork(target_of(table, snapshot.metadata.value, keys), tuple(files), count)
+    target = replace(target_of(table, snapshot.metadata.value, keys), version=snapshot.version + 1)
+    return RewriteWork(target, tuple(files), count)
 
 
 def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action], *, auto: bool) -> list[Action]:

@@ -28,8 +28,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.policy import at_rest
 from lakemirror.maintenance.vacuum import vacuum
-from lakemirror.replication.applied_record import parse_detection, sweep
-from lakemirror.replication.table_log import read_table_log
+from lakemirror.mirror.applied_record import parse_detection, sweep
+from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")

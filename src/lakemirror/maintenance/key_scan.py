@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.key_index import KeyIndex
 from lakemirror.engines.target import target_of
-from lakemirror.replication.table_log import KEYS_PROPERTY
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.mirror.stored_columns import KEYS_PROPERTY
 
 log = logging.getLogger("lakemirror")
 

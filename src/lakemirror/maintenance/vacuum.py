@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import Log, table_folder
+from lakemirror.features.log_commit import check_writable
 from lakemirror.storage.durable import storage_errors
+from lakemirror.storage.own_files import SPILLED, entries, remove_work_folder
 from lakemirror.storage.place import Place, StorePath
-from lakemirror.table_features.log_commit import check_writable
 
 log = logging.getLogger("lakemirror")
 
@@ -38,7 +38,6 @@ UNNAMED_AFTER = 86_400.0
 
 _DATA = re.compile(r"(part|cdc)-.*\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 _TEMPORARY = re.compile(r"\.(\d{20}\..*|_last_checkpoint)\.[0-9a-f]{32}\.tmp")
-_SPILLED = ".lakemirror-"  # folders of keys that did not fit into memory (`engines/fold_passes.py`)
 _AT_ONCE = 1000  # files removed before the log is looked at again
 
 
@@ -60,7 +59,7 @@ def vacuum(
     if snapshot is None:
         return 0
     check_writable(snapshot)
-    old = _old_files(root, snapshot.metadata.partition_columns, now - min(retention, UNNAMED_AFTER))
+    old = files_of_table(root, snapshot.metadata.partition_columns, now - min(retention, UNNAMED_AFTER))
     # after the listing: what is committed while we look is in it, or younger than the listing
     snapshot = read_snapshot(root)
     if snapshot is None:
@@ -74,25 +73,25 @@ def vacuum(
             break
         some = set(waiting[begin : begin + _AT_ONCE])
         for path in sorted(some - _named_by(root, newest.log, lambda number, _: number > version, some)):
-            removed += _remove(root / path, old[path])
+            removed += remove_unchanged(root / path, old[path])
     return removed + _remove_temporary(root, now - UNNAMED_AFTER)
 
 
 def unneeded(snapshot: Snapshot, old: dict[str, float], now: float, retention: float) -> set[str]:
     """Which of these files may be removed. `old`: modified times by path below the table's folder."""
     root = snapshot.table
-    kept = {path for add in snapshot.files.values() for path in _paths(root, add)}
+    kept = {path for add in snapshot.files.values() for path in named_paths(root, add)}
     horizon = now - retention
     for remove in snapshot.tombstones.values():
         if (remove.get("deletionTimestamp") or 0) / 1000 > horizon:
-            kept.update(_paths(root, remove))
+            kept.update(named_paths(root, remove))
     left = {path for path in old if path not in kept}
     left -= _named_by(root, snapshot.log, lambda _, modified: modified > horizon, left)
     past = {path for path in left if old[path] < horizon}
     young = {path for path in left - past if old[path] < now - UNNAMED_AFTER and _is_data_file(path)}
     if young:
         young -= _named_by(root, snapshot.log, lambda *_: True, young)
-        young -= {path for remove in snapshot.tombstones.values() for path in _paths(root, remove)}
+        young -= {path for remove in snapshot.tombstones.values() for path in named_paths(root, remove)}
     return past | young
 
 
@@ -109,11 +108,11 @@ def _named_by(root: Place, found: Log, wanted: Callable[[int, float], bool], amo
         for action in actions:
             for kind in ("add", "remove", "cdc"):
                 if value := action.get(kind):
-                    named.update(path for path in _paths(root, value) if path in among)
+                    named.update(path for path in named_paths(root, value) if path in among)
     return named
 
 
-def _paths(root: Place, value: Action) -> Iterator[str]:
+def named_paths(root: Place, value: Action) -> Iterator[str]:
     """The paths below the table's folder of the data file and the vector that an action names."""
     path = value["path"]
     if path.startswith("file:"):
@@ -135,7 +134,7 @@ def _paths(root: Place, value: Action) -> Iterator[str]:
             yield os.path.relpath(unquote(urlsplit(text).path), root)
 
 
-def _old_files(root: Place, partition_columns: list[str], before: float) -> dict[str, float]:
+def files_of_table(root: Place, partition_columns: list[str], before: float = math.inf) -> dict[str, float]:
     """Files below a table's folder that VACUUM may look at and that are older, with their modified times."""
     if isinstance(root, StorePath):
         return _old_objects(root, partition_columns, before)
@@ -188,7 +187,7 @@ def _is_data_file(path: str) -> bool:
     return _DATA.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def _remove(path: Place, modified: float) -> bool:
+def remove_unchanged(path: Place, modified: float) -> bool:
     """Removes a file if its time is unchanged. True if it existed."""
     with storage_errors(path):
         try:
@@ -207,18 +206,9 @@ def _remove_temporary(root: Place, before: float) -> int:
     if isinstance(root, StorePath):
         return 0  # objects are there complete or not at all
     removed = 0
-    for path in [*(root / "_delta_log").glob(".*.tmp"), *root.glob(f"{_SPILLED}*")]:
+    for path in (root / "_delta_log").glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime >= before:
-                continue
-            if _TEMPORARY.fullmatch(path.name):
+            if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime < before:
                 path.unlink()
                 removed += 1
-            elif path.is_dir() and not path.is_symlink() and _is_old(path, before):
-                shutil.rmtree(path)
-                removed += 1
-    return removed
-
-
-def _is_old(folder: Path, before: float) -> bool:
-    return all(path.lstat().st_mtime < before for path in folder.rglob("*"))
+    return removed + sum(remove_work_folder(path, SPILLED, before) for path in entries(root))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.column_types import place
+from lakemirror.landing_zone.column_types import table_type, widens
+from lakemirror.landing_zone.zoneless import NTZ, zone_of
+from lakemirror.publisher.exact_values import Refused, cast_exactly, column, declared_column
 
 Types = Mapping[str, pa.DataType]
 
 
-def read_rows(rows: Any, columns: Types | None = None, before: Types | None = None) -> pa.RecordBatchReader:
+def read_rows(
+    rows: Any,
+    columns: Types | None = None,
+    before: Types | None = None,
+    only: Sequence[str] | None = None,
+    zoneless: str = "",
+) -> pa.RecordBatchReader:
     """A reader over the rows, whatever they are.
 
     An Arrow table, batch or reader; anything that offers the Arrow PyCapsule interface (polars, DuckDB, pandas, …);
@@ -22,14 +31,27 @@ def read_rows(rows: Any, columns: Types | None = None, before: Types | None = No
     `columns` gives the types of the
     columns it names, wherever the rows have them; `before` those of columns that were published before, which only
     mappings take on, because their types are a guess. `input-invalid` for anything else, `value-invalid` where a value
-    does not fit, `type-changed` where values are of another kind than before.
+    does not fit, `type-changed` where values are of another kind than before. `only`: the columns that are looked at.
+    `zoneless`: what times without a zone are, where a type asks for instants. Empty or `ntz`: text and times of a
+    named type are of UTC, and times of Python have no place among instants.
     """
-    columns = columns or {}
-    reader = _reader(rows, columns, before or {})
-    return _cast(reader, columns) if columns else reader
+    types = _Asked(columns or {}, before or {}, "" if zoneless in ("", NTZ) else zone_of(zoneless))
+    reader = _reader(rows, types, only)
+    if only is not None:
+        reader = _narrowed(reader, only)
+    return _cast(reader, types) if columns else reader
 
 
-def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
+@dataclass(frozen=True)
+class _Asked:
+    """The types that values get: named ones, those of before, and the zone of times without one, empty if unsaid."""
+
+    columns: Types
+    before: Types
+    zone: str
+
+
+def _reader(rows: Any, types: _Asked, only: Sequence[str] | None) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
     if isinstance(rows, pa.Table):
@@ -37,10 +59,7 @@ def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows]).to_reader()
     if _is_pandas(rows):
-        try:
-            return pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None).to_reader()
-        except pa.ArrowException as error:
-            raise _does_not_fit(error) from error
+        return _from_pandas(rows if only is None else rows[_among(rows.columns, only)], types)
     if _module(rows) == "pyspark" and hasattr(rows, "schema"):
         return _from_spark(rows)
     if hasattr(rows, "__arrow_c_stream__"):
@@ -51,11 +70,11 @@ def _reader(rows: Any, columns: Types, before: Types) -> pa.RecordBatchReader:
         reader: pa.RecordBatchReader = rows.fetch_arrow_reader()
         return reader
     if isinstance(rows, Mapping):
-        return from_mappings([rows], columns, before).to_reader()
+        return _from_mappings([rows], types, only).to_reader()
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         listed = list(rows)
         if all(isinstance(row, Mapping) for row in listed):
-            return from_mappings(listed, columns, before).to_reader()
+            return _from_mappings(listed, types, only).to_reader()
     hint = "Give a polars LazyFrame as frame.collect()." if type(rows).__name__ == "LazyFrame" else None
     raise LakemirrorError(
         "input-invalid", f"rows of type {type(rows).__module__}.{type(rows).__name__} cannot be published", hint=hint
@@ -70,93 +89,137 @@ def _from_spark(frame: Any) -> pa.RecordBatchReader:
             "a streaming frame cannot be published as rows",
             hint='Write it with writeStream.format("lakemirror"): docs/how-to/publish-from-spark.md.',
         )
+    from lakemirror.publisher.spark_values import arrow_ready, as_text  # needs PySpark, which made the frame
+
+    frame = arrow_ready(frame)
     if hasattr(frame, "toArrow"):
         table: pa.Table = frame.toArrow()
     else:  # PySpark 3.5
         table = pa.Table.from_batches(frame._collect_as_arrow())
-    return table.replace_schema_metadata(None).to_reader()
+    empty = pa.RecordBatch.from_pylist([], table.schema)
+    batches = list(as_text(iter([*table.to_batches(), empty])))
+    return pa.Table.from_batches(batches).replace_schema_metadata(None).to_reader()
 
 
-def from_mappings(rows: Sequence[Mapping[str, Any]], columns: Types, before: Types) -> pa.Table:
-    """The table of all columns that any of the rows has, in the order of first appearance."""
+def _from_pandas(frame: Any, types: _Asked) -> pa.RecordBatchReader:
+    """The columns of a frame. Those of Python objects are read as the values of mappings are, with NaN as NULL."""
+    arrays = []
+    for position, name in enumerate(frame.columns):
+        series = frame.iloc[:, position]
+        if str(series.dtype) == "object":
+            arrays.append(_column(list(series), str(name), types, nan_is_null=True))
+            continue
+        try:
+            arrays.append(pa.array(series, from_pandas=True))
+        except pa.ArrowException as error:
+            raise LakemirrorError("value-invalid", f"column {name}: {error}", column=str(name), hint=_HINT) from error
+    return pa.Table.from_arrays(arrays, names=[str(name) for name in frame.columns]).to_reader()
+
+
+def _from_mappings(rows: Sequence[Mapping[str, Any]], types: _Asked, only: Sequence[str] | None) -> pa.Table:
+    """The table of all columns that any of the rows has, or of `only` these, in the order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not rows:
-        return pa.schema(list(columns.items())).empty_table()
+        return pa.schema(list(types.columns.items())).empty_table()
     if not all(isinstance(name, str) for name in names):
         raise LakemirrorError("input-invalid", "column names must be strings")
-    arrays = []
-    for name in names:
-        values = [row.get(name) for row in rows]
-        try:
-            if name in columns:
-                arrays.append(pa.array(values, type=columns[name]))
-            else:
-                arrays.append(_as_before(pa.array(values), before.get(name), name))
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise _does_not_fit(error, name) from error
+    if only is not None:
+        names = _among(names, only)
+    arrays = [_column([row.get(name) for row in rows], name, types) for name in names]
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def cast_column(values: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
-    """The values in another type, none of them changed; text as times is in UTC unless it names a zone."""
+def _narrowed(reader: pa.RecordBatchReader, only: Sequence[str]) -> pa.RecordBatchReader:
+    names = _among(reader.schema.names, only)
+    schema = pa.schema([reader.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in reader))
+
+
+def _among(names: Iterable[str], only: Sequence[str]) -> list[str]:
+    """These columns of all; all where none of these is there, so that an error can name them."""
+    wanted = {name.lower() for name in only}
+    return [name for name in names if str(name).lower() in wanted] or list(names)
+
+
+def _cast_column(values: pa.Array, kind: pa.DataType, column: str, rows_before: int, zone: str) -> pa.Array:
+    """The values in another type, none of them changed."""
     try:
-        if values.type == kind:
-            return values
-        if pa.types.is_timestamp(kind) and values.type in (pa.string(), pa.large_string()):
-            return _with_zone(values).cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
-        return values.cast(kind)
-    except pa.ArrowException as error:
-        raise _does_not_fit(error, column) from error
+        return cast_exactly(values, kind, zone)
+    except Refused as refused:
+        raise value_refused(refused, column, rows_before) from refused
 
 
-def _with_zone(text: pa.Array) -> pa.Array:
-    """`2026-01-02`, `2026-01-02 03:04:05` and `2026-01-02T03:04:05+01:00` as times with a zone."""
-    text = pc.utf8_trim_whitespace(text)
-    is_day = pc.equal(pc.utf8_length(text), 10)
-    text = pc.if_else(is_day, pc.binary_join_element_wise(text, "00:00:00", "T"), text)
-    has_zone = pc.match_substring_regex(text, r":\d\d(\.\d+)? ?(Z|z|[+-]\d\d(:?\d\d)?)$")
-    return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
-
-
-def _as_before(values: pa.Array, before: pa.DataType | None, column: str) -> pa.Array:
-    """Guessed values in the type that the column was published in; `type-changed` where they are of another kind."""
-    if before is None or values.type == before:
-        return values
-    placed = place(values.type)
-    if placed is not None and placed[0] == before:
-        return values
-    t = pa.types
-    numbers = all(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) for kind in (values.type, before))
-    times = t.is_timestamp(values.type) and t.is_timestamp(before) and bool(values.type.tz) == bool(before.tz)
-    if numbers or times or t.is_null(values.type):
-        return values.cast(before)
-    if t.is_string(values.type) and (t.is_timestamp(before) or t.is_date(before)):
-        return cast_column(values, before, column)
-    texts = (pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())
-    if any(values.type in kinds and before in kinds for kinds in texts):
-        return values.cast(before)
-    raise LakemirrorError(
-        "type-changed",
-        f"column {column} was published as {before}, now its values are {values.type}",
+def value_refused(
+    refused: Refused, column: str, rows_before: int = 0, *, before: pa.DataType | None = None, hint: str | None = None
+) -> LakemirrorError:
+    """`value-invalid` with the row, counted from 1; `type-changed` for another kind of values than `before`."""
+    row = rows_before + refused.place + 1
+    published = "" if before is None else f"; the column was published as {before}"
+    return LakemirrorError(
+        "type-changed" if before is not None and refused.kind else "value-invalid",
+        f"row {row}, column {column}: {refused.reason}{published}",
+        row=row,
         column=column,
-        hint="Publish values of the former type, or recreate the table.",
+        hint=hint or (_HINT if before is None else _HINT_BEFORE),
     )
 
 
-def _cast(reader: pa.RecordBatchReader, columns: Types) -> pa.RecordBatchReader:
-    fields = [field.with_type(columns.get(field.name, field.type)) for field in reader.schema]
+_HINT_BEFORE = (
+    "Publish values that the column's type holds; or recreate the table with a type that holds all: "
+    "table.recreate(), or --recreate."
+)
+_HINT = "Correct the value, or give the column a type that holds all values exactly: columns=pa.schema(…)."
+
+
+def _column(values: list[Any], name: str, types: _Asked, *, nan_is_null: bool = False) -> pa.Array:
+    """A column of Python values in its declared type, else in the one it was published in, else in its own."""
+    declared = _named(name, types.columns)
+    published = None if declared is not None else _named(name, types.before)
+    try:
+        if declared is not None:
+            return declared_column(values, declared, nan_is_null=nan_is_null, zone=types.zone)
+        return column(values, published, nan_is_null=nan_is_null, zone=types.zone)
+    except Refused as refused:
+        natural = None if published is None else _widening(values, published, nan_is_null)
+        if natural is None:
+            raise value_refused(refused, name, before=published) from refused
+        return natural
+
+
+def _widening(values: list[Any], before: pa.DataType, nan_is_null: bool) -> pa.Array | None:
+    """The values in their own type where the column could be widened to it; whether it may, is decided later."""
+    with suppress(Refused):
+        natural = column(values, nan_is_null=nan_is_null)
+        one, other = table_type(before), table_type(natural.type)
+        if one is not None and other is not None and widens(one, other):
+            return natural
+    return None
+
+
+def _cast(reader: pa.RecordBatchReader, types: _Asked) -> pa.RecordBatchReader:
+    fields = [field.with_type(_named(field.name, types.columns) or field.type) for field in reader.schema]
     schema = pa.schema(fields)
     if schema.equals(reader.schema):
         return reader
 
     def batches() -> Iterable[pa.RecordBatch]:
+        rows = 0
         for batch in reader:
             arrays = []
             for field, array in zip(schema, batch.columns, strict=True):
-                arrays.append(cast_column(array, field.type, field.name))
+                arrays.append(_cast_column(array, field.type, field.name, rows, types.zone))
+            rows += batch.num_rows
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _named(name: str, types: Types) -> pa.DataType | None:
+    """The type of a column, whose name counts without regard to case."""
+    found = types.get(name)
+    if found is None and types:
+        found = next((kind for each, kind in types.items() if each.lower() == name.lower()), None)
+    return found
 
 
 def _is_pandas(rows: Any) -> bool:
@@ -168,13 +231,3 @@ def _module(rows: Any) -> str:
     """The package that made an object, `duckdb` also for its compiled part."""
     name = type(rows).__module__.partition(".")[0]
     return "duckdb" if name == "_duckdb" else name
-
-
-def _does_not_fit(error: Exception, column: str | None = None) -> LakemirrorError:
-    place = f"column {column}: " if column else ""
-    return LakemirrorError(
-        "value-invalid",
-        f"{place}{error}",
-        column=column,
-        hint="Correct the value, or give the column a type that holds it: columns=pa.schema(…).",
-    )

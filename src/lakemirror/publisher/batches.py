@@ -3,7 +3,8 @@
     files written under `_…` names ─▶ the batch's plan, on the disk ─▶ a number for each file ─▶ the plan is done
 
 A repeated batch finds its plan: files that are not published yet are published, the new files are deleted. The plan of
-a query is one small file in the table folder, `_batch-<query>.json`; it holds the last batch alone.
+a query is one small file in the table folder, `_batch-<query>.json`; it holds the last batch alone, and the run that
+numbered it: a stream that starts with a new checkpoint counts from 0 again, and its rows are not those of before.
 """
 
 from __future__ import annotations
@@ -25,12 +26,40 @@ if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable
 
 
+_SAME, _NEW, _UNSAID = "same", "new", "unsaid"
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """A complete change file that has no number yet: its name in the table folder, its rows."""
+    """A complete change file that has no number yet: its name in the table folder, its rows.
+
+    `seen`: the newest file whose types counted as it was written.
+    """
 
     name: str
     rows: int
+    seen: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Who numbered a batch. `stream`: the id that the stream's checkpoint holds; empty if unknown.
+
+    `word`: what the user calls the run; another word than before means that another run goes on under the same name.
+    """
+
+    stream: str = ""
+    word: str = ""
+
+    def relation(self, last: _Plan, batch: int) -> str:
+        """Whether a batch is of the run that made the last plan (`_SAME`), of a new one (`_NEW`), or of a new one that
+        nobody announced (`_UNSAID`). Within a run numbers only grow, and the last one may be repeated.
+        """
+        known = bool(self.stream and last.stream)
+        same = self.stream == last.stream if known else self.word == last.word
+        if same and batch >= last.batch:
+            return _SAME
+        return _NEW if self.word != last.word else _UNSAID
 
 
 @dataclass(frozen=True)
@@ -42,36 +71,64 @@ class _Plan:
     names: tuple[str, ...]
     first: int
     done: bool
+    stream: str = ""
+    word: str = ""
 
 
-def publish_batch(table: LandingTable, query: str, batch: int, files: Sequence[Prepared]) -> int:
+def publish_batch(
+    table: LandingTable, query: str, batch: int, files: Sequence[Prepared], run: Run | None = None, former: str = ""
+) -> int:
     """Publishes the files of one batch in their order, and returns how many; 0 where the batch was published before.
 
-    `query` identifies whoever numbers the batches; its numbers only grow. Called again with the same batch after a
-    crash, it publishes what is missing. Files that are not needed are deleted.
+    `query` identifies whoever numbers the batches; its numbers only grow within a `run`. Called again with the same
+    batch after a crash, it publishes what is missing. Files that are not needed are deleted. `former`: the name under
+    which an earlier version kept the query's plan. `stream-restarted` for a batch of a new run that nobody announced.
     """
     numbers, _ = table.opened()
-    plan_name = f"_batch-{hashlib.sha256(query.encode()).hexdigest()[:16]}.json"
+    run, plan_name = run or Run(), _plan_name(query)
     with numbers.locked():
         last = _read(table.place, plan_name, query)
+        if last is None and former and (kept := _read(table.place, _plan_name(former), former)) is not None:
+            last = replace(kept, query=query)
         published = 0
         if last is not None and not last.done:
             published = _finish(numbers, last, plan_name)
-        if last is not None and last.batch >= batch:
+        relation = run.relation(last, batch) if last is not None else _NEW
+        if last is not None and (relation == _UNSAID or (relation == _SAME and last.batch == batch)):
             discard(table, [file for file in files if file.name not in last.names])
+            if relation == _UNSAID:
+                raise _restarted(table, last, batch)
             return published
-        plan = _Plan(query, batch, tuple(file.name for file in files), numbers.newest() + 1, False)
+        newest = numbers.newest()
+        names = tuple(table.renewed(file.name, file.seen, newest) for file in files)
+        stream = run.stream or (last.stream if last is not None and relation == _SAME else "")
+        plan = _Plan(query, batch, names, newest + 1, False, stream, run.word)
         _write(table.place, plan_name, plan)
         reach("batch.planned")
         return published + _finish(numbers, plan, plan_name)
 
 
+def _plan_name(query: str) -> str:
+    return f"_batch-{hashlib.sha256(query.encode()).hexdigest()[:16]}.json"
+
+
+def _restarted(table: LandingTable, last: _Plan, batch: int) -> LakemirrorError:
+    message = (
+        f"{table.name}: batch {batch} of the stream {last.query!r} is of another run than batch {last.batch}, which is "
+        "published: its checkpoint is new, or older. Nothing of it was published"
+    )
+    return LakemirrorError("stream-restarted", message, table=str(table.name))
+
+
 def publish_prepared(table: LandingTable, files: Sequence[Prepared]) -> int:
-    """Publishes files in their order, once: for a source that does not repeat itself."""
+    """Publishes files in their order, once: for a source that does not repeat itself. No files make no table."""
+    if not files:
+        return 0
     numbers, _ = table.opened()
     with numbers.locked():
-        for file in files:
-            numbers.take(file.name)
+        newest = numbers.newest()
+        for name in [table.renewed(file.name, file.seen, newest) for file in files]:
+            numbers.take(name)
     return len(files)
 
 
@@ -79,6 +136,13 @@ def discard(table: LandingTable, files: Sequence[Prepared]) -> None:
     """Deletes files that were prepared and not published."""
     for file in files:
         table.place.forget(file.name)
+
+
+def abandon(table: LandingTable, query: str, files: Sequence[Prepared]) -> None:
+    """Deletes what was prepared for a batch that failed, but for what its plan names: the next batch publishes that."""
+    plan = _read(table.place, _plan_name(query), query)
+    planned = plan.names if plan is not None and not plan.done else ()
+    discard(table, [file for file in files if file.name not in planned])
 
 
 def _finish(numbers: Numbers, plan: _Plan, plan_name: str) -> int:
@@ -115,4 +179,4 @@ def _write(folder: TableFolder, name: str, plan: _Plan) -> None:
     write_whole(folder, name, json.dumps(asdict(plan)).encode())
 
 
-__all__ = ["Prepared", "discard", "publish_batch", "publish_prepared"]
+__all__ = ["Prepared", "Run", "abandon", "discard", "publish_batch", "publish_prepared"]

@@ -26,25 +26,20 @@ def read_declaration(folder: TableFolder) -> Declaration:
     return _declaration(_read(folder), folder.path.name)
 
 
-def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
-    """Declares the key columns unless they are declared, and returns the declaration that is then valid.
+def agreed(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
+    """The declaration that will be valid with these key columns, not written yet.
 
     None keeps the declared keys. Declared keys never change: `key-columns-changed` for any other list.
     """
+    return _with_keys(_declaration(_read(folder), folder.path.name), keys, folder.path.name)
+
+
+def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
+    """Declares the key columns unless they are declared, and returns the declaration; errors as of `agreed`."""
     data = _read(folder)
     declared = _declaration(data, folder.path.name)
-    if keys is None:
-        return declared
-    if declared.keys:
-        if set(keys) != set(declared.keys):
-            raise LakemirrorError(
-                "key-columns-changed",
-                f"{folder.path.name}: the key columns are {', '.join(declared.keys)}, not {', '.join(keys) or 'none'}",
-                table=folder.path.name,
-                file=METADATA,
-            )
-        return declared
-    if not keys:
+    wanted = _with_keys(declared, keys, folder.path.name)
+    if keys is None or wanted == declared:
         return declared
     content = {name: value for name, value in _strictly(data, folder.path.name).items() if name.lower() != "keycolumns"}
     written = json.dumps({"keyColumns": list(keys), **content}, indent=2).encode() + b"\n"
@@ -52,7 +47,20 @@ def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
         write_whole(folder, METADATA, written, new=data is None)
     except FileExistsError:  # another publisher declared its keys first
         return declare(folder, keys)
-    return Declaration(tuple(keys), declared.extension)
+    return wanted
+
+
+def _with_keys(declared: Declaration, keys: Sequence[str] | None, name: str) -> Declaration:
+    if keys is None or not declared.keys:
+        return declared if not keys else Declaration(tuple(keys), declared.extension)
+    if set(keys) != set(declared.keys):
+        raise LakemirrorError(
+            "key-columns-changed",
+            f"{name}: the key columns are {', '.join(declared.keys)}, not {', '.join(keys) or 'none'}",
+            table=name,
+            file=METADATA,
+        )
+    return declared
 
 
 def _declaration(data: bytes | None, name: str) -> Declaration:

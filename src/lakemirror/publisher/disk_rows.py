@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,4 +58,23 @@ class DiskRows:
         self._gathered, self._bytes = [], 0
 
 
-__all__ = ["DiskRows"]
+class DiskParts:
+    """Gathers parts of an input to read them again; those beyond 64 MiB are in a temporary file without a name."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 closed with the last reference
+        self._count = 0
+
+    def add(self, part: Any) -> None:
+        """Takes a part, made of plain Python values."""
+        pickle.dump(part, self._file, pickle.HIGHEST_PROTOCOL)
+        self._count += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """The parts, in their order."""
+        self._file.seek(0)
+        for _ in range(self._count):
+            yield pickle.load(self._file)
+
+
+__all__ = ["DiskParts", "DiskRows"]

@@ -26,6 +26,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.credentials import Credential, Tokens
 
 CA_VARIABLE = "LAKEMIRROR_CA"  # a PEM file with the authority of the service's certificate
+WHERE = "Correct the workspace or the database in the address; only the service can make one."
 PATIENCE = 60.0  # seconds for which a request is sent again
 VERSION = "2021-06-08"
 TIMEOUT = 60.0  # seconds without a byte
@@ -200,7 +201,7 @@ class Endpoint:
         if answer.status in (401, 403):
             raise LakemirrorError("credential-invalid", f"{self.url}: {answer.status} {answer.code}")
         if answer.code in ("FilesystemNotFound", "ContainerNotFound"):
-            raise LakemirrorError("database-missing", f"{self.url}: there is no such workspace")
+            raise LakemirrorError("database-missing", f"{self.url}: there is no such workspace", hint=WHERE)
         return answer
 
     def _no_trust(self, error: ssl.SSLCertVerificationError) -> LakemirrorError:
@@ -268,4 +269,4 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
 
 
-__all__ = ["CA_VARIABLE", "Answer", "Endpoint"]
+__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint"]

@@ -32,8 +32,15 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import PROCESSED
 from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.endpoint import Answer, Endpoint
-from lakemirror.publisher.table_folder import ABANDONED_SECONDS, DROPPED_PREFIX, TEMPORARY_PREFIX, write_whole
+from lakemirror.publisher.endpoint import WHERE, Answer, Endpoint
+from lakemirror.publisher.table_folder import (
+    ABANDONED_SECONDS,
+    DROPPED_PREFIX,
+    IS_DROPPED,
+    IS_TEMPORARY,
+    TEMPORARY_PREFIX,
+    write_whole,
+)
 
 KEPT = "Files/_publishing"  # of the database: uploads that have no number yet
 SEQUENCE = "_sequence"
@@ -64,7 +71,9 @@ class EndpointFolder:
         for folder in (KEPT, self._folder):
             answer = self._endpoint.ask("PUT", folder, {"resource": "directory"})
             if answer.status == 404:
-                raise LakemirrorError("database-missing", f"{self._endpoint.url}: there is no such database")
+                raise LakemirrorError(
+                    "database-missing", f"{self._endpoint.url}: there is no such database", hint=WHERE
+                )
             if answer.status != 201:
                 raise self._endpoint.refusal(answer, folder)
 
@@ -81,6 +90,11 @@ class EndpointFolder:
     def content(self, name: str) -> pa.Buffer:
         with self.open(name) as file:
             return pa.py_buffer(file.read())
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Nothing is to be done: staged files are not in the table folder."""
+        yield
 
     def staged(self, suffix: str = "tmp") -> Path:
         return Path(tempfile.gettempdir()) / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.{suffix}"
@@ -109,6 +123,9 @@ class EndpointFolder:
 
     def is_kept(self, name: str) -> bool:
         return self._head(f"{KEPT}/{name}")
+
+    def open_kept(self, name: str) -> BinaryIO:
+        return io.BufferedReader(_RemoteFile(self._endpoint, f"{KEPT}/{name}"), _TAIL)
 
     def forget(self, name: str) -> None:
         self._delete(f"{KEPT}/{name}")
@@ -141,7 +158,7 @@ class EndpointFolder:
                 self._remembered = int(file.read())
         return self._remembered
 
-    def drop(self) -> None:
+    def drop(self, staged: Path | None = None) -> None:
         parent = self._folder.rpartition("/")[0]
         leaving = f"{parent}/{DROPPED_PREFIX}{uuid.uuid4().hex}"
         self._remembered = 0
@@ -152,10 +169,10 @@ class EndpointFolder:
     def sweep(self) -> None:
         parent = self._folder.rpartition("/")[0]
         for name, _ in self._listed(parent):
-            if name.startswith(DROPPED_PREFIX):
+            if IS_DROPPED(name):
                 self._delete(f"{parent}/{name}")
         for name, modified in self._listed(KEPT):
-            if name.startswith(TEMPORARY_PREFIX) and time.time() - modified > ABANDONED_SECONDS:
+            if IS_TEMPORARY(name) and time.time() - modified > ABANDONED_SECONDS:
                 self._delete(f"{KEPT}/{name}")
 
     def _take_back(self, kept: str, name: str) -> None:

@@ -1,18 +1,19 @@
 """Files of other programs as rows to publish: Parquet, CSV, spreadsheets, JSON lines, Arrow IPC.
 
 Text is read cautiously: an empty field is NULL and a quoted empty one is not, columns that were published before keep
-their types, and JSON strings stay strings whatever they look like.
+their types, and a column gets a type only if its values give back each text (`text_types`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import itertools
-import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,8 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.arrow_input import Types, from_mappings
+from lakemirror.landing_zone.zoneless import NTZ, UTC, Zones, zone_of
+from lakemirror.passwords import without_passwords
+from lakemirror.publisher.arrow_input import Types
+from lakemirror.publisher.declared_types import TypeWarning, frames_to_user, unsaid_zone
+from lakemirror.publisher.json_rows import read_json_lines
+from lakemirror.publisher.plain_names import plain_name, renamed
 from lakemirror.publisher.text_rows import TextForm, read_csv
+from lakemirror.publisher.text_types import Choice, KnownTypes
 from lakemirror.publisher.workbook import read_workbook
 
 if TYPE_CHECKING:
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 MODES = ("load", "insert", "update", "upsert", "delete", "snapshot")
 FORMATS = ("parquet", "csv", "xlsx", "jsonl", "arrow")
 STDIN = "-"
-LINES = 20_000
 
 _SUFFIXES = {
     ".parquet": "parquet",
@@ -58,25 +64,62 @@ def publish_files(
     format: str | None = None,
     marker: str | None = None,
     text: TextForm | None = None,
+    plain_names: bool = False,
+    tell: Callable[[Choice], None] | None = None,
 ) -> list[Published]:
     """Publishes each file as one change file, in order; returns those that were written.
 
     `sources`: paths, or `-` for standard input. `mode`: one of `MODES`; None upserts where there are keys, else
     inserts. A snapshot of several files is one content. `format`: one of `FORMATS`; None goes by the name, then by the
     first bytes. `marker`: the column that holds each row's marker, instead of a mode. `text`: how CSV is
-    written. Errors beside those of `LandingTable`: `input-invalid` for a file that cannot be read.
+    written. `plain_names`: columns are renamed, as `read_file` says. `tell` is called with the type of each column of
+    text. Errors beside those of `LandingTable`: `input-invalid` for a file that cannot be read.
     """
-    readers = (
-        read_file(source, format, columns=table.columns, before=table.types_before(), text=text) for source in sources
-    )
     if mode == "snapshot" and marker is None:
-        tables = [reader.read_all() for reader in readers]
-        whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+        whole = _one_content(table, sources, format, text, plain_names, tell)
         published = [table.publish_snapshot(whole)]
     else:
-        published = [publish_rows(table, reader, mode, marker) for reader in readers]
+        published = []
+        for source in sources:
+            reader = read_file(
+                source,
+                format,
+                columns=table.columns,
+                before=table.types_before(),
+                keys=table.keys,
+                text=text,
+                plain_names=plain_names,
+                tell=tell,
+                zoneless=table.zoneless,
+            )
+            published.append(publish_rows(table, reader, mode, marker))
     table.flush()
     return [each for each in published if each is not None]
+
+
+def _one_content(
+    table: LandingTable, sources: Iterable[str | os.PathLike[str]], format: str | None, text: TextForm | None,
+    plain_names: bool, tell: Callable[[Choice], None] | None,
+) -> pa.RecordBatchReader | pa.Table:  # fmt: skip
+    """The rows of all files; those of later ones in the types of earlier ones."""
+    before, tables = table.types_before(), []
+    sources = list(sources)
+    for source in sources:
+        reader = read_file(
+            source, format, columns=table.columns, before=before, keys=table.keys, text=text, plain_names=plain_names,
+            tell=tell, zoneless=table.zoneless,
+        )  # fmt: skip
+        if len(sources) == 1:
+            return reader
+        tables.append(reader.read_all())
+        before = {**before, **{each.name: each.type for each in reader.schema if not pa.types.is_null(each.type)}}
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise LakemirrorError(
+            "type-changed", f"{table.name}: the files hold columns of different types: {error}",
+            hint="Publish them in the same types, or one after the other.",
+        ) from error  # fmt: skip
 
 
 def publish_rows(
@@ -85,9 +128,6 @@ def publish_rows(
     """Publishes rows in a mode that is named, or with the markers in one of their columns."""
     if marker is not None:
         return table.changes(rows, marker=marker)
-    mode = mode or ("upsert" if table.keys else "insert")
-    if mode not in MODES:
-        raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(MODES)}.")
     publish = {
         "load": table.load,
         "insert": table.insert,
@@ -95,8 +135,16 @@ def publish_rows(
         "upsert": table.upsert,
         "delete": table.delete,
         "snapshot": table.publish_snapshot,
-    }[mode]
+    }[checked_mode(table, mode)]
     return publish(rows)
+
+
+def checked_mode(table: LandingTable, mode: str | None) -> str:
+    """The mode that counts where none is named: upsert with key columns, else insert. `input-invalid` for no mode."""
+    mode = mode or ("upsert" if table.keys else "insert")
+    if mode not in MODES:
+        raise LakemirrorError("input-invalid", f"{mode!r} is no mode", hint=f"Modes are {', '.join(MODES)}.")
+    return mode
 
 
 def read_file(
@@ -105,35 +153,62 @@ def read_file(
     *,
     columns: Types | None = None,
     before: Types | None = None,
+    keys: Sequence[str] = (),
     text: TextForm | None = None,
+    plain_names: bool = False,
+    tell: Callable[[Choice], None] | None = None,
+    zoneless: str = "",
 ) -> pa.RecordBatchReader:
     """The rows of a file, or of standard input for `-`.
 
-    `columns` and `before` are types of columns, as in `arrow_input.read_rows`; text is read accordingly.
-    `input-invalid` for what cannot be read, `value-invalid` and `type-changed` for values that do not fit.
+    `columns`: types that the user names; warns (TypeWarning) of names that the file lacks. `before`: types of columns
+    that were published before, which text keeps; two texts of `keys` never become one value of these. All other columns
+    of CSV, JSON lines and spreadsheets get a type from their content, as `text_types` says; `tell` is called with each
+    column's type. `plain_names`: columns get names that every reader opens, with a TypeWarning; types are then found by
+    the new names. `zoneless`: what times without a zone are where such a type asks for instants; empty and `ntz`: of
+    UTC, with a TypeWarning once they are read. `input-invalid` for what cannot be read, `value-invalid` and
+    `type-changed` for values that do not fit, `columns-ambiguous` and `column-name-invalid` for the names.
     """
     name = str(source)
-    columns, before, text = columns or {}, before or {}, text or TextForm()
+    text, tell = text or TextForm(), tell or (lambda choice: None)
+    zone = zone_of(zoneless or UTC)
+    known = KnownTypes(columns or {}, before or {}, plain_name if plain_names else str, Zones(lambda _: zone), keys)
     if format is not None and format not in FORMATS:
         raise LakemirrorError("input-invalid", f"{format!r} is no format", hint=f"Formats are {', '.join(FORMATS)}.")
-    with _named(name):
+    with _named(name), contextlib.ExitStack() as opened:
         stream = _open(name)
-        known = format or _format_of(name) or _sniff(stream)
-        if known == "parquet":
+        if name != STDIN:
+            opened.enter_context(stream)
+        kind = format or _format_of(name) or _sniff(stream)
+        stream = _seekable(stream)
+        if kind == "parquet":
             reader = _read_parquet(stream)
-        elif known == "arrow":
+        elif kind == "arrow":
             reader = _read_arrow(stream)
-        elif known == "csv":
-            delimiter = text.delimiter or ("\t" if _is_tsv(name) else ",")
-            with _closed_after(stream, name):
-                reader = read_csv(stream, name, {**before, **columns}, text, delimiter)
-        elif known == "xlsx":
-            with _closed_after(stream, name):
-                reader = read_workbook(_seekable(stream), name, {**before, **columns}, text.sheet)
+        elif kind == "csv":
+            reader = read_csv(stream, name, known, text, text.delimiter or ("\t" if _is_tsv(name) else ","), tell)
+        elif kind == "xlsx":
+            reader = read_workbook(stream, name, known, text.sheet, tell)
         else:
-            kept = {column: kind for column, kind in before.items() if column not in columns}
-            reader = _read_json_lines(stream, kept, name)
-    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader, name))
+            reader = read_json_lines(stream, name, known, tell)
+        if plain_names:
+            reader, changed = renamed(reader)
+            for old, new in changed.items():
+                warnings.warn(f"column {old!r} is published as {new}", TypeWarning, 2)
+        there = {column.lower() for column in reader.schema.names}
+        for column in columns or ():
+            if column.lower() not in there:
+                warnings.warn(f"{name} has no column {column!r}, whose type is named", TypeWarning, 2)
+        said = zoneless not in ("", NTZ)
+        batches = _batches(reader, name, opened.pop_all(), {} if said else known.zones.met)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+
+def missing_file(name: str) -> LakemirrorError:
+    """The error for a file that is not there. It shows no password, in case that the name is a database's URL."""
+    shown = without_passwords(name, name)
+    hint = "Give a database by --from-sql." if "://" in name else "Check the path."
+    return LakemirrorError("input-invalid", f"{shown}: no such file", file=shown, hint=hint)
 
 
 @contextlib.contextmanager
@@ -141,15 +216,18 @@ def _named(name: str) -> Iterator[None]:
     """Says which file it is that cannot be read."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise LakemirrorError("input-invalid", f"{name}: no such file", file=name, hint="Check the path.") from error
     except (OSError, pa.ArrowException) as error:
         raise LakemirrorError("input-invalid", f"{name}: {error}", file=name) from error
 
 
-def _batches(reader: pa.RecordBatchReader, name: str) -> Iterator[pa.RecordBatch]:
-    with _named(name):
+def _batches(
+    reader: pa.RecordBatchReader, name: str, opened: contextlib.ExitStack, unsaid: Iterable[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows, then a warning for each column that is `unsaid` by then."""
+    with _named(name), opened:
         yield from reader
+    for column in unsaid:
+        warnings.warn(unsaid_zone(column), TypeWarning, frames_to_user())
 
 
 def _open(name: str) -> IO[bytes]:
@@ -157,19 +235,11 @@ def _open(name: str) -> IO[bytes]:
         given: Any = sys.stdin.buffer
         return given if hasattr(given, "peek") else io.BufferedReader(given)
     path = Path(name)
+    if not path.exists():
+        raise missing_file(name)
     if path.suffix in _COMPRESSED:
         return pa.input_stream(str(path), compression="detect")  # type: ignore[no-any-return]
     return path.open("rb")
-
-
-@contextlib.contextmanager
-def _closed_after(stream: IO[bytes], name: str) -> Iterator[None]:
-    """Closes the file behind what is done with it, but not standard input."""
-    try:
-        yield
-    finally:
-        if name != STDIN:
-            stream.close()
 
 
 def _format_of(name: str) -> str | None:
@@ -196,60 +266,29 @@ def _sniff(stream: Any) -> str:
 
 
 def _read_parquet(stream: IO[bytes]) -> pa.RecordBatchReader:
-    file = pq.ParquetFile(_seekable(stream))
+    file = pq.ParquetFile(stream)
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=1 << 17))
 
 
 def _read_arrow(stream: IO[bytes]) -> pa.RecordBatchReader:
-    source = _seekable(stream)
-    magic = source.read(6)
-    source.seek(0)
+    magic = stream.read(6)
+    stream.seek(0)
     if magic != b"ARROW1":
-        return pa.ipc.open_stream(source)
-    file = pa.ipc.open_file(source)
+        return pa.ipc.open_stream(stream)
+    file = pa.ipc.open_file(stream)
     return pa.RecordBatchReader.from_batches(
         file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
     )
 
 
-def _read_json_lines(stream: IO[bytes], types: Types, name: str) -> pa.RecordBatchReader:
-    """One object per line, or one array of objects."""
-    rows = _objects(stream, name)
-    tables = []
-    while chunk := list(itertools.islice(rows, LINES)):
-        tables.append(from_mappings(chunk, {}, types))
-    if not tables:
-        return pa.table({}).to_reader()
-    try:
-        return pa.concat_tables(tables, promote_options="permissive").to_reader()
-    except pa.ArrowException as error:
-        raise LakemirrorError("value-invalid", f"{name}: a column holds values of several kinds: {error}") from error
-
-
-def _objects(stream: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(_lines(stream), start=1):
-        text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-        if not text.strip():
-            continue
-        try:
-            found = json.loads(text if number > 1 or not text.lstrip().startswith(b"[") else text + stream.read())
-        except (ValueError, RecursionError) as error:
-            raise LakemirrorError("input-invalid", f"{name}: line {number}: {error}", file=name, row=number) from error
-        for each in found if number == 1 and isinstance(found, list) else [found]:
-            if not isinstance(each, dict):
-                raise LakemirrorError("input-invalid", f"{name}: line {number} holds no JSON object", row=number)
-            yield each
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    if isinstance(stream, pa.NativeFile):
-        yield from stream.read().splitlines(keepends=True)
-    else:
-        yield from iter(stream.readline, b"")
-
-
 def _seekable(stream: IO[bytes]) -> Any:
-    return stream if stream.seekable() else pa.BufferReader(stream.read())
+    """The stream, or its content in a temporary file where it cannot be read twice."""
+    if stream.seekable():
+        return stream
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 closed with the last reference
+    shutil.copyfileobj(stream, kept, 1 << 20)
+    kept.seek(0)
+    return kept
 
 
-__all__ = ["FORMATS", "MODES", "publish_files", "publish_rows", "read_file"]
+__all__ = ["FORMATS", "MODES", "checked_mode", "publish_files", "publish_rows", "read_file"]

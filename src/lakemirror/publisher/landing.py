@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.buffer import Buffer
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.publisher.local_folder import LocalFolder
 from lakemirror.publisher.table_folder import TableFolder
+from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import give_options
 from lakemirror.storage.place import StorePath
@@ -72,14 +74,26 @@ class Landing:
         columns: pa.Schema | None = None,
         buffer: Buffer | None = None,
         compression: str = "snappy",
+        zoneless: str = "",
     ) -> LandingTable:
         """A table folder, optionally in a schema folder.
 
         `keys`: the key columns; None: as the folder declares them. `columns`: types of some columns, for rows without
-        types, such as dicts. `buffer`: gathers changes into fewer files.
+        types, such as dicts. `buffer`: gathers changes into fewer files. `zoneless`: what times without a zone are:
+        `utc`; `ntz` keeps them as they are; or the name of their zone, in which they become instants. Empty: they are
+        kept, with a warning, and the mirror's setting decides.
         """
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
-        return LandingTable(self._place(named), named, keys, columns, buffer, compression)
+        return LandingTable(self._place(named), named, keys, columns, buffer, compression, self._may_widen, zoneless)
+
+    def _may_widen(self) -> bool:
+        """True where the database's settings let the engine widen columns; the environment is that of this process."""
+        if self._endpoint is None:
+            place = self.db if self._store is None else self._store
+            return resolve(read_definition(storage_of(place))).on_type_change == "widen"
+        answer = self._endpoint.ask("GET", DEFINITION)
+        definition = parse_definition(answer.body) if answer.status == 200 else {}
+        return Settings().with_definition(definition).on_type_change == "widen"
 
     def _place(self, name: TableName) -> TableFolder:
         if self._store is not None:

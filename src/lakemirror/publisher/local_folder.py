@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +20,13 @@ except ImportError:  # pragma: no cover - not a POSIX system: the exclusive link
     fcntl = None  # type: ignore[assignment]
 
 from lakemirror.failpoints import reach
-from lakemirror.publisher.table_folder import ABANDONED_SECONDS, DROPPED_PREFIX, TEMPORARY_PREFIX
+from lakemirror.publisher.table_folder import (
+    ABANDONED_SECONDS,
+    DROPPED_PREFIX,
+    IS_DROPPED,
+    IS_TEMPORARY,
+    TEMPORARY_PREFIX,
+)
 
 SEQUENCE = "_sequence"
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -44,6 +50,19 @@ class LocalFolder:
             self._path.mkdir(parents=True, exist_ok=True)
             for folder in (self._path.parent, self._path.parent.parent):
                 sync_folder(folder)
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        absent = self.absent()
+        self.make()
+        try:
+            yield
+        finally:
+            remove_empty(absent)
+
+    def absent(self) -> list[Path]:
+        """The folder and those above it that do not exist, the innermost first."""
+        return [folder for folder in (self._path, *self._path.parents) if not folder.exists()]
 
     def names(self, inner: str = "", first: str = "") -> list[str]:
         try:
@@ -79,6 +98,9 @@ class LocalFolder:
 
     def is_kept(self, name: str) -> bool:
         return (self._path / name).exists()
+
+    def open_kept(self, name: str) -> BinaryIO:
+        return self.open(name)
 
     def forget(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
@@ -118,21 +140,32 @@ class LocalFolder:
         except (FileNotFoundError, ValueError):
             return 0
 
-    def drop(self) -> None:
+    def drop(self, staged: Path | None = None) -> None:
         with self.locked():
             leaving = self._path.with_name(f"{DROPPED_PREFIX}{uuid.uuid4().hex}")
             self._path.rename(leaving)
+        if staged is not None:
+            self.make()
+            (leaving / staged.name).rename(staged)
         sync_folder(self._path.parent)
         reach("publish.dropped")
         shutil.rmtree(leaving, ignore_errors=True)
 
     def sweep(self) -> None:
         for path in self._path.parent.glob(f"{DROPPED_PREFIX}*"):
-            shutil.rmtree(path, ignore_errors=True)
+            if IS_DROPPED(path.name):
+                shutil.rmtree(path, ignore_errors=True)
         for path in self._path.glob(f"{TEMPORARY_PREFIX}*"):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                if IS_TEMPORARY(path.name) and time.time() - path.lstat().st_mtime > ABANDONED_SECONDS:
                     path.unlink()
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders in this order; the first that is not empty ends it."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:
@@ -168,4 +201,4 @@ def _same_file(handle: int, path: Path) -> bool:
     return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
 
 
-__all__ = ["LocalFolder", "sync_folder"]
+__all__ = ["LocalFolder", "remove_empty", "sync_folder"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import MARKER, PROCESSED
@@ -68,15 +68,19 @@ class Sequence:
                 raise self._gone() from error
             yield
 
-    def take(self, kept: str, number: int | None = None) -> int:
+    def take(self, kept: str, number: int | None = None, renewed: Callable[[int], str] | None = None) -> int:
         """Publishes a kept file under the next number, or under the given one; the caller holds the lock.
 
+        `renewed` is called with the newest number before each try, and gives the name of the file to publish instead.
         `publish-conflict` where the given number is taken or the folder was deleted meanwhile.
         """
         while True:
-            chosen = self.newest() + 1 if number is None else number
+            newest = self.newest()
+            chosen = newest + 1 if number is None else number
             if number is not None and self.find(number) is not None:
                 raise LakemirrorError("publish-conflict", f"{self.folder.path.name}: number {number} is taken already")
+            if renewed is not None:
+                kept = renewed(newest)
             try:
                 self.folder.number(kept, self.name(chosen))
                 break

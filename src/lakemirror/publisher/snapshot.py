@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from lakemirror.publisher.disk_rows import DiskRows
 from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
+from lakemirror.publisher.table_types import in_type, wider
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable, Published
@@ -48,13 +49,14 @@ def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
     """
     given = _gathered(table, rows)
     for _ in range(ATTEMPTS):
-        numbers, keys = table.opened()
+        numbers, keys = table.known()
         if not keys:
             table.require_keys()
         content = _with_keys_spelled(given, keys)
-        newest = numbers.newest()
-        state, touched = _known(numbers, newest, content, keys)
-        content = in_types_of(state.whole.schema, content, numbers.folder.path.name)
+        newest = 0 if table.starts_again else numbers.newest()
+        content = table.in_types_now(content, newest)
+        state, content = _in_types_of_both(_last_state(numbers, newest, content), content, numbers.folder.path.name)
+        touched = _touched(numbers, range(state.number + 1, newest + 1), content, keys)
         difference = _difference(state, content, touched, keys, numbers) if newest else _all_new(content, keys)
         if difference.repeated:
             raise LakemirrorError(
@@ -158,7 +160,6 @@ def compare_in_parts(
 def _gathered(table: LandingTable, rows: Any) -> pa.Table:
     """The content: in memory, or where it is large in a file on the disk."""
     reader = table.take(rows)
-    table.opened()
     with DiskRows(reader.schema, table.place.staged("arrow")) as gathered:
         for batch in reader:
             gathered.add(batch)
@@ -195,22 +196,32 @@ def _publish(table: LandingTable, difference: Difference, newest: int) -> Publis
     return published
 
 
-def _known(
-    numbers: sequence.Sequence, newest: int, content: pa.Table, keys: Sequence[str]
-) -> tuple[State, pa.Table | None]:
-    """The state that holds, and the keys of all files that it does not know."""
+def _last_state(numbers: sequence.Sequence, newest: int, content: pa.Table) -> State:
+    """The state that holds."""
     state = snapshot_state.read_state(numbers.folder)
     if state is not None:
         found = snapshot_state.fingerprint(numbers.folder, numbers.find(state.number))
         if state.number > newest or (found and found != state.fingerprint):
             state = None  # files that it counts on were deleted, or the folder was filled again
-    if state is None:
-        state = snapshot_state.empty_state(content.schema)
+    return snapshot_state.empty_state(content.schema) if state is None else state
+
+
+def _in_types_of_both(state: State, content: pa.Table, table: str) -> tuple[State, pa.Table]:
+    """State and content in the same types. A state whose columns were widened has no name: it is written whole."""
+    whole, content = in_common_types(state.whole, content, table)
+    if not whole.schema.equals(state.whole.schema):
+        added, _ = in_common_types(state.added, content, table)
+        state = replace(state, whole=whole, added=added, name="")
+    return state, content
+
+
+def _touched(
+    numbers: sequence.Sequence, unknown: Sequence[int], content: pa.Table, keys: Sequence[str]
+) -> pa.Table | None:
+    """The keys of all files that the state does not know."""
     key_fields = pa.schema([content.schema.field(key) for key in keys])
-    unknown = [_keys_of(numbers, number, key_fields) for number in range(state.number + 1, newest + 1)]
-    if not unknown:
-        return state, None
-    return state, pa.concat_tables(unknown).group_by(list(keys)).aggregate([])
+    found = [_keys_of(numbers, number, key_fields) for number in unknown]
+    return pa.concat_tables(found).group_by(list(keys)).aggregate([]) if found else None
 
 
 def _keys_of(numbers: sequence.Sequence, number: int, key_fields: pa.Schema) -> pa.Table:
@@ -316,38 +327,18 @@ def _with_keys_spelled(content: pa.Table, keys: Sequence[str]) -> pa.Table:
     return content.rename_columns([declared.get(name.lower(), name) for name in content.column_names])
 
 
-def in_types_of(schema: pa.Schema, content: pa.Table, table: str) -> pa.Table:
-    """The content in the types it was published in before, where each value has its place there; `type-changed`."""
-    for position, field in enumerate(content.schema):
-        before = schema.field(field.name).type if field.name in schema.names else field.type
-        if before == field.type:
-            continue
-        try:
-            if content[position].null_count == content.num_rows:
-                nothing = pa.nulls(content.num_rows, before)
-                content = content.set_column(position, pa.field(field.name, before), nothing)
-                continue
-            if not _kin(field.type, before):
-                raise pa.ArrowInvalid("no value of the one is a value of the other")
-            content = content.set_column(position, pa.field(field.name, before), content[position].cast(before))
-        except pa.ArrowException as error:
-            raise LakemirrorError(
-                "type-changed",
-                f"{table}: column {field.name} was published as {before}, now it is {field.type}: {error}",
-                table=table,
-                column=field.name,
-                hint="Give the column its former type, or recreate the table and publish the snapshot again.",
-            ) from error
-    return content
+def in_common_types(known: pa.Table, content: pa.Table, table: str) -> tuple[pa.Table, pa.Table]:
+    """Both in the types of before, or in wider ones where the content has such; `type-changed`."""
+    fields = {field.name: field for field in known.schema}
+    for field in content.schema:
+        if field.name in fields:
+            fields[field.name] = field.with_type(wider(fields[field.name].type, field.type))
+    return _in_types(known, fields, table), _in_types(content, fields, table)
 
 
-def _kin(given: pa.DataType, before: pa.DataType) -> bool:
-    t = pa.types
-    numbers = (t.is_integer, t.is_decimal, t.is_floating)
-    if any(is_kind(given) for is_kind in numbers) and any(is_kind(before) for is_kind in numbers):
-        return not t.is_floating(given) or t.is_floating(before)
-    texts = (pa.string(), pa.large_string())
-    binaries = (pa.binary(), pa.large_binary())
-    if given in texts or given in binaries:
-        return before in (texts if given in texts else binaries)
-    return bool(t.is_timestamp(given) and t.is_timestamp(before) and (given.tz is None) == (before.tz is None))
+def _in_types(rows: pa.Table, fields: Mapping[str, pa.Field], table: str) -> pa.Table:
+    for position, field in enumerate(rows.schema):
+        wanted = fields.get(field.name, field)
+        if wanted.type != field.type:
+            rows = rows.set_column(position, wanted, in_type(rows[position], wanted, table))
+    return rows

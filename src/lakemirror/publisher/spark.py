@@ -23,15 +23,18 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.column_types import arrow_type, table_type
 from lakemirror.landing_zone.delimited import read_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import METADATA
-from lakemirror.publisher.batches import Prepared, discard, publish_batch, publish_prepared
+from lakemirror.landing_zone.zoneless import NTZ
+from lakemirror.publisher.batches import Prepared, Run, abandon, discard, publish_batch, publish_prepared
 from lakemirror.publisher.change_writer import MARKER_COLUMN
-from lakemirror.publisher.column_types import ColumnTypes
-from lakemirror.publisher.local_folder import LocalFolder
+from lakemirror.publisher.declared_types import ColumnTypes
+from lakemirror.publisher.local_folder import LocalFolder, remove_empty
 from lakemirror.publisher.sequence import Sequence as Numbers
-from lakemirror.publisher.spark_batches import Target
+from lakemirror.publisher.spark_batches import Target, stream_id
+from lakemirror.publisher.spark_values import unsupported, year_months
 
 try:
     from pyspark.sql import datasource as ds
@@ -74,29 +77,36 @@ class LakemirrorSource(ds.DataSource):
                 "a landing zone takes changes, and mode overwrite replaces a table",
                 hint='Use mode("append"), or recreate the table: Landing(db).table(name).recreate()',
             )
-        target = Target.of(self.options, schema.names)
-        target.open().opened()  # declares the keys, and refuses others
-        return _Writer(target, schema)
+        return _Writer(self._target(schema), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> _StreamWriter:
-        target = Target.of(self.options, schema.names)
-        target.open().opened()
+        target = self._target(schema)
         given = {name.lower(): value for name, value in self.options.items()}
-        query = given.get("queryid") or given.get("checkpointlocation")
+        query = given.get("queryid") or _spelled(given.get("checkpointlocation", ""))
         if not query:
             raise LakemirrorError(
                 "input-invalid",
                 "batches are published exactly once only where their query is known",
                 hint='Add .option("checkpointLocation", …) to the stream, or .option("queryId", …).',
             )
-        return _StreamWriter(target, schema, query)
+        return _StreamWriter(target, schema, query, given.get("run", ""))
+
+    def _target(self, schema: Any) -> Target:
+        """Where rows go. Declares the keys, and refuses others, and types that Spark cannot hand over."""
+        target = Target.of(self.options, schema.names)
+        if columns := year_months(schema):
+            raise unsupported(next(iter(columns)))
+        target.open().known()
+        target.tell(schema, set())
+        return target
 
 
 @dataclass
 class _Message(ds.WriterCommitMessage):
-    """One partition's file; None where the partition has no rows."""
+    """One partition's file, None where the partition has no rows; and the id of the stream that it is of."""
 
     prepared: Prepared | None
+    stream: str = ""
 
 
 class _Files:
@@ -105,12 +115,17 @@ class _Files:
     def __init__(self, target: Target, schema: Any) -> None:
         self.target = target
         self._schema = schema
+        self._absent = LocalFolder(target.open().folder).absent()
 
     def write(self, iterator: Iterator[Any]) -> _Message:
-        return _Message(self.target.prepare(_record_batches(iterator, self._schema)))
+        return _Message(self.target.prepare(_record_batches(iterator, self._schema)), stream_id())
 
     def _prepared(self, messages: Sequence[Any]) -> list[Prepared]:
         return [message.prepared for message in messages if message is not None and message.prepared is not None]
+
+    def _leave(self) -> None:
+        """Removes the table folder if it was made for files that are discarded."""
+        remove_empty(self._absent)
 
 
 class _Writer(_Files, getattr(ds, "DataSourceArrowWriter", ds.DataSourceWriter)):  # type: ignore[misc]
@@ -119,18 +134,24 @@ class _Writer(_Files, getattr(ds, "DataSourceArrowWriter", ds.DataSourceWriter))
 
     def abort(self, messages: Sequence[Any]) -> None:
         discard(self.target.open(), self._prepared(messages))
+        self._leave()
 
 
 class _StreamWriter(_Files, getattr(ds, "DataSourceStreamArrowWriter", ds.DataSourceStreamWriter)):  # type: ignore[misc]
-    def __init__(self, target: Target, schema: Any, query: str) -> None:
+    def __init__(self, target: Target, schema: Any, query: str, word: str) -> None:
         super().__init__(target, schema)
         self._query = query
+        self._word = word
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        publish_batch(self.target.open(), _query_id(self._query), batchId, self._prepared(messages))
+        former = _query_id(self._query)
+        stream = next((each.stream for each in messages if each is not None and each.stream), "")
+        run = Run(stream or (former if former != self._query else ""), self._word)
+        publish_batch(self.target.open(), self._query, batchId, self._prepared(messages), run, former)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        discard(self.target.open(), self._prepared(messages))
+        abandon(self.target.open(), self._query, self._prepared(messages))
+        self._leave()
 
 
 @dataclass(frozen=True)
@@ -156,7 +177,8 @@ class _Changes:
         fields: dict[str, pa.Field] = {}
         for number in found.present():
             for field in found.columns(number):
-                fields.setdefault(field.name.lower(), field)
+                kind = arrow_type(table_type(field.type) or "string")
+                fields.setdefault(field.name.lower(), pa.field(field.name, kind))
         fields.pop(MARKER_COLUMN.lower(), None)
         helpers = [pa.field(MARKER_COLUMN, pa.int32()), pa.field(FILE, pa.string()), pa.field(ROW, pa.int64())]
         return cls(target.db, str(table.folder), metadata, pa.schema([*fields.values(), *helpers]))
@@ -210,7 +232,7 @@ class _Changes:
         batches = file.iter_batches(batch_size=_ROWS)
         empty = file.schema_arrow.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], file.schema_arrow)]
         reader = pa.RecordBatchReader.from_batches(file.schema_arrow, itertools.chain(empty, batches))
-        yield from ColumnTypes(path.parent.name).conform(reader)
+        yield from ColumnTypes(path.parent.name, NTZ).conform(reader)
 
 
 @dataclass
@@ -256,6 +278,14 @@ class _StreamReader(ds.DataSourceStreamReader):
 
     def commit(self, end: dict[str, int]) -> None:
         self._latest = max(self._latest, end["number"])
+
+
+def _spelled(checkpoint: str) -> str:
+    """A local folder by its absolute path, another place as it is given."""
+    parts = urlsplit(checkpoint)
+    if not checkpoint or parts.scheme not in ("", "file"):
+        return checkpoint
+    return str(Path(unquote(parts.path) if parts.scheme else checkpoint).absolute())
 
 
 def _query_id(checkpoint: str) -> str:

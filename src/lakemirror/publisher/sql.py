@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
+from lakemirror.landing_zone.zoneless import UTC, local_times, zone_of
 from lakemirror.publisher.change_writer import UPSERT, with_marker
 from lakemirror.publisher.files import publish_rows
 from lakemirror.publisher.row_keys import positions
-from lakemirror.publisher.snapshot import in_types_of, same_rows
+from lakemirror.publisher.snapshot import in_common_types, same_rows
 from lakemirror.publisher.sql_databases import SourceDatabase, connected
 from lakemirror.publisher.sql_types import INFINITE, ReadAs, quoted
 from lakemirror.publisher.table_folder import TableFolder, write_whole
+from lakemirror.publisher.table_types import wider
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable, Published
@@ -47,8 +49,8 @@ def publish_sql(
     """
     query = query.strip().rstrip(";")
     table.flush()
-    with connected(url) as database:
-        columns = database.columns(query, {**table.types_before(), **table.columns})
+    with connected(url, table.zoneless) as database:
+        columns = database.columns(query, table.types_before(), table.columns)
         for column in columns:
             if column.warning:
                 table.warn(column.warning)
@@ -88,24 +90,27 @@ def _publish_above(
     table: LandingTable, database: SourceDatabase, query: str, columns: Sequence[ReadAs], column: str,
     progress: Callable[[int], None] | None,
 ) -> Published | None:  # fmt: skip
-    numbers, keys = table.opened()
+    numbers, keys = table.known()
     if not keys:
         table.require_keys()
     if column not in {each.column for each in columns}:
         raise LakemirrorError(
             "input-invalid", f"{table.name}: the query has no column {column}", hint="Name a column of the query."
         )
-    last = read_watermark(table.place, column, query)
+    last = None if table.starts_again else read_watermark(table.place, column, query)
     top = _Highest(last, keys, column)
     bounded, parameters = query, None
     if last is not None:
         bounded = f"select * from ({query}) as q where q.{quoted(column)} >= {database.placeholder}"
-        parameters = pa.record_batch([last.value], names=["0"])
+        value = last.value
+        if _is_instant(value) and any(each.zoneless for each in columns if each.column == column):
+            value = local_times(value, zone_of(table.zoneless or UTC))  # as the database has them
+        parameters = pa.record_batch([value], names=["0"])
     with database.rows(bounded, columns, parameters) as reader:
         rows = table.take(_watched(reader, table, progress))
         schema = rows.schema if last is None else _schema_of(last.rows.schema, rows.schema)
         new = pa.RecordBatchReader.from_batches(schema, top.seen(rows, table.folder.name))
-        if numbers.newest() == 0:
+        if table.starts_again or numbers.newest() == 0:
             published: Published | None = table.load(new)
         else:
             published = table.publish(with_marker(new, UPSERT))
@@ -115,9 +120,14 @@ def _publish_above(
     return published
 
 
+def _is_instant(values: pa.Array) -> bool:
+    return bool(pa.types.is_timestamp(values.type) and values.type.tz)
+
+
 def _schema_of(before: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """The given columns in the types they were published in."""
-    return pa.schema([before.field(field.name) if field.name in before.names else field for field in given])
+    """The given columns in the types they were published in, or in wider ones."""
+    known = {field.name: field.type for field in before}
+    return pa.schema([field.with_type(wider(known.get(field.name, field.type), field.type)) for field in given])
 
 
 class _Highest:
@@ -133,8 +143,8 @@ class _Highest:
         for batch in rows:
             part = pa.Table.from_batches([batch])
             if self._last is not None:
-                part = in_types_of(self._last.rows.schema, part, table)
-                part = _unseen(part, self._last.rows, self._keys)
+                last, part = in_common_types(self._last.rows, part, table)
+                part = _unseen(part, last, self._keys)
             self._top = _top_rows(part if self._top is None else pa.concat_tables([self._top, part]), self._column)
             yield from part.to_batches()
         if self._top is None:
@@ -145,7 +155,7 @@ class _Highest:
         assert self._top is not None
         if self._last is None:
             return self._top
-        before = self._last.rows
+        before, _ = in_common_types(self._last.rows, self._top, self._column)
         before = before.filter(pc.is_null(positions(before, self._top, self._keys)))
         return _top_rows(pa.concat_tables([before, self._top], promote_options="default"), self._column)
 

@@ -1,4 +1,4 @@
-"""Databases that a query can be published from: PostgreSQL and SQLite through ADBC, DuckDB by its own module.
+"""Databases that a query can be published from: PostgreSQL through ADBC, SQLite and DuckDB by their own modules.
 
 URL ─▶ connected: one `SourceDatabase` ─▶ columns of a query, each with how it is read ─▶ rows as a stream
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
-from lakemirror.publisher.arrow_input import Types
+from lakemirror.landing_zone.zoneless import UTC, zone_of
+from lakemirror.passwords import without_passwords
+from lakemirror.publisher.arrow_input import Types, value_refused
+from lakemirror.publisher.exact_values import Refused, cast_exactly, column, declared_column
 from lakemirror.publisher.sql_types import (
     Digits,
     ReadAs,
@@ -28,27 +31,39 @@ from lakemirror.publisher.sql_types import (
     quoted,
     select,
     sqlite_columns,
+    sqlite_type,
 )
+from lakemirror.publisher.text_types import hint_for_another_type
 
-GUESS_ROWS = "65536"  # SQLite columns have no types: the driver goes by so many rows
 BATCH_ROWS = 65536
+_PASSWORD_HINT = (
+    "Percent-encode special characters of the password (/ is %2F, @ is %40), or leave it out and set PGPASSWORD."
+)
 DRIVERS = {
-    "sqlite": "adbc_driver_sqlite.dbapi",
+    "sqlite": "sqlite3",
     "postgresql": "adbc_driver_postgresql.dbapi",
     "postgres": "adbc_driver_postgresql.dbapi",
     "duckdb": "duckdb",
 }
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "sqlite": {"isolation_level": None, "check_same_thread": False},
+    "duckdb": {"read_only": True},
+}
 
 
 @contextmanager
-def connected(url: str) -> Iterator[SourceDatabase]:
-    """The database behind a URL. `input-invalid`, `sql-driver-missing`, `sql-failed`."""
-    scheme = urlsplit(url).scheme
+def connected(url: str, zoneless: str = "") -> Iterator[SourceDatabase]:
+    """The database behind a URL. `input-invalid`, `sql-driver-missing`, `sql-failed`.
+
+    No message has a part of the URL's password, nor has the cause of an error. `zoneless`: what text without a zone
+    is, where a column of text is read as instants.
+    """
+    scheme = url.partition(":")[0]
     if scheme not in DRIVERS:
         raise LakemirrorError(
             "input-invalid",
-            f"{scheme or url!r} is no known kind of database",
-            hint="Use sqlite://, postgresql:// or duckdb://.",
+            "the URL names no known kind of database",
+            hint="Use sqlite://FILE, postgresql://USER@HOST/DATABASE or duckdb://FILE.",
         )
     target = _file_of(url, scheme) if scheme in ("sqlite", "duckdb") else url
     try:
@@ -57,13 +72,22 @@ def connected(url: str) -> Iterator[SourceDatabase]:
         raise SetupError(
             "sql-driver-missing", f"the driver {DRIVERS[scheme].partition('.')[0]} is not installed"
         ) from error
-    with _failing(driver):
-        connection = driver.connect(target, read_only=True) if scheme == "duckdb" else driver.connect(target)
+    connection = _connection(driver, target, OPTIONS.get(scheme, {}))
     try:
         kinds = {"sqlite": _Sqlite, "duckdb": _DuckDB}
-        yield kinds.get(scheme, _Postgres)(connection, driver)
+        yield kinds.get(scheme, _Postgres)(connection, driver, zone_of(zoneless or UTC))
     finally:
         connection.close()
+
+
+def _connection(driver: Any, target: str, options: Mapping[str, Any]) -> Any:
+    """An open connection. What the driver says is raised outside its handler, so that it is no error's context."""
+    try:
+        return driver.connect(target, **options)
+    except (driver.Error, OSError, pa.ArrowException, ValueError) as error:
+        said = str(error).strip()
+    shown = without_passwords(said, target)
+    raise LakemirrorError("sql-failed", shown, hint=None if shown == said else _PASSWORD_HINT)
 
 
 class SourceDatabase(ABC):
@@ -71,18 +95,20 @@ class SourceDatabase(ABC):
 
     placeholder = "?"  # of a query's parameter
 
-    def __init__(self, connection: Any, driver: Any) -> None:
+    def __init__(self, connection: Any, driver: Any, zone: str) -> None:
         self.connection = connection
         self.driver = driver
+        self.zone = zone
 
-    def columns(self, query: str, chosen: Types) -> list[ReadAs]:
-        """How each column of a query is read. `chosen`: types that the user names or that were published before.
+    def columns(self, query: str, before: Types, declared: Types | None = None) -> list[ReadAs]:
+        """How each column of a query is read. `before`: types that were published; `declared`: that the user names.
 
-        Numbers without a declared precision are looked at once: all values of the query, in the database.
+        Columns whose declaration leaves the type open are looked at once: all values of the query, in the database.
         """
+        declared = declared or {}
         with _failing(self.driver):
-            found = self._columns(query, chosen)
-            return [decided(each, self._digits(query, each)) if each.undecided else each for each in found]
+            found = self._columns(query, {**before, **declared}, declared)
+            return [self._decided(query, each) if each.undecided else each for each in found]
 
     @contextmanager
     def rows(
@@ -96,13 +122,16 @@ class SourceDatabase(ABC):
             yield pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, kinds))
 
     @abstractmethod
-    def _columns(self, query: str, chosen: Types) -> list[ReadAs]: ...
+    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]: ...
 
     @abstractmethod
     def _one(self, query: str) -> tuple[Any, ...]: ...
 
     @abstractmethod
     def _stream(self, query: str, parameters: pa.RecordBatch | None) -> Any: ...
+
+    def _decided(self, query: str, column: ReadAs) -> ReadAs:
+        return decided(column, self._digits(query, column))
 
     def _digits(self, query: str, column: ReadAs) -> Digits:
         raise NotImplementedError
@@ -111,15 +140,19 @@ class SourceDatabase(ABC):
         self, reader: pa.RecordBatchReader, schema: pa.Schema, kinds: dict[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
         with _failing(self.driver):
+            rows = 0
             for batch in reader:
                 arrays = [
-                    _typed(array, field.type, field.name) if field.name in kinds else array
+                    _typed(array, field.type, field.name, rows) if field.name in kinds else array
                     for field, array in zip(schema, batch.columns, strict=True)
                 ]
+                rows += batch.num_rows
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Adbc(SourceDatabase):
+class _Postgres(SourceDatabase):
+    placeholder = "$1"
+
     def _one(self, query: str) -> tuple[Any, ...]:
         with self.connection.cursor() as cursor:
             cursor.execute(query)
@@ -130,23 +163,16 @@ class _Adbc(SourceDatabase):
         cursor = self.connection.cursor()
         try:
             with _failing(self.driver):
-                self._prepare(cursor)
                 cursor.execute(query, parameters)
                 reader = cursor.fetch_record_batch()
             yield reader
         finally:
             cursor.close()
 
-    def _prepare(self, cursor: Any) -> None:
-        """What a statement needs before it is run."""
-
-
-class _Postgres(_Adbc):
-    placeholder = "$1"
-
-    def _columns(self, query: str, chosen: Types) -> list[ReadAs]:
+    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]:
         with self.connection.cursor() as cursor:
-            cursor.execute("set intervalstyle = 'iso_8601'")
+            for setting in ("intervalstyle = 'iso_8601'", "datestyle = 'ISO'", "timezone = 'UTC'"):
+                cursor.execute(f"set {setting}")
             schema = cursor.adbc_execute_schema(query)
         return postgres_columns([(field.name, *self._type_of(field)) for field in schema], chosen)
 
@@ -175,21 +201,53 @@ class _Postgres(_Adbc):
         return Digits(before, behind, bool(is_odd))
 
 
-class _Sqlite(_Adbc):
-    def _columns(self, query: str, chosen: Types) -> list[ReadAs]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(f"create temp view lakemirror_query as {query}")
-            cursor.execute("select name, type from pragma_table_info('lakemirror_query')")
-            found = [(name, declared or "") for name, declared in cursor.fetchall()]
-            cursor.execute("drop view lakemirror_query")
-        return sqlite_columns(found, chosen)
+class _Sqlite(SourceDatabase):
+    """Each value has a type of its own in SQLite: it must be one of the column's, or its row is refused."""
 
-    def _prepare(self, cursor: Any) -> None:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": GUESS_ROWS})
+    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]:
+        self.connection.execute(f"create temp view lakemirror_query as {query}")
+        found = self.connection.execute("select name, type from pragma_table_info('lakemirror_query')").fetchall()
+        self.connection.execute("drop view lakemirror_query")
+        return sqlite_columns([(name, kind or "") for name, kind in found], chosen, declared)
+
+    def _one(self, query: str) -> tuple[Any, ...]:
+        return tuple(self.connection.execute(query).fetchone() or ())
+
+    def _decided(self, query: str, column: ReadAs) -> ReadAs:
+        kinds = self.connection.execute(f"select distinct typeof({quoted(column.column)}) from ({query}) as q")
+        return replace(column, kind=sqlite_type({kind for (kind,) in kinds}), undecided=False)
+
+    @contextmanager
+    def rows(
+        self, query: str, columns: Sequence[ReadAs], parameters: pa.RecordBatch | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
+        values = [column[0].as_py() for column in parameters.columns] if parameters is not None else []
+        bound = [value if isinstance(value, int | float | bytes) else str(value) for value in values]
+        schema = pa.schema([(each.column, each.kind) for each in columns])
+        with _failing(self.driver):
+            cursor = self.connection.execute(query, bound)
+        try:
+            yield pa.RecordBatchReader.from_batches(schema, self._read(cursor, columns, schema))
+        finally:
+            cursor.close()
+
+    def _read(self, cursor: Any, columns: Sequence[ReadAs], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        before = 0
+        with _failing(self.driver):
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                values = zip(*rows, strict=True)
+                arrays = [
+                    _of_sqlite(each, found, before, self.zone) for each, found in zip(columns, values, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                before += len(rows)
+
+    def _stream(self, query: str, parameters: pa.RecordBatch | None) -> Any:
+        raise NotImplementedError
 
 
 class _DuckDB(SourceDatabase):
-    def _columns(self, query: str, chosen: Types) -> list[ReadAs]:
+    def _columns(self, query: str, chosen: Types, declared: Collection[str]) -> list[ReadAs]:
         described = self.connection.execute(f"describe {query}").fetchall()
         return duckdb_columns([(name, kind) for name, kind, *_ in described], chosen)
 
@@ -211,22 +269,36 @@ class _DuckDB(SourceDatabase):
         yield reader
 
 
-def _typed(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+def _of_sqlite(read: ReadAs, values: Sequence[Any], rows_before: int, zone: str) -> pa.Array:
+    """The values of one column, which SQLite has as integers, floats, text or bytes."""
+    if read.any_as_text:
+        values = [str(value) if isinstance(value, int | float) else value for value in values]
+    is_text = read.kind in (pa.string(), pa.large_string())
+    try:
+        return column(values, read.kind) if is_text else declared_column(values, read.kind, zone=zone)
+    except Refused as refused:
+        hint = (
+            f"Correct the value; or convert it in the query; or publish the column as text: "
+            f"--column {read.column}=string --recreate."
+        )
+        raise value_refused(refused, read.column, rows_before, hint=hint) from refused
+
+
+def _typed(array: pa.Array, kind: pa.DataType, column: str, rows_before: int) -> pa.Array:
     """The column's text as values of the type it was decided to have."""
     if pa.types.is_null(kind):
         return pa.nulls(len(array))
     named = table_type(kind)
+    hint = hint_for_another_type(column)
     try:
         if array.type not in (pa.string(), pa.large_string()) or named is None:
-            return array.cast(kind)
+            return cast_exactly(array, kind)
         return converted(array.cast(pa.string()), named).cast(kind)
+    except Refused as refused:
+        raise value_refused(refused, column, rows_before, hint=hint) from refused
     except BadValue as bad:
-        raise LakemirrorError(
-            "value-invalid",
-            f"column {column}: {bad.text[:100]!r} is not {kind}",
-            column=column,
-            hint=f"Choose a type that holds all values: --column {column}=string, or double; then --recreate.",
-        ) from bad
+        reason = f"{bad.text[:100]!r} is not {kind}"
+        raise value_refused(Refused(bad.place, reason), column, rows_before, hint=hint) from bad
 
 
 def _name_of(kind: pa.DataType) -> str:
@@ -244,7 +316,8 @@ def _file_of(url: str, scheme: str) -> str:
     """The path behind `sqlite:///…`. A file that is not there is an error, and is not made."""
     path = url.removeprefix(f"{scheme}:").removeprefix("///").removeprefix("//")
     if not Path(path).is_file():
-        raise LakemirrorError("input-invalid", f"{path}: no such file", file=path)
+        shown = without_passwords(path, url)
+        raise LakemirrorError("input-invalid", f"{shown}: no such file", file=shown)
     return path
 
 
@@ -254,7 +327,7 @@ def _failing(driver: Any) -> Iterator[None]:
         yield
     except LakemirrorError:
         raise
-    except (driver.Error, OSError, pa.ArrowException) as error:
+    except (driver.Error, getattr(driver, "Warning", driver.Error), OSError, pa.ArrowException) as error:
         raise LakemirrorError("sql-failed", str(error).strip()) from error
 
 

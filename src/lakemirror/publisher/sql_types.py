@@ -9,7 +9,7 @@ knows best how its values are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -26,7 +26,8 @@ class ReadAs:
 
     `expression`: SQL in place of the column; empty: the column itself. `kind`: the type that its text becomes; None:
     the type in which it arrives. `warning`: what is said once about it. `infinite`: SQL that is true where the value
-    is infinite. `undecided`: a number without a declared precision: `probe` decides.
+    is infinite. `undecided`: its values decide, such as of numbers without a declared precision. `any_as_text`: the
+    user names the type string, so numbers become their text. `zoneless`: times without a zone.
     """
 
     column: str
@@ -35,6 +36,8 @@ class ReadAs:
     warning: str = ""
     infinite: str = ""
     undecided: bool = False
+    any_as_text: bool = False
+    zoneless: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,17 @@ def duckdb_columns(columns: Iterable[tuple[str, str]], chosen: Types) -> list[Re
     return [_duckdb(name, kind.upper(), chosen.get(name)) for name, kind in columns]
 
 
-def sqlite_columns(columns: Iterable[tuple[str, str]], chosen: Types) -> list[ReadAs]:
-    """For columns as (name, declared type, empty for an expression). SQLite stores decimals as floating point."""
-    return [_sqlite(name, _DECIMAL.fullmatch(declared), chosen.get(name)) for name, declared in columns]
+def sqlite_columns(columns: Iterable[tuple[str, str]], chosen: Types, declared: Collection[str] = ()) -> list[ReadAs]:
+    """For columns as (name, declared type, empty for an expression). `declared`: those whose type the user names."""
+    return [_sqlite(name, kind, chosen.get(name), name in declared) for name, kind in columns]
+
+
+def sqlite_type(kinds: Collection[str]) -> pa.DataType:
+    """The type of a column that is declared without one, from the storage classes of its values."""
+    for kind, found in (("text", pa.string()), ("blob", pa.binary()), ("real", pa.float64()), ("integer", pa.int64())):
+        if kind in kinds:
+            return found
+    return pa.null()
 
 
 def decided(column: ReadAs, digits: Digits) -> ReadAs:
@@ -76,7 +87,7 @@ def decided(column: ReadAs, digits: Digits) -> ReadAs:
         return replace(column, kind=pa.decimal128(MOST_DIGITS, digits.behind), undecided=False)
     warning = (
         f"column {column.column} is published as a string: a decimal holds {MOST_DIGITS} digits, and it has {why}. "
-        f"Choose another type with --column {column.column}=TYPE, such as double"
+        f"Choose another type, such as double, with --column {column.column}=TYPE --recreate"
     )
     return replace(column, kind=None, warning=warning, undecided=False)
 
@@ -106,6 +117,8 @@ def _postgres(name: str, kind: str, modifier: int, chosen: pa.DataType | None) -
     if kind == "money":
         return ReadAs(name, f"{column}::numeric::text", chosen or pa.decimal128(19, 2))
     if kind in ("date", "timestamp", "timestamptz"):
+        if chosen is not None and pa.types.is_string(chosen):  # infinity and years before 1 have a text
+            return ReadAs(name, f"{column}::text")
         return _bounded(name, kind, f"not isfinite({column})")
     if kind in _PLAIN:
         return ReadAs(name)
@@ -122,6 +135,8 @@ def _duckdb(name: str, kind: str, chosen: pa.DataType | None) -> ReadAs:
     if kind in ("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT"):
         return _number(name, f"{column}::varchar", 0, 0, chosen)
     if kind.startswith(("DATE", "TIMESTAMP")):
+        if chosen is not None and pa.types.is_string(chosen):
+            return ReadAs(name, f"{column}::varchar")
         return _bounded(name, "timestamptz" if "TIME ZONE" in kind else kind.split("_")[0].lower(), f"isinf({column})")
     if kind in ("INTERVAL", "BIT", "TIME WITH TIME ZONE") or kind.startswith(("UNION", "VARIANT", "GEOMETRY")):
         return ReadAs(name, f"{column}::varchar", warning=_as_text(name, kind.lower(), "text, as DuckDB writes it"))
@@ -132,13 +147,20 @@ def _duckdb(name: str, kind: str, chosen: pa.DataType | None) -> ReadAs:
     return ReadAs(name)
 
 
-def _sqlite(name: str, declared: re.Match[str] | None, chosen: pa.DataType | None) -> ReadAs:
-    text = f"cast({quoted(name)} as text)"
-    if chosen is not None:  # a table of before may hold such a column as floating point
-        return ReadAs(name, text, chosen) if declared and pa.types.is_decimal(chosen) else ReadAs(name)
-    if declared and 1 <= int(declared[1]) <= MOST_DIGITS and int(declared[2] or 0) <= int(declared[1]):
-        return ReadAs(name, text, pa.decimal128(int(declared[1]), int(declared[2] or 0)))
-    return ReadAs(name)
+def _sqlite(name: str, declared: str, chosen: pa.DataType | None, by_user: bool) -> ReadAs:
+    """The declared type decides by SQLite's rules of affinity, in their order (sqlite.org/datatype3.html, 3.1).
+
+    Numeric affinity says little: dates and booleans have it, too. There the values decide.
+    """
+    if chosen is not None:
+        return ReadAs(name, kind=chosen, any_as_text=by_user and pa.types.is_string(chosen))
+    exact = _DECIMAL.fullmatch(declared)
+    if exact and 1 <= int(exact[1]) <= MOST_DIGITS and int(exact[2] or 0) <= int(exact[1]):
+        return ReadAs(name, kind=pa.decimal128(int(exact[1]), int(exact[2] or 0)))
+    for words, kind in _AFFINITIES:
+        if any(word in declared.upper() for word in words):
+            return ReadAs(name, kind=kind)
+    return ReadAs(name, undecided=True)
 
 
 def _number(name: str, text: str, precision: int, scale: int, chosen: pa.DataType | None) -> ReadAs:
@@ -159,7 +181,7 @@ def _bounded(name: str, kind: str, infinite: str) -> ReadAs:
         f"case when {infinite} then (case when {column} > {cast} '2000-01-01' then {cast} '{last}{zone}' "
         f"else {cast} '{first}{zone}' end) else {column} end"
     )
-    return ReadAs(name, expression, infinite=infinite)
+    return ReadAs(name, expression, infinite=infinite, zoneless=kind == "timestamp")
 
 
 def _as_text(name: str, kind: str, what: str) -> str:
@@ -175,6 +197,12 @@ def _precision(modifier: int) -> tuple[int, int]:
 
 
 _DECIMAL = re.compile(r"\s*(?:decimal|numeric)\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)\s*", re.IGNORECASE)
+_AFFINITIES = (
+    (("INT",), pa.int64()),
+    (("CHAR", "CLOB", "TEXT"), pa.string()),
+    (("BLOB",), pa.binary()),
+    (("REAL", "FLOA", "DOUB"), pa.float64()),
+)
 _BOUNDS = {
     "date": ("date", ("9999-12-31", "0001-01-01")),
     "time": ("timestamp", ("9999-12-31 23:59:59.999999", "0001-01-01 00:00:00")),
@@ -191,5 +219,5 @@ _TEXTS: Mapping[str, str] = {
 
 __all__ = [
     "INFINITE", "Digits", "ReadAs", "decided", "duckdb_columns", "postgres_columns", "quoted", "select",
-    "sqlite_columns",
+    "sqlite_columns", "sqlite_type",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import MARKER, METADATA, PROCESSED
 from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.table_folder import ABANDONED_SECONDS, TEMPORARY_PREFIX, write_whole
+from lakemirror.publisher.table_folder import ABANDONED_SECONDS, IS_TEMPORARY, TEMPORARY_PREFIX, write_whole
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.place import StorePath
 
@@ -65,10 +65,15 @@ class StoreFolder:
         return self._store.head(self._key(name)) is not None
 
     def open(self, name: str) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(ObjectFile(self._store, self._key(name)), 1 << 16))
+        return self._opened(self._key(name))
 
     def content(self, name: str) -> pa.Buffer:
         return pa.py_buffer(self._store.read(self._key(name)))
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Nothing is to be done: staged files are not in the table folder."""
+        yield
 
     def staged(self, suffix: str = "tmp") -> Path:
         return Path(tempfile.gettempdir()) / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.{suffix}"
@@ -94,6 +99,9 @@ class StoreFolder:
 
     def is_kept(self, name: str) -> bool:
         return self._store.head(self._kept(name)) is not None
+
+    def open_kept(self, name: str) -> BinaryIO:
+        return self._opened(self._kept(name))
 
     def forget(self, name: str) -> None:
         self._store.delete([self._kept(name)])
@@ -127,7 +135,7 @@ class StoreFolder:
                 self._remembered = int(self._store.read(self._key(SEQUENCE)))
         return self._remembered
 
-    def drop(self) -> None:
+    def drop(self, staged: Path | None = None) -> None:
         """Deletes the folder's objects: change files first, newest first, so that an engine only waits; what tells it
         which folder this is, last."""
         self._remembered = 0
@@ -143,7 +151,7 @@ class StoreFolder:
         with contextlib.suppress(LakemirrorError):
             before = (time.time() - ABANDONED_SECONDS) * 1e9
             found = self._store.entries(f"{self._kept('')}/")
-            left = [entry.path for entry in found if entry.modified < before]
+            left = [entry.path for entry in found if entry.modified < before and IS_TEMPORARY(entry.name)]
             if left:
                 self._store.delete(left)
 
@@ -154,6 +162,9 @@ class StoreFolder:
             if token_of(self, place) == kept:
                 self._store.delete([self._key(place)])
                 return
+
+    def _opened(self, key: str) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self._store, key), 1 << 16))
 
     def _upload(self, staged: Path, key: str) -> None:
         with staged.open("rb") as source, self._store.writer(key) as sink:

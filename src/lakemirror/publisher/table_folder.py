@@ -9,6 +9,7 @@ relative to the table folder, with `/` between their parts.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -20,6 +21,8 @@ from lakemirror.failpoints import reach
 TEMPORARY_PREFIX = "_publishing-"
 DROPPED_PREFIX = f"{TEMPORARY_PREFIX}dropped-"
 ABANDONED_SECONDS = 86_400.0
+IS_TEMPORARY = re.compile(rf"{TEMPORARY_PREFIX}[0-9a-f]{{32}}(\.[A-Za-z0-9.]+)?").fullmatch
+IS_DROPPED = re.compile(f"{DROPPED_PREFIX}[0-9a-f]{{32}}").fullmatch
 
 
 class TableFolder(Protocol):
@@ -47,8 +50,11 @@ class TableFolder(Protocol):
     def content(self, name: str) -> pa.Buffer:
         """The whole file, mapped where that can be done; FileNotFoundError."""
 
+    def room(self) -> AbstractContextManager[None]:
+        """Inside, staged files have a place. A folder that is made for this and stays empty is removed at the end."""
+
     def staged(self, suffix: str = "tmp") -> Path:
-        """A new name for a file in the making, on a local disk. Its owner deletes it."""
+        """A new name for a file in the making, on a local disk, for use inside `room`. Its owner deletes it."""
 
     def replace(self, staged: Path, name: str, *, new: bool = False) -> None:
         """Makes the complete staged file the one of this name. `new`: FileExistsError where there is one."""
@@ -58,6 +64,9 @@ class TableFolder(Protocol):
 
     def is_kept(self, name: str) -> bool:
         """True where a kept file of this name has no number yet."""
+
+    def open_kept(self, name: str) -> BinaryIO:
+        """A kept file that has no number yet, seekable; FileNotFoundError."""
 
     def forget(self, name: str) -> None:
         """Deletes a kept file; nothing where there is none."""
@@ -80,8 +89,8 @@ class TableFolder(Protocol):
     def remembered(self) -> int:
         """The number noted last; 0 for none."""
 
-    def drop(self) -> None:
-        """Removes the folder: it leaves its place at once and completely."""
+    def drop(self, staged: Path | None = None) -> None:
+        """Removes the folder: it leaves its place at once and completely. The staged file stays."""
 
     def sweep(self) -> None:
         """Deletes what publishers that crashed left: dropped folders, and kept files of more than a day."""
@@ -101,4 +110,12 @@ def write_whole(folder: TableFolder, name: str, data: bytes, *, new: bool = Fals
         staged.unlink(missing_ok=True)
 
 
-__all__ = ["ABANDONED_SECONDS", "DROPPED_PREFIX", "TEMPORARY_PREFIX", "TableFolder", "write_whole"]
+__all__ = [
+    "ABANDONED_SECONDS",
+    "DROPPED_PREFIX",
+    "IS_DROPPED",
+    "IS_TEMPORARY",
+    "TEMPORARY_PREFIX",
+    "TableFolder",
+    "write_whole",
+]

@@ -1,30 +1,31 @@
 """Rows of CSV text: types of columns are found from their text, values as people write them are read as declared.
 
-text ─▶ Arrow's reader                              where the text is plain CSV in UTF-8
-   └──▶ landing_zone.delimited, then typed here     where it is not, or where Arrow refuses it: errors name the line
+text ─▶ landing_zone.delimited, all as strings ─▶ text_types: a type for each column
+   └──▶ landing_zone.delimited again, in these types: errors name the line
 """
 
 from __future__ import annotations
 
-import io
+import contextlib
 import re
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
-import pyarrow.csv
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.date_pattern import date_pattern
-from lakemirror.landing_zone.delimited import read_columns
+from lakemirror.landing_zone.delimited import line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator
-from lakemirror.landing_zone.delimited.plain_values import converted_as_written, looks_like
-from lakemirror.landing_zone.delimited.values import BadValue
+from lakemirror.landing_zone.delimited.plain_values import looks_like
 from lakemirror.landing_zone.metadata import THOUSANDS, DeclaredColumn, DelimitedFormat, TableMetadata
-from lakemirror.publisher.arrow_input import Types, cast_column
-from lakemirror.publisher.column_types import TypeWarning
+from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.zoneless import Zones
+from lakemirror.publisher.declared_types import TypeWarning
+from lakemirror.publisher.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
 
 
 @dataclass(frozen=True)
@@ -71,98 +72,150 @@ class TextForm:
         )  # fmt: skip
 
 
-def read_csv(stream: IO[bytes], name: str, types: Types, form: TextForm, delimiter: str) -> pa.RecordBatchReader:
-    """The rows of CSV text. The text is read completely, because only then the types of its columns are known.
+def read_csv(
+    stream: IO[bytes], name: str, known: KnownTypes, form: TextForm, delimiter: str, tell: Callable[[Choice], None]
+) -> pa.RecordBatchReader:
+    """The rows of CSV text, which is read twice: first for the types of its columns. `stream` can seek.
 
-    `types` are those of columns that are known. Warns (TypeWarning) of columns that stay strings although their text
-    looks like numbers or dates. `value-invalid` with line and column, `input-invalid` for text that cannot be read.
+    Each column's type is told before. Warns (TypeWarning) of columns that stay strings although their text looks like
+    numbers or dates. `value-invalid` with line and column, `columns-ambiguous` and `column-name-invalid` for the
+    header, `input-invalid` for text that cannot be read.
     """
-    wanted = form.delimited(delimiter)
-    data = stream.read()
-    plain = wanted == TextForm().delimited(delimiter) and not re.match(rb'(\xef\xbb\xbf)?"?sep=', data[:9], re.I)
-    table = _by_arrow(data, types, delimiter) if plain else None
-    if table is None:
-        table = _exactly(data, name, types, wanted)
-    _warn_of_text(table, types)
-    return table.to_reader()
+    text = _Text(stream, name, form.delimited(delimiter), known.zones)
+    choices, rows = _choices(text, known)
+    for choice in choices:
+        tell(choice)
+    declared = tuple(DeclaredColumn(each.column, "", table_type(each.kind) or "string", True) for each in choices)
+    schema = pa.schema([(each.column, each.kind) for each in choices])
+    return pa.RecordBatchReader.from_batches(schema, _typed(text.batches(declared), schema, rows, name))
 
 
-def _by_arrow(data: bytes, types: Types, delimiter: str) -> pa.Table | None:
-    """The table as Arrow reads it; None where it refuses, for the exact reader to say why."""
-    # times come with and without a zone; Arrow's reader takes only one of the two
-    times = {name: kind for name, kind in types.items() if pa.types.is_timestamp(kind)}
-    try:
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(data),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types={**types, **dict.fromkeys(times, pa.string())},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        if str(error) == "Empty CSV file":
-            raise
-        return None
-    for position, name in enumerate(table.column_names):
-        if pa.types.is_binary(table.schema.field(name).type) and name not in types:
-            return None
-        if name in times:
-            column = cast_column(table[position].combine_chunks(), pa.timestamp("us", times[name].tz), name)
-            table = table.set_column(position, name, column)
-    return table
+@dataclass(frozen=True)
+class _Text:
+    """The text of one file, read by the landing zone's reader of delimited text."""
 
+    stream: IO[bytes]
+    name: str
+    form: DelimitedFormat
+    zones: Zones
 
-def _exactly(data: bytes, name: str, types: Types, form: DelimitedFormat) -> pa.Table:
-    """The table as the landing zone reads delimited text; columns without a known type get one from their text."""
-    columns = tuple(
-        DeclaredColumn(column, "", known) for column, kind in types.items() if (known := table_type(kind)) is not None
-    )
-    metadata = TableMetadata(file_format="CSV", delimited=form, columns=columns)
-    file = re.sub(r"\.(gz|zst|snappy)$", "", name)
-    try:
-        table = pa.Table.from_batches(
-            list(read_columns(io.BytesIO(data), file=file, metadata=metadata, undeclared="string"))
-        )
-    except LakemirrorError as error:
-        error.hint = _as_option(error.hint)
-        error.file = name
-        raise
-    kinds = {column.lower(): kind for column, kind in types.items()}
-    for position, field in enumerate(table.schema):
-        values = table[position].combine_chunks()
-        kind = kinds.get(field.name.lower())
-        values = _typed(values, form) if kind is None else values.cast(kind)
-        table = table.set_column(position, field.name, values)
-    return table
+    def batches(self, columns: tuple[DeclaredColumn, ...] = ()) -> Iterator[pa.RecordBatch]:
+        """The rows from the beginning; without declared columns all of them are strings."""
+        with self._errors():
+            yield from read_columns(
+                self.stream,
+                file=_uncompressed(self.name),
+                metadata=self._metadata(columns),
+                undeclared="string",
+                zones=self.zones,
+            )
 
+    def line_of(self, row: int) -> int:
+        return line_of(self.stream, row, file=_uncompressed(self.name), metadata=self._metadata())
 
-def _typed(texts: pa.Array, form: DelimitedFormat) -> pa.Array:
-    """The text as the first kind of value that all of it is; strings where there is none."""
-    if texts.null_count == len(texts):
-        return pa.nulls(len(texts))
-    if pa.compute.any(pa.compute.equal(texts, "")).as_py():
-        return texts  # an empty text that was quoted is no number
-    for kind in ("bigint", "boolean", "date", "timestamp", "double"):
+    def _metadata(self, columns: tuple[DeclaredColumn, ...] = ()) -> TableMetadata:
+        return TableMetadata(file_format="CSV", delimited=self.form, columns=columns)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What the reader says of a change file, said of a file to publish."""
         try:
-            return converted_as_written(texts, kind, form)
-        except BadValue:
+            yield
+        except LakemirrorError as error:
+            code = "input-invalid" if error.code in ("file-unreadable", "file-too-large") else error.code
+            raise LakemirrorError(
+                code, error.message, hint=_hint(code, error), file=self.name, row=error.row, column=error.column
+            ) from error
+
+
+def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], int | None]:
+    """The type of each column, in the order of the header, and how many rows were looked at; None for no look."""
+    batches = text.batches()
+    names = next(batches).schema.names
+    columns = [name for name in names if name != ROW_MARKER]
+    guesses = {name: Guess(text.form) for name in columns if known.of(name) is None}
+    held = {name: kind for name in columns if not known.is_named(name) and (kind := known.of(name)) is not None}
+    looks: dict[str, str] = {}
+    row = 0
+    for batch in batches if guesses or held else ():
+        for name, kind in held.items():
+            place = first_lost(batch[name], kind, text.form, is_key=known.is_key(name))
+            if place >= 0:
+                raise _does_not_come_back(text, row + place + 1, name, batch[name][place].as_py(), kind)
+        for name, guess in guesses.items():
+            guess.look_at(batch[name])
+            if name not in looks:
+                looks[name] = looks_like(batch[name].slice(0, 1000))
+        row += batch.num_rows
+    choices = [guesses[name].choice(name) if name in guesses else known.choice(name) for name in columns]
+    if ROW_MARKER in names:
+        choices.insert(names.index(ROW_MARKER), Choice(ROW_MARKER, pa.int32(), "row markers", guessed=False))
+    _warn_of_text([each for each in choices if each is not None], looks, text.form)
+    return [each for each in choices if each is not None], row if guesses or held else None
+
+
+def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa.DataType) -> LakemirrorError:
+    line = text.line_of(row)
+    return LakemirrorError(
+        "value-invalid",
+        f"{text.name}, line {line}, column {column}: {value[:100]!r} is not how {shown(kind)} is written, the type "
+        "that was published before",
+        hint=f"Correct the text, or take its value: --types {column}={shown(kind)}; or recreate the table.",
+        file=text.name,
+        row=line,
+        column=column,
+    )
+
+
+def _typed(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int | None, name: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows in their types; `input-invalid` where they are others than those that were looked at."""
+    count = 0
+    for batch in batches:
+        count += batch.num_rows
+        arrays = [
+            pa.nulls(batch.num_rows) if pa.types.is_null(field.type) else column.cast(field.type)
+            for field, column in zip(schema, batch.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if rows is not None and count != rows:
+        raise LakemirrorError(
+            "input-invalid", f"{name}: changed while it was read: {rows} rows, then {count}", file=name,
+            hint="Publish the file when it is complete.",
+        )  # fmt: skip
+
+
+def _uncompressed(name: str) -> str:
+    """The name without the suffix that tells of compression: the stream is not compressed any more."""
+    return re.sub(r"\.(gz|zst|snappy)$", "", name)
+
+
+def _warn_of_text(choices: Sequence[Choice], looks: Mapping[str, str], form: DelimitedFormat) -> None:
+    given = {name for name, value in (("dateFormat", form.date_format), ("timestampFormat", form.timestamp_format),
+             ("decimalSeparator", form.decimal_separator != "."), ("thousandsSeparator", form.thousands_separator))
+             if value}  # fmt: skip
+    if len(choices) == 1 and (hint := hint_for_separator(choices[0].column)):
+        message = f"the header is one column, {choices[0].column!r}. {_as_option(hint)}"
+        warnings.warn(message, TypeWarning, 4)
+    for choice in choices:
+        look = looks.get(choice.column, "") if pa.types.is_string(choice.kind) else ""
+        if any(property in look for property in given):
             continue
-    return texts
+        for property, option in _OPTIONS.items():
+            look = look.replace(f"{property} ", f"{option} ").replace(f"{property}", option)
+        if look:
+            message = f"column {choice.column} is published as a string; its text looks like {look}"
+            warnings.warn(message, TypeWarning, 4)
 
 
-def _warn_of_text(table: pa.Table, types: Types) -> None:
-    if table.num_columns == 1 and (hint := hint_for_separator(table.column_names[0])):
-        warnings.warn(f"the header is one column, {table.column_names[0]!r}. {_as_option(hint)}", TypeWarning, 3)
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_string(column.type) and name not in types:
-            look = looks_like(column.slice(0, 1000).combine_chunks())
-            if look:
-                for property, option in _OPTIONS.items():
-                    look = look.replace(f"{property} ", f"{option} ").replace(f"{property}", option)
-                warnings.warn(f"column {name} is published as a string; its text looks like {look}", TypeWarning, 3)
+def _hint(code: str, error: LakemirrorError) -> str:
+    """What a publisher can do about an error of the reader, whose own hint is for the mirror."""
+    if code != "value-invalid" or error.hint != CODES[code].hint:
+        return _HINTS.get(code) or _as_option(error.hint)
+    if not error.column:
+        return "Correct the line."
+    return hint_for_another_type(error.column)
 
 
 def _as_option(hint: str) -> str:
@@ -172,6 +225,10 @@ def _as_option(hint: str) -> str:
     return f"Add {' '.join(options)}." if options else hint
 
 
+_HINTS = {
+    "columns-ambiguous": "Rename one of the two columns in the header.",
+    "column-name-invalid": "Give every column a name in the header, without a zero byte.",
+}
 _OPTIONS = {
     "decimalSeparator": "--decimal",
     "thousandsSeparator": "--thousands",

@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakemirror.declared_readers import allowed
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.replication.apply_plan import Applied
-from lakemirror.replication.fair_turns import FairTurns
-from lakemirror.runner import Runner
+from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.fair_turns import FairTurns
+from lakemirror.mirror.loop import Runner
 from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.landing_watch import LandingWatch
-from lakemirror.settings import Settings, read_definition, resolve
+from lakemirror.service.operator_settings import OperatorSettings, warnings_of
+from lakemirror.settings import DatabaseSettings, read_definition
 from lakemirror.storage import LocalStorage
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class EngineHost:
     """Runs the databases of a service. Safe to use from several threads."""
 
     def __init__(self) -> None:
+        """LakemirrorError `setting-invalid` where the environment has a setting that cannot be used."""
+        self.settings = OperatorSettings.from_environment()
         self._lock = threading.Lock()
         self._engines: dict[str, _Engine] = {}
         self._ended = False
@@ -146,16 +149,15 @@ class EngineHost:
             engine.thread.join(max(0.0, deadline - time.monotonic()))
         return not any(engine.is_alive for engine in engines)
 
-    def spark(self, settings: Settings) -> SparkSession:
+    def spark(self, *, delta: bool) -> SparkSession:
         """The one session, started when it is first needed; with Delta where the first database that needs it declares
-        readers. Everything else comes from the environment: a database's definition comes over the network and must not
-        decide how a process is started.
+        readers. Everything else is the operator's.
         """
         from lakemirror.spark_session import session
 
         with self._spark_lock:
             if self._spark is None:
-                self._spark = session.start(Settings().with_environment(), delta=bool(settings.readers))
+                self._spark = session.start(self.settings.process, delta=delta)
             return self._spark
 
     def _spark_is_gone(self, used: SparkSession | None) -> None:
@@ -237,8 +239,8 @@ class _Engine:
     def _run(self) -> None:
         storage = LocalStorage(self.database.folder)
         runner = Runner(
-            storage, lambda: allowed(resolve(read_definition(storage))), self._start_spark, observer=self,
-            turns=self._host.turns,
+            storage, lambda: allowed(self._host.settings.of_database(read_definition(storage))), self._start_spark,
+            observer=self, turns=self._host.turns, warnings_of=warnings_of,
         )  # fmt: skip
         self.stop.on_wait = self._no_error
         self.stop.sign_of_life, self.stop.is_restless = runner.sign_of_life, lambda: runner.is_restless
@@ -247,8 +249,8 @@ class _Engine:
     def _no_error(self) -> None:
         self.error = None
 
-    def _start_spark(self, settings: Settings, _: int) -> SparkSession:
-        self._spark = self._host.spark(settings)
+    def _start_spark(self, settings: DatabaseSettings, _: int) -> SparkSession:
+        self._spark = self._host.spark(delta=bool(settings.readers))
         return self._spark
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from lakemirror.service.request_address import Target
+
 ITEM_FILE = ".lakemirror-item.json"  # in a database's folder: its id, name and state; not listed
 WORKSPACE_FILE = ".lakemirror-workspace.json"  # in a workspace's folder: its id
 
@@ -18,17 +20,23 @@ WORKSPACE_FILE = ".lakemirror-workspace.json"  # in a workspace's folder: its id
 class Caller:
     """An authenticated principal. `roles`: workspace in lower case, or `*`, to `read` or `contribute`.
 
-    `sas_permissions`: the letters of an account SAS, which narrow the roles; None without a SAS.
+    `sas_permissions`: the letters `sp` of an account SAS, which narrow the roles; None without a SAS. `sas_kinds`: its
+    letters `srt`.
     """
 
     name: str
     roles: Mapping[str, str]
     sas_permissions: frozenset[str] | None = None
+    sas_kinds: frozenset[str] = frozenset("sco")
 
     def may(self, workspace: str, role: str) -> bool:
         """True where the principal has this role, or a greater one, on the workspace (its name, in any case)."""
         granted = {self.roles.get(workspace.lower()), self.roles.get("*")}
         return "contribute" in granted or (role == "read" and "read" in granted)
+
+    def sas_allows(self, letters: str) -> bool:
+        """True where the SAS has one of these letters, where none is needed, and without a SAS."""
+        return self.sas_permissions is None or not letters or not self.sas_permissions.isdisjoint(letters)
 
 
 @dataclass(frozen=True)
@@ -81,18 +89,30 @@ class Authenticator(Protocol):
     def is_principal(self, name: str) -> bool:
         """True for the name of a principal, which may stand as the account in a path."""
 
-    async def authenticate(self, request: web.BaseRequest, *, storage: bool) -> Caller:
-        """Who asks; AccessDenied where that is not proven. Does not touch the disk of a database."""
+    async def authenticate(self, request: web.BaseRequest, target: Target | None = None) -> Caller:
+        """Who asks; AccessDenied where that is not proven. Does not touch the disk of a database.
+
+        `target`: what a request of the storage plane means, which keys and SAS open; None for REST, which takes tokens.
+        """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may take. Sizes in bytes, times in seconds."""
+    """What a request may take. Sizes in bytes, times in seconds.
+
+    `grace`, `least_rate` (bytes a second), `small_body`, `small_body_time`: how slow a client may be, see `Pace`.
+    `most_unknown`: requests under way from one address whose principal is not known.
+    """
 
     max_body: int = 4 * 1024**3
     body_timeout: float = 30.0
     page_size: int = 100
     max_requests: int = 512
+    grace: float = 10.0
+    least_rate: int = 1024
+    small_body: int = 64 * 1024
+    small_body_time: float = 15.0
+    most_unknown: int = 32
 
 
 class Refusal(Exception):

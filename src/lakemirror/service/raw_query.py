@@ -1,29 +1,62 @@
-"""The query string as it was sent: decoded once, `+` is a plus sign."""
+"""A request target, read once: its path, and the parameters of its query. The only parser of queries in the service.
+
+    target ─▶ raw path, raw query ─▶ pairs as they were sent (signatures) ─▶ one value for each name (everything else)
+
+`+` is a plus sign. Names are without case: who authorises a request and who acts on it see the same parameters.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote_to_bytes
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+
+
+class AddressError(ValueError):
+    """An address that is refused with status 400. `code`: `InvalidUri`, `InvalidResourceName` or
+    `InvalidQueryParameterValue`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """The raw path and the raw query of a request target, which may be a complete URL."""
+    match = _ABSOLUTE.match(target)
+    path, _, query = (target[match.end() :] if match else target).partition("?")
+    return path, query.partition("#")[0]
 
 
 def raw_path_of(target: str) -> str:
-    """The path of a request target, still encoded. The target may be a complete URL."""
-    path = target.partition("?")[0]
-    if not path.startswith("/") and "://" in path:
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    return path
+    """The path of a request target, still encoded."""
+    return split_target(target)[0] or "/"
 
 
 def query_pairs(target: str) -> list[tuple[str, str]]:
-    """Names and values of a request target's query, decoded once, in the order they were sent.
-
-    UnicodeDecodeError, a ValueError, where they are no UTF-8.
-    """
-    pairs = []
-    for part in target.partition("?")[2].split("&"):
-        if part:
-            name, _, value = part.partition("=")
-            pairs.append((unquote(name, errors="strict"), unquote(value, errors="strict")))
-    return pairs
+    """Names and values of a request target's query, decoded once, in the order they were sent. AddressError."""
+    split = (item.partition("=") for item in split_target(target)[1].split("&") if item)
+    return [(decoded(name), decoded(value)) for name, _, value in split]
 
 
-__all__ = ["query_pairs", "raw_path_of"]
+def query_of(target: str) -> Mapping[str, str]:
+    """The parameters of a request target, names in lower case. AddressError, also for a name that comes twice."""
+    found: dict[str, str] = {}
+    for name, value in query_pairs(target):
+        if name.lower() in found:
+            raise AddressError("InvalidQueryParameterValue", f"The query parameter {name[:64]!r} comes twice.")
+        found[name.lower()] = value
+    return found
+
+
+def decoded(raw: str) -> str:
+    """A percent-encoded text decoded once. AddressError where that is no UTF-8."""
+    try:
+        return unquote_to_bytes(raw.encode("utf-8", "surrogateescape")).decode("utf-8")
+    except UnicodeError:
+        raise AddressError("InvalidUri", "The address is not UTF-8.") from None
+
+
+__all__ = ["AddressError", "decoded", "query_of", "query_pairs", "raw_path_of", "split_target"]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,29 +20,31 @@ from aiohttp import web
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.service.addresses import dialect_of, query_of, split_target
-from lakemirror.service.authority.audit_log import AuditLog
-from lakemirror.service.authority.authenticator import PrincipalAuthenticator
-from lakemirror.service.authority.endpoints import TOKEN, Authority, is_authority
-from lakemirror.service.authority.failure_limit import FailureLimit
-from lakemirror.service.authority.principals import Principals
-from lakemirror.service.authority.tokens import Tokens
+from lakemirror.service.auth.audit_log import AuditLog
+from lakemirror.service.auth.authenticator import PrincipalAuthenticator
+from lakemirror.service.auth.failure_limit import FailureLimit
+from lakemirror.service.auth.principals import Principals
+from lakemirror.service.auth.token_endpoints import TOKEN, Authority, is_authority
+from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
-from lakemirror.service.control.answers import Refused, refusal
-from lakemirror.service.control.paging import Paging
-from lakemirror.service.control.registry import FolderRegistry
-from lakemirror.service.control.rest import Rest
 from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import AccessDenied, Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
-from lakemirror.service.operating.endpoints import Operating
-from lakemirror.service.operating.metrics import RequestMetrics
+from lakemirror.service.operating.metrics import ServiceMetrics
+from lakemirror.service.operating.operating_endpoints import Operating, version
 from lakemirror.service.private_files import locked, own_folder
-from lakemirror.service.raw_query import raw_path_of
+from lakemirror.service.raw_query import AddressError, query_of, raw_path_of
+from lakemirror.service.request_address import dialect_of
+from lakemirror.service.request_body import BodyRefused, announced_length
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
-from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers
+from lakemirror.service.rest.paging import Paging
+from lakemirror.service.rest.registry import FolderRegistry
+from lakemirror.service.rest.rest import Rest
+from lakemirror.service.rest.rest_answers import Refused, refusal
 from lakemirror.service.storage.call import Outcome
 from lakemirror.service.storage.handler import make_storage_handler
+from lakemirror.service.storage.storage_answers import StorageError, error_answer, finish_headers
+from lakemirror.service.under_way import CountingAuthenticator, UnderWay
 
 log = logging.getLogger("lakemirror")
 
@@ -103,27 +106,26 @@ class Service:
         self.authenticator = PrincipalAuthenticator(self.principals, self.tokens, self.base_url, self.failures)
         limits = options.limits
         paging = Paging(self.tokens.derived_key("paging"), limits.page_size)
-        self._metrics = RequestMetrics()
+        self._metrics = ServiceMetrics(version(), self.registry, self.host)
         self._audit = AuditLog(self._own / "audit.log")
-        rest = Rest(
-            self.registry, self.host, self.authenticator, self.base_url, paging, limits.body_timeout, self.has_room
-        )
+        self.under_way = UnderWay(limits)
+        counting = CountingAuthenticator(self.authenticator, self.under_way)
+        rest = Rest(self.registry, self.host, counting, self.base_url, paging, limits, self.has_room)
         authority = Authority(
-            self.principals, self.tokens, self.authenticator, self.base_url, limits.body_timeout, self.failures
+            self.principals, self.tokens, self.authenticator, self.base_url, limits, self.failures, self.under_way
         )
         operating = Operating(
-            self.registry, self.host, self.authenticator, self._metrics, self.has_room, lambda: self.in_flight,
-            self.base_url,
-        )  # fmt: skip
+            self.registry, self.host, self.authenticator, self._metrics, self.has_room, self.under_way, self.base_url
+        )
         self._planes: dict[str, Handler] = {
             "rest": rest.handle,
             "authority": authority.handle,
             "operating": operating.handle,
-            "storage": make_storage_handler(self.registry, self.authenticator, limits, _take_over),
+            "storage": make_storage_handler(self.registry, counting, limits, _take_over),
         }
-        self._listener = Listener(self.handle)
+        self._listener = Listener(self.handle, limits)
         self._following: asyncio.Task[None] | None = None
-        self.in_flight = 0
+        self._stopping = False
         self._room, self._room_seen = True, -ROOM_LOOK
 
     @property
@@ -161,12 +163,13 @@ class Service:
 
     async def stop(self) -> bool:
         """Ends within the times of section 7; True where every engine has ended."""
+        self._stopping = True
         self._listener.refuse_new()
         if self._following is not None:
             self._following.cancel()
         engines = asyncio.create_task(asyncio.to_thread(self.host.shutdown, FINISH + APPLIES))
         deadline = time.monotonic() + FINISH
-        while self.in_flight and time.monotonic() < deadline:
+        while (self.under_way.total or self._listener.is_busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._listener.end(1.0)
         ended = await engines
@@ -178,22 +181,25 @@ class Service:
         noted = begin_notes()
         plane = plane_of(request.raw_path)
         begun, status = time.monotonic(), _LOST
-        self.in_flight += 1
-        try:
-            answer = await self._answered(request, plane)
-            status = answer.status
-        finally:
-            self.in_flight -= 1
-            self._note(request, noted, plane, status, time.monotonic() - begun)
-        if not answer.prepared:
-            answer.headers.setdefault("x-ms-request-id", noted.id)
+        with self.under_way.request():
+            try:
+                answer = await self._answered(request, plane)
+                status = answer.status
+            finally:
+                self._note(request, noted, plane, status, time.monotonic() - begun)
+            if self._stopping:
+                answer.force_close()
+            if not answer.prepared:
+                answer.headers.setdefault("x-ms-request-id", noted.id)
+                await answer.prepare(request)  # here, so that it counts as under way until the client has read it
+                await answer.write_eof()
         return answer
 
     async def _answered(self, request: web.BaseRequest, plane: str) -> web.StreamResponse:
         try:
             self._check_limits(request, plane)
             answer = await self._planes[plane](request)
-        except (AccessDenied, Refused) as denied:
+        except (AccessDenied, BodyRefused, Refused) as denied:
             notes().refused = denied.code
             return _refusal(request, plane, denied.status, denied.code, denied.message, denied.headers)
         except LakemirrorError as error:
@@ -208,14 +214,12 @@ class Service:
         return answer
 
     def _check_limits(self, request: web.BaseRequest, plane: str) -> None:
-        """Refused where the request or the service is beyond a limit of section 7."""
+        """Refused where the request is too large, or the disk almost full (section 7)."""
         if len(request.raw_path) > MOST_LINE:
             raise Refused(414, "UriTooLong", f"A request line has at most {MOST_LINE} bytes.")
         if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MOST_HEADER_BYTES:
             raise Refused(431, "RequestHeaderFieldsTooLarge", f"Headers have at most {MOST_HEADER_BYTES} bytes.")
-        if self.in_flight > self.options.limits.max_requests and request.path != "/livez":
-            status = 429 if plane == "rest" else 503
-            raise Refused(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
+        announced_length(request, sys.maxsize)  # another coding than chunks is refused, whoever asks for whatever
         if plane == "storage" and request.method in ("PUT", "PATCH") and not self.has_room():
             raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
 
@@ -293,8 +297,8 @@ def _refusal(
     if plane != "storage":
         return refusal(status, code, message, notes().id, headers)
     try:
-        query = query_of(split_target(request.raw_path)[1])
-    except ValueError:
+        query = query_of(request.raw_path)
+    except AddressError:
         query = {}
     dialect = dialect_of(request.host, request.method, query, request.headers)
     answer = error_answer(StorageError(status, code, message, headers), dialect, request.method)

@@ -11,21 +11,28 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import hashlib
 import logging
+import math
 import os
-import shutil
+import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.settings import Settings
-from lakemirror.spark_session import jars, java, jvm
-from lakemirror.spark_session.java import Java
+from lakemirror.settings import ProcessSettings, Settings
+from lakemirror.spark_session import jars, java
+from lakemirror.spark_session.archive_path import archive_path, find_archive
+from lakemirror.storage.own_files import (
+    begins_with,
+    entries,
+    is_own_file,
+    remove_own_file,
+    remove_work_folder,
+    work_folder,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,17 +43,15 @@ log = logging.getLogger(__name__)
 KEPT = 4
 """Archives of other installations that stay in the cache (another virtual environment may use them)."""
 
+_MAKING = ".making-"
+_ARCHIVE = re.compile(r"java[^/]*-(spark|delta[^/]*)-[0-9a-f]{16}\.jsa")
+_BEGINS = begins_with(*((0xF00BABA0 + kind).to_bytes(4, order) for kind in (2, 8) for order in ("little", "big")))
+
 WRITING = 900.0
 """Seconds that the JVM may take to write the archive: three on an idle machine, minutes on one with other work."""
 
 
-def find(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path | None:
-    """The archive for these programs, or None while there is none."""
-    path = _path(settings, java, delta_jars)
-    return path if path.is_file() else None
-
-
-def make(settings: Settings, *, delta: bool = False) -> Path | None:
+def make(settings: ProcessSettings, *, delta: bool = False) -> Path | None:
     """The archive; made now if there is none. None if another process makes it or the JVM did not write it.
 
     `delta`: the archive for sessions with Delta's jars, which have another class path.
@@ -56,24 +61,24 @@ def make(settings: Settings, *, delta: bool = False) -> Path | None:
     from lakemirror.spark_session import session as spark
 
     chosen, delta_jars = java.find(), jars.ensure(settings) if delta else ()
-    target = _path(settings, chosen, delta_jars)
+    target = archive_path(settings, chosen, delta_jars)
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / ".lock").open("w") as lock:
+    with (target.parent / ".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as place:
-            written = Path(place, target.name)
+        with work_folder(target.parent, _MAKING) as place:
+            written = place / target.name
             flags = ("spark.driver.extraJavaOptions", f'"-XX:ArchiveClassesAtExit={written}"')
             chosen_settings = dataclasses.replace(settings, master="local[2]", spark=(*settings.spark, flags))
             session = spark.start(chosen_settings, delta=delta)
             try:
                 train(session)
                 if delta:
-                    train_delta(session, Path(place))
+                    train_delta(session, place)
             finally:
                 ended = spark.stop(session, patience=WRITING)  # the JVM writes the archive when it ends
             if not ended or not written.is_file():
@@ -83,13 +88,13 @@ def make(settings: Settings, *, delta: bool = False) -> Path | None:
     return target
 
 
-def make_in_background(settings: Settings) -> None:
+def make_in_background(settings: ProcessSettings) -> None:
     """Starts `make` in a separate process of low priority that outlives this one; does nothing if all archives exist.
 
     The archive for sessions with Delta is made too where Delta's jars are in the cache.
     """
     chosen, delta_jars = java.find(), jars.find(settings)
-    if find(settings, chosen, ()) and (not delta_jars or find(settings, chosen, delta_jars)):
+    if find_archive(settings, chosen, ()) and (not delta_jars or find_archive(settings, chosen, delta_jars)):
         return
     environment = {**os.environ, "LAKEMIRROR_CACHE_DIR": str(settings.cache_folder), "LAKEMIRROR_JARS": settings.jars}
     quiet = subprocess.DEVNULL
@@ -150,29 +155,13 @@ def train_delta(session: SparkSession, folder: Path) -> None:
     session.catalog.dropTempView("clears")
 
 
-def _path(settings: Settings, java: Java, delta_jars: tuple[Path, ...]) -> Path:
-    """The path of the archive for these programs. Its name depends on the class path's files, their order, sizes and
-    times.
-    """
-    home = jvm.spark_home()
-    paths = [*delta_jars, *(home / "jars").glob("*.jar")]
-    facts = [str(java.home), java.version, str(home)]
-    for path in paths:
-        stat = path.stat()
-        facts.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
-    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    kind = f"delta{jars.DELTA_VERSION}" if delta_jars else "spark"
-    name = f"java{java.version}-{kind}-{key}.jsa"
-    return (jars.cache_folder(settings) / "archives").resolve() / name
-
-
 def _prune(folder: Path, *, keep: Path) -> None:
-    """Removes the oldest archives and leftovers of killed processes. The caller holds the lock."""
-    others = [path for path in folder.glob("*.jsa") if path != keep]
+    """Removes the oldest archives and leftovers of killed processes, and nothing else. The caller holds the lock."""
+    others = [path for path in entries(folder) if path != keep and is_own_file(path, _ARCHIVE, _BEGINS)]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
-        path.unlink(missing_ok=True)
-    for place in folder.glob(".making-*"):
-        shutil.rmtree(place, ignore_errors=True)
+        remove_own_file(path, _ARCHIVE, _BEGINS)
+    for place in entries(folder):
+        remove_work_folder(place, _MAKING, math.inf)
 
 
 def _main(arguments: list[str]) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError, SetupError
-from lakemirror.settings import Settings
+from lakemirror.settings import ProcessSettings, Settings
 from lakemirror.spark_session import java, jvm
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ IN_SPARK_ALREADY = (
 )
 
 
-def ensure(settings: Settings) -> tuple[Path, ...]:
+def ensure(settings: ProcessSettings) -> tuple[Path, ...]:
     """The jars for the class path: those that the setting names, or those in the cache; fetched now if needed.
 
     SetupError `jars-missing` if a named jar does not exist or nothing can be fetched.
@@ -102,7 +102,7 @@ def ensure(settings: Settings) -> tuple[Path, ...]:
     return named(settings.jars) or cached(settings) or _fetch(settings)
 
 
-def find(settings: Settings) -> tuple[Path, ...]:
+def find(settings: ProcessSettings) -> tuple[Path, ...]:
     """The jars as `ensure` returns them, but without fetching: empty if they are not in the cache."""
     return named(settings.jars) or cached(settings)
 
@@ -116,7 +116,7 @@ def named(jars: str) -> tuple[Path, ...]:
     return paths
 
 
-def cached(settings: Settings) -> tuple[Path, ...]:
+def cached(settings: ProcessSettings) -> tuple[Path, ...]:
     """The two jars in the cache; empty if one is missing or incomplete."""
     folder = _folder(settings)
     paths = tuple(folder / jar.name for jar in DELTA_JARS)
@@ -127,16 +127,16 @@ def cached(settings: Settings) -> tuple[Path, ...]:
     return paths if whole else ()
 
 
-def cache_folder(settings: Settings) -> Path:
+def cache_folder(settings: ProcessSettings) -> Path:
     """The folder for everything that is fetched or made once."""
     return settings.cache_folder
 
 
-def _folder(settings: Settings) -> Path:
+def _folder(settings: ProcessSettings) -> Path:
     return (cache_folder(settings) / "jars").resolve()  # the name of a class-data archive depends on the real place
 
 
-def _fetch(settings: Settings) -> tuple[Path, ...]:
+def _fetch(settings: ProcessSettings) -> tuple[Path, ...]:
     folder = _folder(settings)
     try:
         with _lock(folder):
@@ -150,7 +150,7 @@ def _fetch(settings: Settings) -> tuple[Path, ...]:
     return cached(settings)
 
 
-def _fetch_into(folder: Path, settings: Settings) -> None:
+def _fetch_into(folder: Path, settings: ProcessSettings) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as place:
         options = {key: value for key, value in settings.spark if key.startswith("spark.jars.")}  # a mirror, perhaps
         options |= {
@@ -160,11 +160,9 @@ def _fetch_into(folder: Path, settings: Settings) -> None:
         }
         try:
             jvm.end(jvm.launch(options, java.find()))
-        except SetupError as error:
-            if error.code != "spark-failed":
-                raise
+        except jvm.StartFailed as error:
             raise SetupError(
-                "jars-missing", "the Delta jars are not in the cache and could not be fetched: probably no network"
+                "jars-missing", f"the Delta jars are not in the cache and could not be fetched: {error.reason}"
             ) from error
         for jar in DELTA_JARS:
             path = Path(place, "jars", jar.fetched_name)
@@ -177,7 +175,7 @@ def _fetch_into(folder: Path, settings: Settings) -> None:
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    with (folder / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -10,6 +10,8 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,11 +21,35 @@ from typing import IO, Any
 from lakemirror.errors import SetupError
 from lakemirror.spark_session.java import Java
 
+LOOPBACK = "127.0.0.1"
+DRIVER_ADDRESS = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+"""Where the driver listens if executors are in the same JVM, unless the user says otherwise."""
+
+_MOST_READ = 256 * 1024  # bytes at the end of what a JVM printed
+_CAUSES = (
+    (r"UnknownHostException: ([^\s:]+)", "the name {0} does not resolve"),
+    (r"Host (\S+) not found", "the host {0} cannot be found: no network, or no name server"),
+    (
+        r"Server access error at url \w+://(?:[^/@\s]*@)?([^/@\s]+)\S* \((?:[\w.]*\.)?(\w+: .*)\)",
+        "{0} cannot be reached: {1}",
+    ),
+    (r"unresolved dependency: ([^,\]\s]+): not found", "no repository has {0}"),
+)
+"""What a JVM prints, and what that means; the first that fits is the cause, which others may follow from."""
+
+
+class StartFailed(SetupError):
+    """SetupError `spark-failed`, with the `reason` for which the JVM ended."""
+
+    def __init__(self, java: Java, reason: str) -> None:
+        super().__init__("spark-failed", f"Spark did not start with the Java in {java.home}: {reason}")
+        self.reason = reason
+
 
 def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> Any:
     """A Py4J gateway to a new JVM with these spark.* options. The JVM's output is dropped unless `verbose`.
 
-    SetupError `spark-failed`, with the last lines of its output, if it ends before it accepts a connection.
+    StartFailed, with what its output tells, if it ends before it accepts a connection.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -34,14 +60,33 @@ def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> 
     conf = SparkConf(loadDefaults=False)
     for key, value in options.items():
         conf.set(key, value)
-    with tempfile.TemporaryFile() as printed, _environment(java):
+    with tempfile.TemporaryFile() as printed, _environment(java, options):
         output: dict[str, Any] = {} if verbose else {"stdout": printed, "stderr": subprocess.STDOUT}
         try:
             return launch_gateway(conf, popen_kwargs={**output, "start_new_session": True})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
-            raise SetupError(
-                "spark-failed", f"Spark did not start with the Java in {java.home}: {_reason(printed)}"
-            ) from error
+            raise StartFailed(java, reason_in(_last(printed), socket.gethostname())) from error
+
+
+def is_local(master: str) -> bool:
+    """True where driver and executors are one JVM on this machine, so that nobody else connects to it."""
+    return master == "local" or master.startswith("local[")
+
+
+def reason_in(output: str, own_name: str) -> str:
+    """Why a JVM ended, by what it printed: the cause where it is a known one, else the last lines.
+
+    `own_name`: of this machine. Addresses are shown without what precedes and follows the host.
+    """
+    for pattern, sentence in _CAUSES:
+        found = re.search(pattern, output)
+        if found is not None:
+            if found[1] == own_name:
+                return f"this machine's own name {own_name} does not resolve: add it to /etc/hosts"
+            return sentence.format(*found.groups())
+    lines = output.splitlines()
+    telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
+    return " | ".join(telling[-3:]) or "it printed nothing"
 
 
 def end(gateway: Any, *, patience: float = 60.0) -> bool:
@@ -83,16 +128,9 @@ def has_pyspark() -> bool:
 
 
 @contextlib.contextmanager
-def _environment(java: Java) -> Iterator[None]:
-    """The variables that spark-submit reads, for as long as the JVM starts.
-
-    SPARK_HOME spares it a Python start, SPARK_LAUNCHER_OPTS makes the small JVM that only builds the command faster.
-    """
-    ours = {
-        "JAVA_HOME": str(java.home),
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-    }
+def _environment(java: Java, options: Mapping[str, str]) -> Iterator[None]:
+    """Sets the variables that spark-submit reads, for as long as the JVM starts."""
+    ours = _variables(java, options)
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -105,8 +143,23 @@ def _environment(java: Java) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _reason(printed: IO[bytes]) -> str:
-    printed.seek(max(0, printed.seek(0, os.SEEK_END) - 4000))
-    lines = printed.read().decode(errors="replace").splitlines()
-    telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
-    return " | ".join(telling[-3:]) or "it printed nothing"
+def _variables(java: Java, options: Mapping[str, str]) -> dict[str, str]:
+    """The variables that spark-submit reads.
+
+    SPARK_HOME spares it a Python start, SPARK_LAUNCHER_OPTS makes the small JVM that only builds the command faster.
+    SPARK_LOCAL_IP: without it Spark asks for the address of this machine's own name, and ends where there is none.
+    """
+    ours = {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    }
+    on_loopback = all(options.get(key, LOOPBACK) == LOOPBACK for key in DRIVER_ADDRESS)
+    if is_local(options.get("spark.master", "local")) and on_loopback and "SPARK_LOCAL_IP" not in os.environ:
+        ours["SPARK_LOCAL_IP"] = LOOPBACK
+    return ours
+
+
+def _last(printed: IO[bytes]) -> str:
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _MOST_READ))
+    return printed.read().decode(errors="replace")

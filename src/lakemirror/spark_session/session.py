@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,8 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lakemirror.errors import SetupError
-from lakemirror.settings import Settings
-from lakemirror.spark_session import class_archive, jars, java, jvm
+from lakemirror.settings import ProcessSettings
+from lakemirror.spark_session import jars, java, jvm
+from lakemirror.spark_session.archive_path import find_archive
+from lakemirror.storage.own_files import entries, remove_own_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,33 +69,43 @@ _COMBINED = {  # options to which the user's value is added, with the separator
 }
 
 
-def start(settings: Settings, *, delta: bool = False, short: bool = False, verbose: bool = False) -> SparkSession:
-    """The session of `settings.spark_remote`, or the active session as it is, or else a new one, local unless
-    `settings.master` says otherwise.
+def start(
+    settings: ProcessSettings, *, delta: bool = False, short: bool = False, verbose: bool = False
+) -> SparkSession:
+    """The session of `settings.connect_address`, or the active session as it is, or else a new one: of spark-submit, of
+    SPARK_REMOTE if no master is given, or local unless `settings.master` says otherwise.
 
     `delta`: with Delta's jars, which are fetched where they are not in the cache yet. `short` starts faster and
     computes slower: for a run of seconds. `verbose` lets Spark print to the terminal. In `settings.spark` every spark.*
     option wins over ours, and is added to ours where a list is meant (class path, Java options, jars, extensions).
 
-    SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or `spark-unsupported` for a session
-    without Delta where `delta` is asked for.
+    LakemirrorError `setting-invalid`, SetupError `pyspark-missing`, `java-missing`, `spark-failed`, `jars-missing`, or
+    `spark-unsupported` for a session without Delta where `delta` is asked for.
     """
     with _starting:
         _show_pandas()
         _check_installed()
-        if settings.spark_remote:
-            session = _remote(settings)
+        if settings.connect_address:
+            session = _remote(settings.connect_address)
         else:
             active = _active()
             if active is not None:
                 session = active
             elif _within_spark_submit():
                 session = _of_spark_submit(settings, delta=delta)
+            elif remote := remote_variable(settings):
+                session = _remote(remote)
             else:
                 session = _new(settings, delta=delta, short=short, verbose=verbose)
     if delta:
         _check_delta(session)
     return session
+
+
+def remote_variable(settings: ProcessSettings) -> str:
+    """The Connect address in the variable SPARK_REMOTE, as PySpark reads it; empty if a master is given."""
+    master = settings.master or dict(settings.spark).get("spark.master")
+    return "" if master else os.environ.get("SPARK_REMOTE", "")
 
 
 def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool:
@@ -123,7 +136,7 @@ def stop(session: SparkSession | None = None, *, patience: float = 60.0) -> bool
 
 
 def options(
-    settings: Settings,
+    settings: ProcessSettings,
     *,
     delta_jars: tuple[Path, ...] = (),
     archive: Path | None = None,
@@ -136,8 +149,8 @@ def options(
     The jars go on the driver's class path, because the class-data archive holds nothing that another loader loads;
     executors elsewhere get them by spark.jars.
     """
-    master = settings.master or "local[*]"
-    local = master == "local" or master.startswith("local[")
+    own = dict(settings.spark)
+    master = own.get("spark.master") or settings.master or "local[*]"
     result = {
         "spark.master": master,
         "spark.app.name": "lakemirror",
@@ -150,8 +163,8 @@ def options(
         result |= {"spark.driver.extraClassPath": os.pathsep.join(map(str, delta_jars)), **DELTA}
     if settings.driver_memory:
         result["spark.driver.memory"] = settings.driver_memory
-    if local:
-        result |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if jvm.is_local(master):
+        result |= {} if own.keys() & jvm.DRIVER_ADDRESS.keys() else jvm.DRIVER_ADDRESS
     elif delta_jars:
         result["spark.jars"] = ",".join(map(str, delta_jars))
     for key, value in settings.spark:
@@ -188,18 +201,18 @@ _own: dict[str, Any] = {}
 _starting = threading.Lock()
 
 
-def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> SparkSession:
+def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    chosen = java.find()
     if delta:
         _check_version()
+    chosen = java.find()
     delta_jars = jars.ensure(settings) if delta else ()
     chosen_options = options(
         settings,
         delta_jars=delta_jars,
-        archive=class_archive.find(settings, chosen, delta_jars),
+        archive=find_archive(settings, chosen, delta_jars),
         log_file=None if verbose else _log_file(jars.cache_folder(settings) / "logs"),
         short=short,
     )
@@ -210,7 +223,7 @@ def _new(settings: Settings, *, delta: bool, short: bool, verbose: bool) -> Spar
     for key, value in chosen_options.items():
         conf.set(key, value)
     try:
-        with _keep_interrupt_handler(), _worker_python(chosen_options):
+        with _keep_interrupt_handler(), _worker_python(chosen_options), _without_variable("SPARK_REMOTE"):
             context = SparkContext(conf=conf, gateway=gateway)
             session = SparkSession.builder.getOrCreate()
     except Exception as error:
@@ -247,12 +260,23 @@ def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
             os.environ["PYSPARK_PYTHON"] = before
 
 
+@contextlib.contextmanager
+def _without_variable(name: str) -> Iterator[None]:
+    """Hides a variable of the environment: with SPARK_REMOTE, pyspark makes no classic session."""
+    before = os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[name] = before
+
+
 def _show_pandas() -> None:
     """Lets pandas be imported: PySpark asks for it before it runs an Arrow function. The commands hide it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "hides_pandas", False)]
 
 
-def _remote(settings: Settings) -> SparkSession:
+def _remote(address: str) -> SparkSession:
     """The session of a Connect server."""
     if "remote" in _own:
         return cast("SparkSession", _own["remote"])
@@ -260,15 +284,15 @@ def _remote(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
-        raise SetupError("spark-unsupported", "this process has a classic Spark session: it cannot use spark_remote")
+        raise SetupError("spark-unsupported", f"this process has a classic Spark session: it cannot use {address}")
     try:
-        session = SparkSession.builder.remote(settings.spark_remote).getOrCreate()
+        session = SparkSession.builder.remote(address).getOrCreate()
         version = session.version
     except Exception as error:
         raise SetupError(
-            "spark-failed", f"the Spark Connect server {settings.spark_remote} cannot be used: {_first_line(error)}"
+            "spark-failed", f"the Spark Connect server {address} cannot be used: {_first_line(error)}"
         ) from error
-    log.info("Spark Connect %s at %s", version, settings.spark_remote)
+    log.info("Spark Connect %s at %s", version, address)
     _own["remote"] = session
     return session
 
@@ -290,7 +314,7 @@ def _within_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _of_spark_submit(settings: Settings, *, delta: bool) -> SparkSession:
+def _of_spark_submit(settings: ProcessSettings, *, delta: bool) -> SparkSession:
     """A session in the JVM that spark-submit made; its options and ours, of which its own win."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -334,13 +358,17 @@ def _check_delta(session: SparkSession) -> None:
         raise SetupError("spark-unsupported", "the active Spark session has no Delta extension")
 
 
+_LOG_NAME = re.compile(r"spark-[0-9]{8}T[0-9]{6}-[0-9]+\.(log(\.1)?|crash)")
+_LOG_BEGINS = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}|#\n# |\Z")  # of log4j2.properties, of Java
+
+
 def _log_file(folder: Path) -> Path | None:
     """A new path for this process's log; removes logs of earlier days. None if nothing can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("spark-*"):
-            if old.stat().st_mtime < time.time() - LOG_DAYS * 86400:
-                old.unlink(missing_ok=True)
+        for old in entries(folder):
+            if old.lstat().st_mtime < time.time() - LOG_DAYS * 86400:
+                remove_own_file(old, _LOG_NAME, lambda head: _LOG_BEGINS.match(head) is not None)
     except OSError:
         return None
     return folder / f"spark-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}.log"

@@ -2,14 +2,15 @@
 
     s3://lake/shop/Tables/orders ─▶ root s3://lake, key shop/Tables/orders
 
-Keys are never decoded: `%20` in an address is three characters of the key.
+Keys are never decoded: `%20` in an address is three characters of the key. An address holds no credentials: messages
+show it.
 """
 
 from __future__ import annotations
 
 import re
 
-_ADDRESS = re.compile(r"(s3a?|az|azure|abfss?|adl|gs|gcs)://([^/]+)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"(s3a?|az|azure|abfss?|adl|gs|gcs)://([^/:]+)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 _SPELLED = {"s3a": "s3", "azure": "az", "adl": "az", "gcs": "gs"}
 
 

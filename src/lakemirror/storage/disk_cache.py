@@ -13,14 +13,22 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
+import re
 import threading
 import time
+import uuid
 from pathlib import Path
+
+from lakemirror.storage.own_files import begins_with, entries, is_own_file, remove_own_file
 
 log = logging.getLogger("lakemirror")
 
+_FORMAT = b"LMCACHE1"
 _CHECK = 16  # bytes of the checksum in front of the content
+_HEAD = len(_FORMAT) + _CHECK
+_PART = re.compile("[0-9a-f]{2}")
+_ENTRY = re.compile(r"[0-9a-f]{30}|\.[0-9a-f]{32}\.tmp")
+_BEGINS = begins_with(_FORMAT)
 _AFTER_FAILURE = 600.0  # seconds in which nothing is written after a write that failed
 _USED_LATELY = 3600.0  # seconds for which an entry's time of use counts
 _LEFT = 0.75  # of `most_bytes`, after room was made
@@ -41,33 +49,33 @@ class DiskCache:
         path = self._path(name)
         try:
             held = path.read_bytes()
-            if held[:_CHECK] != _checksum(name, held[_CHECK:]):
-                path.unlink()
+            if held[:_HEAD] != _head(name, held[_HEAD:]):
+                remove_own_file(path, _ENTRY, _BEGINS)
                 return None
             if time.time() - path.stat().st_mtime > _USED_LATELY:
                 os.utime(path)
         except OSError:
             return None
-        return held[_CHECK:]
+        return held[_HEAD:]
 
     def put(self, name: str, data: bytes) -> None:
         """Keeps the content, if there is room for it and none of this name."""
         path = self._path(name)
-        size = _CHECK + len(data)
+        size = _HEAD + len(data)
         if size > self.most_bytes // 8 or time.monotonic() < self._not_before:
             return
         try:
             if path.exists():
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
-            number, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+            temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
-                with os.fdopen(number, "wb") as file:
-                    file.write(_checksum(name, data) + data)
-                Path(temporary).replace(path)
+                with temporary.open("xb") as file:
+                    file.write(_head(name, data) + data)
+                temporary.replace(path)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    Path(temporary).unlink()
+                    temporary.unlink()
                 raise
         except OSError as error:
             self._not_before = time.monotonic() + _AFTER_FAILURE
@@ -77,40 +85,46 @@ class DiskCache:
 
     def drop(self, name: str) -> None:
         """Deletes the content of this name, if there is any."""
-        with contextlib.suppress(OSError):
-            self._path(name).unlink()
+        remove_own_file(self._path(name), _ENTRY, _BEGINS)
 
     def _make_room(self, size: int) -> None:
-        """Counts written bytes. Deletes the least recently used entries if the total exceeds `most_bytes`."""
+        """Counts written bytes. Deletes the least recently used entries if the total exceeds `most_bytes`.
+
+        Only entries count: anything else in the folder is left alone.
+        """
         with self._lock:
             self._total = None if self._total is None else self._total + size
             if self._total is not None and self._total <= self.most_bytes:
                 return
             held = []
-            for path in self.folder.glob("*/*"):
-                with contextlib.suppress(OSError):
-                    stat = path.stat()
-                    held.append((stat.st_mtime, stat.st_size, path))
+            for path in self._entries():
+                if is_own_file(path, _ENTRY, _BEGINS):
+                    with contextlib.suppress(OSError):
+                        stat = path.stat()
+                        held.append((stat.st_mtime, stat.st_size, path))
             self._total = sum(size for _, size, _ in held)
             if self._total <= self.most_bytes:
                 return
             for _, size, path in sorted(held):
                 if self._total <= self.most_bytes * _LEFT:
                     break
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                remove_own_file(path, _ENTRY, _BEGINS)
                 self._total -= size
+
+    def _entries(self) -> list[Path]:
+        return [path for part in entries(self.folder) if _PART.fullmatch(part.name) for path in entries(part)]
 
     def _path(self, name: str) -> Path:
         digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         return self.folder / digest[:2] / digest[2:]
 
 
-def _checksum(name: str, data: bytes) -> bytes:
+def _head(name: str, data: bytes) -> bytes:
+    """What is in front of the content: the format, and a checksum of name and content."""
     found = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=_CHECK)
     found.update(b"\0")
     found.update(data)
-    return found.digest()
+    return _FORMAT + found.digest()
 
 
 __all__ = ["DiskCache"]

@@ -24,7 +24,6 @@ from lakemirror.storage.place import Place, StorePath
 from lakemirror.storage.storage import Entry
 
 POWER, PROCESS = "power", "process"
-DURABILITIES = (POWER, PROCESS)
 
 _AT_ONCE = 16  # syncs: a file system writes several in one turn of its journal
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}

@@ -16,17 +16,19 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.storage.disk_cache import DiskCache
 from lakemirror.storage.object_cache import ObjectCache
-from lakemirror.storage.object_writer import ObjectWriter
+from lakemirror.storage.object_writer import PART, ObjectWriter
 from lakemirror.storage.storage import Entry
 from lakemirror.storage.store_failures import missing, store_failure
 
 _CREATE_TRIES = 6
 _LONGEST_PAUSE = 3.0  # seconds
+_PARTS_AT_ONCE = 2
 _IN_PARTS = 16 << 20  # bytes from which on an object is put in parts
 _LARGEST_COPY = 5 << 30  # bytes; of S3
 
@@ -273,7 +275,19 @@ class ObjectStore:
 
     def writer(self, key: str) -> ObjectWriter:
         """A new object, written in parts in bounded memory. It is there once the writer is closed."""
-        return ObjectWriter(self, key)
+        import obstore
+
+        def count(parts: int) -> None:
+            self.requests["put"] += parts
+
+        with self._coded("put", key):
+            inner = obstore.open_writer(self._store, key, buffer_size=PART, max_concurrency=_PARTS_AT_ONCE)
+        return ObjectWriter(
+            inner,
+            coded=partial(self._coded, "put", key, requests=0),
+            parts_put=count,
+            completed=lambda size: self.cache.remember(key, size, ""),
+        )
 
     def uri(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
@@ -317,10 +331,11 @@ class ObjectStore:
         return entry
 
     @contextlib.contextmanager
-    def _coded(self, verb: str, key: str) -> Iterator[None]:
+    def _coded(self, verb: str, key: str, requests: int = 1) -> Iterator[None]:
+        """A block with `requests` to the store, in which errors get their code."""
         from obstore.exceptions import BaseError
 
-        self.requests[verb] += 1
+        self.requests[verb] += requests
         try:
             yield
         except LakemirrorError:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
-if TYPE_CHECKING:
-    from lakemirror.storage.object_store import ObjectStore
-
-_PART = 8 << 20  # bytes of a part of an upload
-_PARTS_AT_ONCE = 2
+PART = 8 << 20  # bytes of a part of an upload
 
 
 class ObjectWriter:
@@ -16,22 +14,28 @@ class ObjectWriter:
 
     mode = "wb"
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        import obstore
+    def __init__(
+        self,
+        inner: Any,
+        *,
+        coded: Callable[[], AbstractContextManager[None]],
+        parts_put: Callable[[int], None],
+        completed: Callable[[int], object],
+    ) -> None:
+        """`inner`: obstore's writer. `coded`: a block around each call of it, in which errors get their code.
 
-        self._owner, self._key = store, key
+        `parts_put` gets the number of parts that a call has sent, `completed` the size of the complete object.
+        """
+        self._inner, self._coded, self._parts_put, self._completed = inner, coded, parts_put, completed
         self._size = 0
         self.closed = False
-        with store._coded("put", key):
-            self._inner = obstore.open_writer(store._store, key, buffer_size=_PART, max_concurrency=_PARTS_AT_ONCE)
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
-        with self._owner._coded("put", self._key):
-            self._owner.requests["put"] -= 1
+        with self._coded():
             self._inner.write(bytes(data))
         before, self._size = self._size, self._size + size
-        self._owner.requests["put"] += self._size // _PART - before // _PART
+        self._parts_put(self._size // PART - before // PART)
         return size
 
     def tell(self) -> int:
@@ -54,10 +58,9 @@ class ObjectWriter:
         if self.closed:
             return
         self.closed = True
-        with self._owner._coded("put", self._key):
-            self._owner.requests["put"] -= 1
+        with self._coded():
             self._inner.close()
-        self._owner.cache.remember(self._key, self._size, "")
+        self._completed(self._size)
 
     def abort(self) -> None:
         """Gives the object up. Parts that are in the store stay until the bucket's rule for them removes them."""
@@ -71,4 +74,4 @@ class ObjectWriter:
         self.close() if kind is None else self.abort()
 
 
-__all__ = ["ObjectWriter"]
+__all__ = ["PART", "ObjectWriter"]

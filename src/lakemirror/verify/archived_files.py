@@ -20,8 +20,9 @@ from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
 from lakemirror.landing_zone.zone import PROCESSED, TableFolder
+from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.storage import Entry, Storage
-from lakemirror.verify.columns import TableColumn, in_type, plain
+from lakemirror.verify.columns import TableColumn, in_type, plain, zone_in
 
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -96,7 +97,8 @@ def read_changes(
         from lakemirror.landing_zone.delimited import convert
 
         with tempfile.TemporaryFile() as converted:
-            convert(source, converted, file=file.entry.path, metadata=metadata, undeclared="string")
+            zones = Zones(zone_in(columns))
+            convert(source, converted, file=file.entry.path, metadata=metadata, undeclared="string", zones=zones)
             converted.seek(0)
             with pq.ParquetFile(converted) as opened:
                 yield from _of_file(opened, file, index, metadata, columns)
@@ -140,6 +142,7 @@ def _of_file(
         {name.lower(): value for name, value in partition_values(file.partition)} if metadata.partitioned else {}
     )
     default = UPSERT if metadata.upsert_by_default else INSERT
+    instants = {column.name for column in file_columns(opened.metadata) if column.encoding == "int96"}
     first = 0
     for batch in opened.iter_batches(_ROWS_AT_ONCE, use_threads=False):
         held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name != ROW_MARKER}
@@ -147,7 +150,7 @@ def _of_file(
         for column in columns:
             position = held.get(column.name.lower())
             if position is not None and not pa.types.is_nested(batch.schema.field(position).type):
-                values = _value(batch.column(position), column.type)
+                values = _value(batch.column(position), column, is_instant=batch.schema.names[position] in instants)
             elif column.name.lower() in constants:
                 value = pa.scalar(constants[column.name.lower()], pa.string()).cast(column.type)
                 values = pa.repeat(value, batch.num_rows)
@@ -172,25 +175,9 @@ def _markers(batch: pa.RecordBatch, default: int) -> np.ndarray:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), default)).astype(np.uint64)
 
 
-def _value(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column of a change file as the table holds it (contract section 6)."""
+def _value(values: pa.Array, column: TableColumn, *, is_instant: bool) -> pa.Array:
+    """A column of a change file as the table holds it (contract section 6). `is_instant`: INT96 timestamps."""
     values = plain(values)
-    if pa.types.is_time(values.type):
-        return pa.array([_time_text(each) for each in _microseconds(values)], pa.string())
     if pa.types.is_duration(values.type):
-        return values.cast(pa.int64()).cast(type_)
-    return in_type(values, type_)
-
-
-def _microseconds(values: pa.Array) -> list[int | None]:
-    per_unit = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}[values.type.unit]
-    numbers = values.view(pa.int32() if pa.types.is_time32(values.type) else pa.int64()).to_pylist()
-    return [None if n is None else n * per_unit if per_unit else n // 1000 for n in numbers]
-
-
-def _time_text(micros: int | None) -> str | None:
-    if micros is None:
-        return None
-    seconds, fraction = divmod(micros, 1_000_000)
-    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{text}.{fraction:06}" if fraction else text
+        return values.cast(pa.int64()).cast(column.type)
+    return in_type(values, column.type, "UTC" if is_instant else column.zone)

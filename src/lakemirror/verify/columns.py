@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakemirror.delta.schema import ZONE
+from lakemirror.landing_zone.zoneless import NTZ, instants
 
 _TYPES: dict[str, pa.DataType] = {
     "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(), "float": pa.float32(),
@@ -23,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 class TableColumn:
     """`physical`: its name in data files and statistics. `type`: None for a nested type. `field_id`: of column mapping.
 
-    `partition`: its values are in the `add` actions, not in the files.
+    `partition`: its values are in the `add` actions, not in the files. `zone`: of change files' times that name none.
     """
 
     name: str
@@ -31,6 +34,7 @@ class TableColumn:
     type: pa.DataType | None
     field_id: int | None = None
     partition: bool = False
+    zone: str = "UTC"
 
 
 def table_columns(metadata: Mapping[str, Any]) -> tuple[TableColumn, ...]:
@@ -46,6 +50,7 @@ def table_columns(metadata: Mapping[str, Any]) -> tuple[TableColumn, ...]:
                 _arrow_type(field["type"]),
                 more.get("delta.columnMapping.id"),
                 field["name"] in partitions,
+                more.get(ZONE) or "UTC",
             )
         )
     return tuple(found)
@@ -72,6 +77,17 @@ def places(columns: tuple[TableColumn, ...], schema: pa.Schema) -> dict[str, int
     return found
 
 
+def zone_in(columns: Sequence[TableColumn]) -> Callable[[str], str]:
+    """How delimited text of this table reads times without a zone: a `Zones.of`."""
+    known = {column.name.lower(): column for column in columns}
+
+    def zone(name: str) -> str:
+        column = known.get(name.lower())
+        return "UTC" if column is None else NTZ if column.type == pa.timestamp("us") else column.zone
+
+    return zone
+
+
 def plain(column: pa.Array) -> pa.Array:
     """The values without dictionary and extension types."""
     if pa.types.is_dictionary(column.type):
@@ -81,19 +97,38 @@ def plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def in_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values in the table's type: nanoseconds are cut, times without zone are UTC (contract section 6).
+def in_type(column: pa.Array, type_: pa.DataType, zone: str = "UTC") -> pa.Array:
+    """The values in the table's type: nanoseconds are cut, times of day become text (contract section 6).
 
-    ArrowException where a value does not fit.
+    `zone`: of times that name none. ArrowException or ValueError where a value does not fit.
     """
     column = plain(column)
     if column.type == type_:
         return column
+    if pa.types.is_time(column.type) and pa.types.is_string(type_):
+        return pa.array([_time_text(each) for each in _microseconds(column)], pa.string())
     if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width == 16 and pa.types.is_string(type_):
         return _uuid_texts(column)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
+        local = column.cast(pa.timestamp("ns"))
+        column = pc.floor_temporal(local, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
+    if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(type_) and type_.tz:
+        return instants(column.cast(pa.timestamp("us")), zone)
     return column.cast(type_)
+
+
+def _microseconds(values: pa.Array) -> list[int | None]:
+    per_unit = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}[values.type.unit]
+    numbers = values.view(pa.int32() if pa.types.is_time32(values.type) else pa.int64()).to_pylist()
+    return [None if n is None else n * per_unit if per_unit else n // 1000 for n in numbers]
+
+
+def _time_text(micros: int | None) -> str | None:
+    if micros is None:
+        return None
+    seconds, fraction = divmod(micros, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{fraction:06}" if fraction else text
 
 
 def _uuid_texts(column: pa.Array) -> pa.Array:

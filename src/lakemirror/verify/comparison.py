@@ -46,10 +46,16 @@ class Compared:
         """Adds the rows of a batch to a store, with further numbers for each row."""
         store.add(np.column_stack([*self.of(batch), *more]))
 
-    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a source in the table's columns and types. ArrowException or TypeError if a value does not fit."""
+    def cast(self, batch: pa.RecordBatch, zone: str = "") -> pa.RecordBatch:
+        """Rows of a source in the table's columns and types. ArrowException or TypeError if a value does not fit.
+
+        `zone`: of times that name none; empty: as each column reads them.
+        """
         held = {name.lower(): index for index, name in enumerate(batch.schema.names)}
-        arrays = [in_type(batch.column(held[column.name.lower()]), column.type) for column in self.columns]
+        arrays = [
+            in_type(batch.column(held[column.name.lower()]), column.type, zone or column.zone)
+            for column in self.columns
+        ]
         return pa.RecordBatch.from_arrays(arrays, [column.name for column in self.columns])
 
 

@@ -18,6 +18,10 @@ _READERS = (
 )
 _ROWS = "Compare the listed keys with the source. Publish them again, or delete the table folder and publish it again."
 _RESTORED = "Rows and position no longer belong together: delete the table folder and publish it again."
+_KEYS = (
+    "Rename the column back, or undo the drop by RESTORE, if nothing was applied since; else run `lakemirror resync DB "
+    "TABLE`, or delete the table folder and publish it again."
+)
 _POSITION = "Do not let `run` go on. Restore the log from a backup, or delete the table folder and publish it again."
 
 KINDS: dict[str, tuple[str, str]] = {
@@ -55,6 +59,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "verify-applied-gap": (ERROR, _POSITION),
     "verify-identity-foreign": (ERROR, "Put _mirror.json back, or delete the table folder and publish it again."),
     "verify-restored": (ERROR, _RESTORED),
+    "verify-key-column-missing": (ERROR, _KEYS),
     "verify-changed-by-others": (WARNING, "Ask the writer that is named. The mirror goes on."),
     # rows
     "verify-row-extra": (ERROR, _ROWS),

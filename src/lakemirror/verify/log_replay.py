@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
@@ -28,12 +28,14 @@ _READING = (LakemirrorError, pa.ArrowException, OSError, ValueError, KeyError, T
 
 @dataclass(frozen=True)
 class Commit:
-    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so."""
+    """The content of one commit without its files. `changes_data`: an `add` or `remove` of it says so. `metadata`: the
+    table's after it."""
 
     version: int
     transactions: Mapping[str, int]
     info: Mapping[str, Any]
     changes_data: bool
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -121,7 +123,8 @@ def _basis(folder: Place, table: str, state: Replay) -> int:
         state.begins_at = checkpoint.version + 1
         if checkpoint.version in log.commits:  # its manifest counts, its files are in the checkpoint
             try:
-                state.commits.append(_commit(checkpoint.version, read_commit(log.commits[checkpoint.version])))
+                commit = _commit(checkpoint.version, read_commit(log.commits[checkpoint.version]))
+                state.commits.append(replace(commit, metadata=state.metadata))
             except _READING as error:
                 if is_refused(error):
                     raise
@@ -169,7 +172,7 @@ def _apply(path: Place, number: int, state: Replay, table: str) -> bool:
             raise
         state.findings.append(Finding("verify-commit-damaged", table, f"version {number}: {error}", place))
         return False
-    state.commits.append(commit)
+    state.commits.append(replace(commit, metadata=state.metadata))
     state.transactions.update(commit.transactions)
     if not actions or not commit.info:
         message = f"version {number} has no commitInfo: it is cut short or empty"

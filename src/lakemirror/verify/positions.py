@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from lakemirror.replication.position import Manifest, Position, current_position, parse_app_id, parse_manifest
+from lakemirror.mirror.position import Manifest, Position, current_position, parse_app_id, parse_manifest
 from lakemirror.verify.finding import Finding
 from lakemirror.verify.log_replay import Commit, Replay
 

@@ -26,14 +26,15 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
-from lakemirror.replication.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
-from lakemirror.replication.position import Position, sequences
+from lakemirror.mirror.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
+from lakemirror.mirror.position import Position, sequences
 from lakemirror.storage import Place, Storage
 from lakemirror.verify import archived_files
+from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
 from lakemirror.verify.columns import TableColumn, table_columns
 from lakemirror.verify.comparison import Compared, choose, compare
-from lakemirror.verify.data_files import FileReport, check_file, living_rows
 from lakemirror.verify.finding import Finding, Report, TableReport, capped, is_refused
+from lakemirror.verify.key_columns import check_key_columns
 from lakemirror.verify.log_replay import Replay, real_path, replay
 from lakemirror.verify.positions import Folder, check_positions, position_of
 from lakemirror.verify.row_store import RowStore, buckets_for
@@ -80,7 +81,9 @@ def verify_database(
     chosen = {str(name): name for name in sorted(zone.tables) if not tables or str(name) in tables}
     if missing := [name for name in tables if name not in chosen]:
         raise LakemirrorError(
-            "input-invalid", f"no table {missing[0]} in {storage.uri()}", hint="Run `lakemirror status`."
+            "input-invalid",
+            f"no table {missing[0]} in {storage.uri()}",
+            hint="Run `lakemirror status DB` for the names of the tables.",
         )
     reports = []
     for name in chosen.values():
@@ -146,6 +149,7 @@ class _TableProof:
         except (ValueError, KeyError, TypeError) as error:
             self._found("verify-log-unreadable", f"the schema makes no sense: {error}")
             return
+        self.findings += check_key_columns(self._state, self._table)
         sides = [side for side in (self._archived(), self._source()) if side is not None]
         with contextlib.ExitStack() as stack:
             stores = [(side, stack.enter_context(RowStore(3, side.buckets))) for side in sides]
@@ -291,7 +295,7 @@ class _TableProof:
         def read() -> Iterator[pa.RecordBatch]:
             with source.rows(types) as (_, batches):
                 for batch in batches:
-                    yield compared.cast(batch)
+                    yield compared.cast(batch, source.zone)
 
         def fill(store: RowStore, threads: int) -> None:
             for batch in read():

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
+from lakemirror.passwords import without_passwords
+from lakemirror.verify.check_data_files import living_rows
 from lakemirror.verify.columns import table_columns
-from lakemirror.verify.data_files import living_rows
 
 _ROWS_AT_ONCE = 64 * 1024
 
@@ -25,11 +26,12 @@ _ROWS_AT_ONCE = 64 * 1024
 class Source:
     """The source of the rows. `place`: a URL of a database, a Parquet file, a folder of them, or a Delta table.
 
-    `query`: for a database.
+    `query`: for a database. `zone`: of times that name none; empty: as the table's column reads them.
     """
 
     place: str
     query: str = ""
+    zone: str = ""
 
     @contextmanager
     def rows(self, types: Mapping[str, pa.DataType]) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
@@ -39,12 +41,14 @@ class Source:
         """
         if "://" in self.place and not self.place.startswith("file:"):
             if not self.query:
-                raise LakemirrorError("input-invalid", f"{self.place}: give the query as well", hint="--query SQL")
+                raise LakemirrorError("input-invalid", "a database is compared by a query", hint="Give --query SQL.")
             from lakemirror.publisher.sql_databases import connected  # drivers: only for a query
+            from lakemirror.publisher.sql_types import INFINITE
 
             query = self.query.strip().rstrip(";")
             with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:
-                yield list(reader.schema.names), iter(reader)
+                names = [name for name in reader.schema.names if name != INFINITE]
+                yield names, (batch.select(names) for batch in reader)
             return
         path = Path(self.place.removeprefix("file://"))
         if (path / "_delta_log").is_dir():
@@ -54,7 +58,9 @@ class Source:
         if not files:
             hint = "Give a database's URL with --query, a Parquet file, a folder of them, or a Delta table."
             raise LakemirrorError(
-                "input-invalid", f"{self.place}: no such file or folder with Parquet files", hint=hint
+                "input-invalid",
+                f"{without_passwords(self.place, self.place)}: no such file or folder with Parquet files",
+                hint=hint,
             )
         try:
             names = pq.read_schema(files[0]).names

@@ -39,7 +39,9 @@ def step(number: int) -> Callable[[Step], Step]:
 def lakemirror(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "lakemirror.cli", *map(str, words)], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "LAKEMIRROR_MASTER": "local[2]", "COLUMNS": "200", **environment}, check=False,
+        env={
+            **os.environ, "LAKEMIRROR_MASTER": "local[2]", "LAKEMIRROR_DROP_AFTER": "0", "COLUMNS": "200", **environment
+        }, check=False,
     )  # fmt: skip
 
 

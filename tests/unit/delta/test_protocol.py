@@ -71,8 +71,7 @@ def test_the_least_protocol(given: dict[str, Any], before: Protocol | None, expe
         (metadata({"delta.compatibility.symlinkFormatManifest.enabled": "true"}), None, "manifest"),
         (metadata(metadata={"delta.generationExpression": "1"}), None, "generated"),
         (metadata(metadata={"delta.identity.start": 1}), None, "identity"),
-        (metadata(type_={"type": "array", "elementType": "long", "containsNull": True}), None, "column 'a'"),
-        (metadata(type_="variant"), None, "column 'a'"),
+        (metadata(metadata={"CURRENT_DEFAULT": "array()"}, type_={"type": "array"}), None, "column 'a' has a default"),
     ],
 )
 def test_what_is_not_written_here(given: dict[str, Any], protocol: Protocol | None, word: str) -> None:

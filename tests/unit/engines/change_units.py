@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.reading import Changes
+from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns
 

@@ -20,13 +20,13 @@ import pytest
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics, statistics_of_own, statistics_told
-from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.add_files import NotAdded, add_file, large_enough, unsupported_reason
 from lakemirror.engines.kernels.data_rows import rows_of
-from lakemirror.engines.kernels.key_cache import Cache
-from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys import look_up
+from lakemirror.keys.key_cache import Cache
+from lakemirror.keys.wanted_keys import Sought
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 
 UTC = datetime.timezone.utc

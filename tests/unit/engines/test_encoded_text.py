@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rounds import rounds
 
-from lakemirror.engines.kernels.reading import Changes
+from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn
 
 COLUMNS = tuple(TargetColumn(name, name, kind) for name, kind in (("few", "string"), ("many", "string"), ("n", "int")))

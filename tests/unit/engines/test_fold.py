@@ -19,8 +19,8 @@ from tests.model import ModelTable, canonical
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.fold import fold
-from lakemirror.engines.kernels.key_values import key_bucket
 from lakemirror.engines.row_work import FILE, MARKER, ROW
+from lakemirror.keys.key_values import key_bucket
 
 NAN = float("nan")
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -104,7 +104,7 @@ def test_keys_spread_over_the_buckets(kind: str) -> None:
 
 def test_another_process_has_the_same_buckets() -> None:
     told = (
-        "import pyarrow as pa; from lakemirror.engines.kernels.key_values import key_bucket;"
+        "import pyarrow as pa; from lakemirror.keys.key_values import key_bucket;"
         "print(key_bucket(pa.table({'a': ['x', 'yy', None], 'b': [1.5, -0.0, 3]}), 97).tolist())"
     )
     found = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout

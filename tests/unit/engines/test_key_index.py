@@ -29,21 +29,22 @@ from tests.rounds import rounds
 from tests.unit.engines.test_local_engine import KEYS
 
 from lakemirror import failpoints
-from lakemirror.engines import key_index
 from lakemirror.engines.fold_passes import look_up_keys
-from lakemirror.engines.kernels import key_format, key_layout, look_up, write_keys
-from lakemirror.engines.kernels.key_file import KeyFile, KeysOfLayout
-from lakemirror.engines.kernels.key_layout import ColumnLayout, KeyLayout, encode, layout_of
-from lakemirror.engines.kernels.key_search import rows_in
-from lakemirror.engines.kernels.sought import Sought
-from lakemirror.engines.kernels.write_keys import write_key_file
-from lakemirror.engines.key_index import KeyIndex
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import RowWork, Target
 from lakemirror.engines.spark import SparkEngine
 from lakemirror.engines.spark.row_numbers import unpacked
 from lakemirror.engines.spill import Spill
+from lakemirror.keys import key_format, key_index, key_layout, look_up, write_keys
+from lakemirror.keys.index_folder import IndexFolder
+from lakemirror.keys.key_file import KeyFile, KeysOfLayout
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.key_layout import ColumnLayout, KeyLayout, encode, layout_of
+from lakemirror.keys.key_search import rows_in
+from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.write_keys import write_key_file
 from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.storage import own_files
 
 UUIDS = [str(uuid.UUID(int=n * 7**45 % 2**128)) for n in range(6)]
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -481,14 +482,77 @@ def test_what_a_killed_process_was_writing_is_removed_later(tmp_path: Path) -> N
     target, add = with_table(tmp_path, TABLES["uuid"])
     KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
     (file,) = (tmp_path / "keys").glob("*/*")
-    old, young = file.with_name(".old.tmp"), file.with_name(".young.tmp")
-    (file.with_name(".parts-old")).mkdir()
-    for each in (old, young):
-        each.write_bytes(b"half")
-    for each in (old, file.with_name(".parts-old")):
-        os.utime(each, (1, 1))
+    for number, (place, is_old) in enumerate((("old", True), ("young", False), ("at work", True))):
+        made = work_folder_left_behind(file.parent, str(number) * 32)
+        (made / place).write_bytes(b"half")
+        if is_old:
+            for each in (*made.iterdir(), made):
+                os.utime(each, (1, 1))
+        if place == "at work":
+            os.utime(made / place)
     KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
-    assert {each.name for each in file.parent.iterdir()} == {file.name, young.name}
+    assert {each.name for each in file.parent.iterdir()} == {
+        file.name,
+        f".building-{'1' * 32}",
+        f".building-{'2' * 32}",
+    }
+
+
+def work_folder_left_behind(parent: Path, name: str) -> Path:
+    """What a killed process leaves of a `work_folder`."""
+    with own_files.work_folder(parent, ".building-") as made:
+        return made.rename(parent / f".building-{name}")
+
+
+def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
+    """Whoever named it: the folder of the index may hold databases. Links lead nowhere."""
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    keys = tmp_path / "keys"
+    KeyIndex(keys, 1 << 30).build(add, target)
+    (index,) = keys.glob("*/*.keys")
+    elsewhere = tmp_path / "elsewhere"
+    foreign = [
+        keys / "sales/shop/mirroring.json",
+        keys / "sales/orders.parquet",
+        keys / "sales" / index.name,  # the folder is no table's
+        index.parent / "notes.keys",
+        index.parent / f"{'a' * 32}.keys",  # the name of an index, and other content
+        index.parent / ".abc.tmp",
+        index.parent / ".parts-old/1",
+        index.parent / f".building-{'b' * 32}/thesis.txt",  # no mark is in it
+        elsewhere / index.name,
+        elsewhere / f".building-{'c' * 32}/.lakemirror-work",
+    ]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"somebody's")
+    for path in (keys / "sales" / index.name, elsewhere / index.name):
+        path.write_bytes(index.read_bytes())
+    (keys / ("d" * 32)).symlink_to(elsewhere)
+    (index.parent / f"{'e' * 32}.keys").symlink_to(elsewhere / index.name)
+    (index.parent / f".building-{'f' * 32}").symlink_to(elsewhere)
+    held = {path: path.read_bytes() for path in foreign}
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1, 1), follow_symlinks=False)
+    shutil.rmtree(tmp_path / "t")
+    folder = IndexFolder(keys, 1)
+    assert not folder.make_room(1 << 20)
+    assert not index.exists(), "an index without its data file goes"
+    assert {path: path.read_bytes() for path in foreign} == held
+    assert len(list(index.parent.iterdir())) == len([p for p in foreign if p.is_relative_to(index.parent)]) + 2
+
+
+def test_a_file_in_the_place_of_an_index_is_not_written_over(tmp_path: Path) -> None:
+    target, add = with_table(tmp_path, TABLES["uuid"])
+    index = KeyIndex(tmp_path / "keys", 1 << 30)
+    index.build(add, target)
+    (path,) = (tmp_path / "keys").glob("*/*")
+    path.write_bytes(b"somebody's")
+    index = restarted(tmp_path / "keys")
+    assert found(index, add, target, TABLES["uuid"].slice(5, 1)) is None
+    with pytest.raises(ValueError, match="is no key index"):
+        index.build(add, target)
+    assert path.read_bytes() == b"somebody's"
 
 
 SCRIPT = """
@@ -496,12 +560,12 @@ import sys
 from pathlib import Path
 import pyarrow.parquet as pq
 from tests.unit.engines.test_key_index import add_of
-from lakemirror.engines import key_index
+from lakemirror.keys import key_index
 key_index.FEWEST_ROWS = 1
 index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
 target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
-from lakemirror.engines.kernels.sought import Sought
+from lakemirror.keys.wanted_keys import Sought
 print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
 """
 
@@ -510,9 +574,9 @@ AT_ONCE = """
 import sys
 from pathlib import Path
 from tests.unit.engines.test_key_index import add_of
-from lakemirror.engines import key_index
-from lakemirror.engines.kernels.look_up import LATELY_READ
-from lakemirror.engines.kernels.sought import Sought
+from lakemirror.keys import key_index
+from lakemirror.keys.look_up import LATELY_READ
+from lakemirror.keys.wanted_keys import Sought
 key_index.FEWEST_ROWS = 1
 place = Path(sys.argv[1])
 target, add, keys = add_of(place)
@@ -552,7 +616,7 @@ BEFORE_RENAME, BEFORE_DROP = failpoints.INDEX_NAMES
 def test_a_kill_before_the_rename_leaves_no_index(tmp_path: Path) -> None:
     target, add = with_table(tmp_path, TABLES["uuid"])
     assert in_a_process(tmp_path, BEFORE_RENAME).returncode == -9
-    assert not list((tmp_path / "keys").glob("*/*.keys")) and list((tmp_path / "keys").glob("*/.*.tmp"))
+    assert not list((tmp_path / "keys").glob("*/*.keys")) and list((tmp_path / "keys").glob("*/.building-*"))
     assert found(KeyIndex(tmp_path / "keys", 1 << 30), add, target, TABLES["uuid"].slice(5, 1)) is None
     assert in_a_process(tmp_path).stdout == "[5]\n"
 
@@ -562,8 +626,8 @@ def test_a_kill_before_an_index_is_dropped_leaves_one_that_is_not_believed(tmp_p
     assert in_a_process(tmp_path).stdout == "[5]\n"
     (path,) = (tmp_path / "keys").glob("*/*")
     shutil.rmtree(path.parent / "gone", ignore_errors=True)
-    foreign = path.with_name("foreign.keys")
-    foreign.write_bytes(b"of nothing")
+    foreign = path.with_name(f"{'0' * 32}.keys")
+    foreign.write_bytes(b"LMKEYS04 of nothing")
     assert in_a_process(tmp_path, BEFORE_DROP).returncode == -9
     assert foreign.exists() and path.exists()
     assert in_a_process(tmp_path).stdout == "[5]\n" and not foreign.exists()

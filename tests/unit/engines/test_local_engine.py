@@ -19,8 +19,8 @@ from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
 from tests.rounds import rounds
 
-from lakemirror.engines import fold_passes, local
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines import fold_passes, local_engine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RewriteWork, Target, TargetColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
@@ -78,12 +78,12 @@ def tuned(patch: pytest.MonkeyPatch, way: str) -> LocalEngine:
         patch.setattr(LocalEngine, "_at_once", too_much)
     if way == "spilled":
         true = fold_passes.fold_in_passes
-        patch.setattr(local, "fold_in_passes", lambda work, narrow, scratch, _: true(work, narrow, scratch, 64))
+        patch.setattr(local_engine, "fold_in_passes", lambda work, narrow, scratch, _: true(work, narrow, scratch, 64))
     return worker
 
 
 def too_much(*_: Any) -> None:
-    raise local.TooMuch
+    raise local_engine.TooMuch
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -145,7 +145,7 @@ def test_keys_of_one_large_unit_are_read_in_parts(tmp_path: Path, monkeypatch: p
 
     worker = LocalEngine(8 << 20, threads=2)
     monkeypatch.setattr(LocalEngine, "_at_once", too_much)
-    monkeypatch.setattr(local, "fold_in_passes", noted)
+    monkeypatch.setattr(local_engine, "fold_in_passes", noted)
     count = 200_000
     target = target_of(tmp_path / "t", {"id": pa.int64(), "v": pa.int64()}, ("id",))
     ids = pa.array([n % 150_000 for n in range(count)], pa.int64())

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from tests.model import canonical
 from tests.rounds import rounds
 
-from lakemirror.engines.kernels import key_cache as kept_keys
-from lakemirror.engines.kernels import look_up as key_lookup
 from lakemirror.engines.kernels.data_rows import arrow_type
-from lakemirror.engines.kernels.key_cache import Cache
-from lakemirror.engines.kernels.look_up import find, may_hold, read_footer, row_groups
-from lakemirror.engines.kernels.sought import Sought
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
+from lakemirror.keys import key_cache as kept_keys
+from lakemirror.keys import look_up as key_lookup
+from lakemirror.keys.key_cache import Cache
+from lakemirror.keys.look_up import find, may_hold, read_footer, row_groups
+from lakemirror.keys.wanted_keys import Sought
 from lakemirror.landing_zone.column_types import table_type
 
 NAN = float("nan")

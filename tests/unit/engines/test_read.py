@@ -21,7 +21,7 @@ from tests.rounds import rounds
 
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.reading import Changes
+from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import BadRow
 from lakemirror.errors import LakemirrorError

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.engines import local
+from lakemirror.engines import local_engine
 from lakemirror.engines.kernels import read_together as together
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.read_together import read_together
-from lakemirror.engines.kernels.reading import Changes
+from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns
@@ -194,14 +194,14 @@ def test_the_engine_names_the_bad_file_and_row(tmp_path: Path, monkeypatch: pyte
         asked.append(together.read_together(*given, **options))
         return asked[-1]
 
-    monkeypatch.setattr(local, "read_together", noted)
+    monkeypatch.setattr(local_engine, "read_together", noted)
     units = [unit(tmp_path, number, rows(number)) for number in (1, 2, 3)]
     units[1] = UNUSUAL["a marker that is none"](tmp_path, 2)
     (tmp_path / "t").mkdir()
     work = RowWork(target(tmp_path / "t"), tuple(units), False, 4, ())
-    error = local.LocalEngine(threads=1).run(work).error
+    error = local_engine.LocalEngine(threads=1).run(work).error
     assert error is not None and (error.code, error.file, error.row) == ("row-marker-invalid", units[1].name, 4)
     assert asked == [None]
-    result = local.LocalEngine(threads=1).run(replace(work, changes=(units[0], units[2])))
+    result = local_engine.LocalEngine(threads=1).run(replace(work, changes=(units[0], units[2])))
     assert result.error is None and asked[1] is not None
     assert sum(json.loads(add["stats"])["numRecords"] for add in result.adds) == sum(asked[1].marker != 2)

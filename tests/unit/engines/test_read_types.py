@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.calendar_days import Calendar, today_days, today_micros
-from lakemirror.engines.kernels.convert import Conversion, arrow_type
+from lakemirror.engines.kernels.convert_types import Conversion, arrow_type
 from lakemirror.engines.kernels.json_text import float_text, json_text
 from lakemirror.landing_zone.column_types import FileColumn
 
@@ -131,6 +131,10 @@ def moments(*micros: int | None) -> list[dt.datetime | None]:
     return [None if each is None else EPOCH + dt.timedelta(microseconds=each) for each in micros]
 
 
+def local(*micros: int | None) -> list[dt.datetime | None]:
+    return [each if each is None else each.replace(tzinfo=None) for each in moments(*micros)]
+
+
 def uuids(*values: bytes | None) -> pa.Array:
     storage = pa.array(values, pa.binary(16))
     return pa.ExtensionArray.from_storage(pa.uuid(), storage) if hasattr(pa, "uuid") else storage
@@ -165,12 +169,12 @@ FLAT: dict[str, tuple[pa.Array, str, list[Any]]] = {
     "date": (pa.array([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]), "date",
              [dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
     "date64": (pa.array([86_400_000, None], pa.date64()), "date", [dt.date(1970, 1, 2), None]),
-    "seconds": (pa.array([-1, None], pa.timestamp("s")), "timestamp", moments(-1_000_000, None)),
+    "seconds": (pa.array([-1, None], pa.timestamp("s")), "timestamp_ntz", local(-1_000_000, None)),
     "milliseconds": (pa.array([-1, None], pa.timestamp("ms", "UTC")), "timestamp", moments(-1000, None)),
     "microseconds": (pa.array([MOMENT, None], pa.timestamp("us", "Europe/Paris")), "timestamp", moments(MOMENT, None)),
-    "without zone": (pa.array([MOMENT, None], pa.timestamp("us")), "timestamp", moments(MOMENT, None)),
+    "without zone": (pa.array([MOMENT, None], pa.timestamp("us")), "timestamp_ntz", local(MOMENT, None)),
     "nanoseconds": (pa.array([-1, -1000, 1999, None], pa.timestamp("ns", "UTC")), "timestamp", moments(-1, -1, 1, None)),
-    "ns without zone": (pa.array([-1001, None], pa.timestamp("ns")), "timestamp", moments(-2, None)),
+    "ns without zone": (pa.array([-1001, None], pa.timestamp("ns")), "timestamp_ntz", local(-2, None)),
     "time32": (pa.array([3_723_004, 0, None], pa.time32("ms")), "string", ["01:02:03.004000", "00:00:00", None]),
     "time32 s": (pa.array([86_399, None], pa.time32("s")), "string", ["23:59:59", None]),
     "time64": (pa.array([86_399_999_999, 1_000_000], pa.time64("us")), "string", ["23:59:59.999999", "00:00:01"]),

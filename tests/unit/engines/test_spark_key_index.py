@@ -17,13 +17,12 @@ import pyarrow as pa
 import pytest
 from tests.mirror import Mirror, target_of, unit
 
-from lakemirror.engines import key_index
-from lakemirror.engines.kernels import look_up
 from lakemirror.engines.kernels.write import FileSizes
-from lakemirror.engines.key_index import KeyIndex
-from lakemirror.engines.local import LocalEngine
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.spark import SparkEngine, tasks
 from lakemirror.engines.spark.jobs import Stage
+from lakemirror.keys import key_index, look_up
+from lakemirror.keys.key_index import KeyIndex
 from lakemirror.landing_zone.row_markers import ROW_MARKER, UPSERT
 
 FILES, ROWS, GROUPS = 3, 4_000, 4

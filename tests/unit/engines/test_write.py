@@ -20,7 +20,7 @@ from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import data_file, logged_path, partition_value
 from lakemirror.delta.log import Protocol
 from lakemirror.engines.kernels import write
-from lakemirror.engines.kernels.living_rows import living_rows
+from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.kernels.write import ConstraintViolated, FileSizes, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 

@@ -18,12 +18,12 @@ from tests import parquet_footer as change
 from tests.rounds import rounds
 
 from lakemirror.errors import TableError
-from lakemirror.landing_zone import footer as footer_checks
-from lakemirror.landing_zone import pages as pages_module
 from lakemirror.landing_zone.change_file import ChangeFile, complete
-from lakemirror.landing_zone.footer import FooterContradiction, read_footer
-from lakemirror.landing_zone.pages import pages
-from lakemirror.landing_zone.thrift import I64, Wire, struct
+from lakemirror.parquet import footer as footer_checks
+from lakemirror.parquet import pages as pages_module
+from lakemirror.parquet.footer import FooterContradiction, read_footer
+from lakemirror.parquet.pages import pages
+from lakemirror.parquet.thrift import I64, Wire, struct
 from lakemirror.storage import Entry
 
 ROWS = pa.table({"id": [1, 2, 3], "l": [[1, 2], None, []], "s": ["a", None, "c"]})
@@ -174,7 +174,7 @@ def test_every_byte_of_a_footer_may_be_wrong() -> None:
     script = """
 import io, sys
 import pyarrow as pa, pyarrow.parquet as pq
-from lakemirror.landing_zone.footer import read_footer
+from lakemirror.parquet.footer import read_footer
 sink = io.BytesIO()
 pq.write_table(pa.table({"a": [1, 2, None], "t": ["x", "yy", "z"], "l": [[1], [], None]}), sink)
 data = sink.getvalue()

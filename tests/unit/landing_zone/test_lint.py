@@ -388,7 +388,7 @@ def test_columns_that_no_table_holds(tmp_path: Path) -> None:
 
 
 def test_values_that_are_converted(tmp_path: Path) -> None:
-    found = check(database(tmp_path, {"id": [1], "t": pa.array([1], pa.timestamp("ns")), "l": [[1]]}))
+    found = check(database(tmp_path, {"id": [1], "t": pa.array([1], pa.timestamp("ns", "UTC")), "l": [[1]]}))
     assert [(f.code, f.column, f.severity) for f in found] == [
         ("value-converted", "t", "warning"),
         ("value-converted", "l", "warning"),

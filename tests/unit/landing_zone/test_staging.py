@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from folders import write
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import parse_metadata
-from lakemirror.landing_zone.staging import STAGED, Staging
+from lakemirror.landing_zone.staging import STAGED, Staging, sweep
 from lakemirror.storage import Entry, LocalStorage
 
 METADATA = parse_metadata(b'{"fileFormat": "CSV"}', "_metadata.json")
@@ -40,3 +41,27 @@ def test_the_first_that_cannot_be_read_ends_it(tmp_path: Path) -> None:
         staging.stage_all(files, METADATA, undeclared="error")
     assert gone.value.code == "concurrent-commit"
     assert not [path for path in (tmp_path / STAGED).rglob("*") if path.is_file()]
+
+
+def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
+    """Of what killed processes left, only Parquet files under names that are given here are removed."""
+    left = [f"{'a' * 32}/{1:020}.parquet", f"{'a' * 32}/{2:020}.parquet", f"{'b' * 32}/{1:020}.parquet"]
+    foreign = [
+        "notes.txt", f"sales/{1:020}.parquet", f"{'b' * 32}/notes.parquet", f"{'b' * 32}/{7:020}.parquet",
+        f"{'b' * 32}/inner/{1:020}.parquet",
+    ]  # fmt: skip
+    for name in [*left, *foreign]:
+        (tmp_path / STAGED / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / STAGED / name).write_bytes(b"PAR1" if name != foreign[3] else b"somebody's")
+    (tmp_path / STAGED / left[1]).write_bytes(b"")  # killed before the first byte
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / f"{1:020}.parquet").write_bytes(b"PAR1")
+    (tmp_path / STAGED / ("c" * 32)).symlink_to(tmp_path / "elsewhere")
+    storage = LocalStorage(tmp_path)
+    sweep(storage, 100)
+    assert all((tmp_path / STAGED / name).exists() for name in [*left, *foreign]), "they are young"
+    sweep(storage, 100, now=time.time() + 200)
+    assert not any((tmp_path / STAGED / name).exists() for name in left)
+    assert not (tmp_path / STAGED / ("a" * 32)).exists()
+    assert all((tmp_path / STAGED / name).exists() for name in foreign)
+    assert (tmp_path / "elsewhere" / f"{1:020}.parquet").exists()

@@ -8,6 +8,8 @@ import pytest
 from folders import ORDERS, file_name, storage_with, write
 
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName, Zone, collisions, scan
+from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.lint import check
 from lakemirror.storage import LocalStorage
 
 CUSTOMERS = TableName("sales", "customers")
@@ -110,6 +112,10 @@ def test_files_outside_of_tables_are_strays(tmp_path: Path) -> None:
 def test_a_schema_without_a_name_holds_no_tables(tmp_path: Path) -> None:
     zone = scan(storage_with(tmp_path, ".schema/t/a.parquet"))
     assert (zone.tables, zone.skipped) == ({}, [f"{LANDING_ZONE}/.schema"])
+    (warned,) = zone_warnings(zone)
+    (finding,) = check(tmp_path)
+    assert warned.code == finding.code == "folder-skipped"
+    assert "it names no schema" in warned.message and "it names no schema" in finding.message
 
 
 def test_the_zone_is_listed_in_one_walk(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.landing import put
 
@@ -18,6 +19,8 @@ FILES: dict[str, list[dict[str, Any]]] = {
     "plain": [{"id": [1]}, {"id": [2]}],
     "a marker in other case": [{"id": [1], "__rowmarker__": [0]}],
     "a marker without underscores": [{"id": [1], "RowMarker": [0]}],
+    "a marker with a hyphen": [{"id": [1], "row-marker": [0]}],
+    "a name with a NUL": [{"id": [1], "a\0b": [0]}],
     "a marker and one like it": [{"id": [1], "rowmarker": [0], "__rowMarker__": [0]}],
     "a marker of dates": [{"id": [1], "__rowMarker__": pa.array([0], pa.date32())}],
     "a marker of text": [{"id": [1], "__rowMarker__": ["0"]}],
@@ -67,3 +70,14 @@ def assert_agreed(database: Path, settings: dict[str, Any]) -> None:
     found = {each.code for each in check(database) if each.severity == "error"}
     failed = {error.code for error in MirroredDatabase(database).sync().failed.values()}
     assert found == failed, (found, failed)
+
+
+def test_a_name_that_is_there_twice_is_said_once(tmp_path: Path) -> None:
+    folder = tmp_path / LANDING_ZONE / "orders"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table([[1], [1], [2]], ["id", "a", "a"]), folder / f"{1:020}.parquet")
+    found = [(each.code, each.message) for each in check(tmp_path)]
+    assert found == [("columns-ambiguous", "the column a is there twice")]
+    failed = MirroredDatabase(tmp_path).sync().tables["orders"].error
+    assert failed is not None and failed.code == "columns-ambiguous"
+    assert failed.message.endswith("the column a is there twice")

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.landing import declare, put
 from tests.rounds import rounds
-from tests.unit.replication.test_applies import changes, no_spark, rows, sync
+from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta_commit

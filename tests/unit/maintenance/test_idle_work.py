@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.landing import declare, put
-from tests.unit.replication.test_applies import changes, no_spark, rows, sync
+from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as direct_commit

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import declare, put
-from tests.unit.replication.test_applies import changes, no_spark, rows, sync
+from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 from tests.unit.runner.test_run_loop import running, wait_for
 
 from lakemirror import MirroredDatabase
-from lakemirror.engines import key_index
-from lakemirror.engines.key_index import KeyIndex
+from lakemirror.keys import key_index
+from lakemirror.keys.key_index import KeyIndex
 from lakemirror.maintenance import key_scan
 from lakemirror.maintenance.key_scan import KeyScan
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import declare, put
-from tests.unit.replication.test_applies import changes, no_spark, rows, sync
+from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.commit import commit, named_files
@@ -21,6 +21,7 @@ from lakemirror.delta.log import read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance.compaction import merge_at_rest
 from lakemirror.maintenance.vacuum import UNNAMED_AFTER, vacuum
+from lakemirror.storage.own_files import SPILLED, work_folder
 
 __all__ = ["no_spark"]
 
@@ -109,15 +110,27 @@ def test_what_failed_attempts_left_goes_after_a_day(tmp_path: Path) -> None:
         "region=eu/part-00000-11111111-2222-3333-4444-555555555555-c000.snappy.parquet",
         f"_delta_log/.{7:020}.json.{'a' * 32}.tmp",
     ]
-    (table / ".lakemirror-abc/fold-1").mkdir(parents=True)
-    kept = ["notes.txt", "other.parquet", "_lakemirror/x", "_metadata/part-1.parquet", ".hidden.parquet", "a.bin"]
+    with work_folder(table, SPILLED) as spilled:
+        (spilled / "fold-1").mkdir()
+        spilled.rename(table / f".lakemirror-{'b' * 32}")
+    (table / ".lakemirror-notes").mkdir()  # somebody else's
+    kept = [
+        ".lakemirror-notes/x",
+        f".lakemirror-{'c' * 32}/x",
+        "notes.txt",
+        "other.parquet",
+        "_lakemirror/x",
+        "_metadata/part-1.parquet",
+        ".hidden.parquet",
+        "a.bin",
+    ]
     for name in [*left, *kept]:
         (table / name).parent.mkdir(exist_ok=True)
         (table / name).write_bytes(b"x")
     now = time.time()
     assert vacuum(table, WEEK, now=now + UNNAMED_AFTER - 10) == 0
     assert vacuum(table, WEEK, now=now + UNNAMED_AFTER + 10) == len(left) + 1
-    assert not (table / ".lakemirror-abc").exists()
+    assert not (table / f".lakemirror-{'b' * 32}").exists()
     assert names(table) == there | set(kept)
     assert vacuum(table, WEEK, now=now + WEEK + 10) > 0
     assert names(table) & set(kept) == set(kept) - {"other.parquet"}, "VACUUM by any client removes it"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
@@ -56,8 +55,6 @@ def zone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert [language for language, _ in blocks] == ["python"] * 4 + ["sh", "sql"] + ["sh"] * 4
     for language, code in blocks:
-        if "--from-sql" in code and not importlib.util.find_spec("adbc_driver_sqlite"):
-            continue
         run_block(language, code, folder, environment)
     return folder / "shop" / "Files" / "LandingZone"
 
@@ -92,8 +89,6 @@ def test_the_snapshot_of_the_page(zone: Path) -> None:
 
 
 def test_the_query_of_the_page(zone: Path) -> None:
-    if not importlib.util.find_spec("adbc_driver_sqlite"):
-        pytest.skip("the sql extra is not installed")
     assert [row["id"] for _, row in changes(zone / "visits")] == [1, 2]
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from published_contents import change_files, changes
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, batches, local_folder
-from lakemirror.publisher.batches import Prepared, publish_batch
+from lakemirror.publisher.batches import Prepared, Run, publish_batch
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -37,10 +38,55 @@ def test_a_batch_that_comes_again_is_not_published_again(tmp_path: Path) -> None
     assert publish_batch(table, "q", 0, prepared(table, 0)) == 2
     assert publish_batch(table, "q", 0, prepared(table, 0)) == 0
     assert publish_batch(table, "q", 1, prepared(table, 1)) == 2
-    assert publish_batch(table, "q", 0, prepared(table, 0)) == 0
+    assert publish_batch(table, "q", 1, prepared(table, 1)) == 0
     assert publish_batch(table, "another", 0, prepared(table, 7)) == 2
     assert ids(table) == [1, 2, 11, 12, 71, 72]
     assert not left(table)
+
+
+RUNS = {  # who numbered the last batch, who numbers this one: what becomes of batch 0 and of batch 1
+    "another checkpoint": (Run("a"), Run("b"), ("error", "error")),
+    "another checkpoint, announced": (Run("a"), Run("b", "2"), ("published", "published")),
+    "another checkpoint, announced before": (Run("a", "2"), Run("b", "2"), ("error", "error")),
+    "the same checkpoint": (Run("a"), Run("a"), ("error", "repeated")),
+    "the same checkpoint, another word": (Run("a"), Run("a", "2"), ("published", "repeated")),
+    "nobody knows": (Run(), Run(), ("error", "repeated")),
+    "nobody knows, announced": (Run(), Run("", "2"), ("published", "published")),
+    "by an earlier version": (Run(), Run("a"), ("error", "repeated")),
+    "an empty batch in between": (Run("a"), Run(), ("error", "repeated")),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_number_of_another_run_is_never_taken_for_a_repetition(tmp_path: Path, case: str, batch: int) -> None:
+    """Once, a stream with a new checkpoint under an old name published nothing for the numbers that were used."""
+    before, now, expected = RUNS[case]
+    table = Landing(tmp_path).table("t", ["id"])
+    for number in (0, 1):
+        publish_batch(table, "q", number, prepared(table, number), before)
+    files = prepared(table, 5)
+    if expected[batch] == "error":
+        with pytest.raises(LakemirrorError) as caught:
+            publish_batch(table, "q", batch, files, now)
+        assert caught.value.code == "stream-restarted" and 'run="2"' in caught.value.hint
+        assert f"batch {batch} of the stream 'q'" in caught.value.message
+    else:
+        assert publish_batch(table, "q", batch, files, now) == (2 if expected[batch] == "published" else 0)
+    assert ids(table) == [1, 2, 11, 12, *([51, 52] if expected[batch] == "published" else [])]
+    assert not left(table)
+    if expected[batch] == "published":
+        assert publish_batch(table, "q", batch, prepared(table, 5), now) == 0, "repeated within the new run"
+        assert publish_batch(table, "q", batch + 1, prepared(table, 6), now) == 2
+
+
+def test_a_plan_is_found_under_its_former_name(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("t", ["id"])
+    publish_batch(table, "id", 3, prepared(table, 0))
+    assert publish_batch(table, "checkpoint", 3, prepared(table, 0), Run("id"), "id") == 0
+    assert publish_batch(table, "checkpoint", 4, prepared(table, 1), Run("id"), "id") == 2
+    with pytest.raises(LakemirrorError):
+        publish_batch(table, "checkpoint", 0, prepared(table, 1), Run("other"), "other")
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from running_service import Running, until
 
-from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.auth.principals import Issued, Principals
 
 
 @pytest.fixture

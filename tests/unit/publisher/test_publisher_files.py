@@ -19,7 +19,7 @@ from published_contents import change_files, changes, fold
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.column_types import named_type
+from lakemirror.publisher.declared_types import named_type
 from lakemirror.publisher.files import publish_files, read_file
 from lakemirror.publisher.text_rows import TextForm
 
@@ -117,22 +117,24 @@ def test_another_delimiter(tmp_path: Path) -> None:
 
 
 def test_a_type_that_is_named_keeps_zeros(tmp_path: Path) -> None:
-    assert csv_rows(tmp_path, "zip\n01234\n") == [{"zip": 1234}]
-    assert csv_rows(tmp_path, "zip\n01234\n", zip=pa.string()) == [{"zip": "01234"}]
+    assert csv_rows(tmp_path, "zip\n12345\n") == [{"zip": 12345}]
+    assert csv_rows(tmp_path, "zip\n12345\n", zip=pa.string()) == [{"zip": "12345"}]
+    assert csv_rows(tmp_path, "zip\n01234\n", zip=pa.int64()) == [{"zip": 1234}]
 
 
 def test_times_with_and_without_zone(tmp_path: Path) -> None:
-    text = "t\n2026-01-02\n2026-01-02 03:04:05\n2026-01-02T03:04:05.25Z\n2026-01-02T03:04:05+01:00\n\n"
+    text = "t\n2026-01-02\n2026-01-02 03:04:05\n2026-01-02T03:04:05.25Z\n2026-01-02T03:04:05+01:00\n"
     expected = [
         dt.datetime(2026, 1, 2),
         dt.datetime(2026, 1, 2, 3, 4, 5),
         dt.datetime(2026, 1, 2, 3, 4, 5, 250_000),
         dt.datetime(2026, 1, 2, 2, 4, 5),
     ]
-    for zone in (None, "UTC"):
-        rows = csv_rows(tmp_path, text, t=pa.timestamp("us", zone))
-        utc = dt.timezone.utc if zone else None
-        assert [row["t"] for row in rows] == [each.replace(tzinfo=utc) for each in expected]
+    rows = csv_rows(tmp_path, text, t=pa.timestamp("us", "UTC"))
+    assert [row["t"] for row in rows] == [each.replace(tzinfo=dt.timezone.utc) for each in expected]
+    without = "\n".join(text.splitlines()[:3])
+    assert [row["t"] for row in csv_rows(tmp_path, without, t=pa.timestamp("us"))] == expected[:2]
+    assert code_of(csv_rows, tmp_path, text, t=pa.timestamp("us")) == "value-invalid"  # a zone would be lost
     assert code_of(csv_rows, tmp_path, "t\nsoon\n", t=pa.timestamp("us")) == "value-invalid"
 
 
@@ -234,7 +236,7 @@ def test_a_snapshot_of_several_files(tmp_path: Path, orders: LandingTable) -> No
 
 
 def test_later_files_are_read_in_the_types_of_before(tmp_path: Path, orders: LandingTable) -> None:
-    first = "id,price,code,at\n1,1.5,A1,2026-01-02T03:04:05Z\n"
+    first = "id,price,code,at\n0,0.25,A0,2026-01-02T03:04:05Z\n1,1.5,A1,2026-01-02T03:04:05Z\n"
     later = "id,price,code,at\n2,7,12,2026-01-02 03:04:05.5\n"
     for text in (first, later):
         (tmp_path / "o.csv").write_text(text)

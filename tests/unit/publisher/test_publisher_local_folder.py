@@ -49,14 +49,18 @@ def test_without_hard_links(tmp_path: Path, folder: Path, monkeypatch: pytest.Mo
 
 def test_what_a_crashed_publisher_left_is_swept_after_a_day(tmp_path: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
-    old, young = folder / "_publishing-old.tmp", folder / "_publishing-young.tmp"
-    state = folder / "_my_state"
-    for path in (old, young, state):
+    old, young = (folder / f"_publishing-{name * 32}.tmp" for name in "ab")
+    state, notes = folder / "_my_state", folder / "_publishing-notes.txt"
+    dropped = [folder.parent / f"_publishing-dropped-{name}" for name in ("c" * 32, "notes")]
+    for path in dropped:
+        path.mkdir()
+    for path in (old, young, state, notes):
         path.write_bytes(b"x")
-    for path in (old, state):
+    for path in (old, state, notes):
         os.utime(path, (0, 0))
     next_number(tmp_path)
-    assert (old.exists(), young.exists(), state.exists()) == (False, True, True)
+    assert (old.exists(), young.exists(), state.exists(), notes.exists()) == (False, True, True, True)
+    assert [path.exists() for path in dropped] == [False, True]
 
 
 def test_a_number_is_not_taken_again_by_a_writer_that_slept(
@@ -77,13 +81,28 @@ def test_a_number_is_not_taken_again_by_a_writer_that_slept(
 
     monkeypatch.setattr(os, "link", link)
     assert next_number(tmp_path) == 1
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while list(change_files(folder)) != [1, 2, 3, 4] and time.monotonic() < deadline:
         time.sleep(0.01)
     assert list(change_files(folder)) == [1, 2, 3, 4]
 
 
-def test_a_folder_dropped_while_a_writer_waits(tmp_path: Path, folder: Path) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once another thread has the lock file open and asks for the lock: it touches nothing until it has that."""
+    fcntl = pytest.importorskip("fcntl")
+    event, this, real = threading.Event(), threading.get_ident(), fcntl.flock
+
+    def flock(handle: int, operation: int) -> None:
+        if threading.get_ident() != this:
+            event.set()
+        real(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    return event
+
+
+def test_a_folder_dropped_while_a_writer_waits(tmp_path: Path, folder: Path, asked: threading.Event) -> None:
     """The waiting writer's file belongs to the dropped table: it is refused and not published to the new one."""
     table = Landing(tmp_path).table("t", ["id"])
     table.insert([{"id": 1}])
@@ -95,21 +114,18 @@ def test_a_folder_dropped_while_a_writer_waits(tmp_path: Path, folder: Path) -> 
         except LakemirrorError as error:
             outcome.append(error.code)
 
+    writer = threading.Thread(target=write, daemon=True)
     with Sequence(LocalFolder(folder)).locked():
-        writer = threading.Thread(target=write)
         writer.start()
-        deadline = time.monotonic() + 10
-        while not list(folder.glob("_publishing-*")) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(0.1)
+        assert asked.wait(60)
         shutil.rmtree(folder)
         folder.mkdir()
-    writer.join(10)
+    writer.join(60)
     assert outcome == ["publish-conflict"]
     assert change_files(folder) == {}
 
 
-def test_a_lock_of_a_folder_that_was_replaced_is_none(tmp_path: Path, folder: Path) -> None:
+def test_a_lock_of_a_folder_that_was_replaced_is_none(folder: Path, asked: threading.Event) -> None:
     """Whoever waited for the old folder's lock must then wait for the new one's."""
     folder.mkdir(parents=True)
     inside = threading.Event()
@@ -121,15 +137,17 @@ def test_a_lock_of_a_folder_that_was_replaced_is_none(tmp_path: Path, folder: Pa
     waiter = threading.Thread(target=enter, daemon=True)
     with Sequence(LocalFolder(folder)).locked():
         waiter.start()
-        time.sleep(0.2)  # it waits
+        assert asked.wait(60)
         shutil.rmtree(folder)
         folder.mkdir()
         new = Sequence(LocalFolder(folder)).locked()
         new.__enter__()
-    assert not inside.wait(0.3)
+        asked.clear()
+    assert asked.wait(60)  # for the new one's
+    assert not inside.is_set()
     new.__exit__(None, None, None)
-    assert inside.wait(10)
-    waiter.join(10)
+    assert inside.wait(60)
+    waiter.join(60)
 
 
 def test_a_folder_dropped_before_the_lock(tmp_path: Path, folder: Path) -> None:

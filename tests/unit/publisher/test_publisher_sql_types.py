@@ -40,7 +40,7 @@ POSTGRES: dict[str, tuple[str, pa.DataType, Any, str]] = {
     "prices": ("array[1.50, 2]", pa.string(), "[1.50, 2]", "JSON string"),
     "ever": ("'infinity'::date", pa.date32(), dt.date(9999, 12, 31), "infinite"),
     "since": ("'-infinity'::timestamptz", pa.timestamp("us", "UTC"), dt.datetime(1, 1, 1, tzinfo=UTC), ""),
-    "at": ("'2026-03-01 07:08'::timestamp", pa.timestamp("us"), dt.datetime(2026, 3, 1, 7, 8), ""),
+    "at": ("'2026-03-01 07:08'::timestamp", pa.timestamp("us"), dt.datetime(2026, 3, 1, 7, 8), "without a zone"),
     "doc": ("'{\"a\": 1}'::jsonb", pa.string(), '{"a": 1}', ""),
     "key": ("'00000000-0000-0000-0000-000000000001'::uuid", pa.string(), "00000000-0000-0000-0000-000000000001", ""),
     "host": ("'10.0.0.1'::inet", pa.string(), "10.0.0.1/32", "inet"),
@@ -106,13 +106,12 @@ def test_a_number_without_precision_keeps_its_first_type(database: str, tmp_path
     with pytest.raises(LakemirrorError) as caught:
         put("(4, 2.555, 3)")
     assert (caught.value.code, caught.value.column) == ("value-invalid", "amount")
-    assert "--column amount=" in caught.value.hint
+    assert "--types amount=" in caught.value.hint
     chosen = Landing(tmp_path).table("chosen", ["id"], columns=pa.schema([("amount", pa.float64())]))
     assert published(chosen, database, query)[0]["amount"].type == pa.float64()
 
 
 def test_sqlite_decimals(tmp_path: Path) -> None:
-    pytest.importorskip("adbc_driver_sqlite")
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.execute("create table t (id integer primary key, price decimal(10,2), note text, rate real)")
     connection.execute("insert into t values (1, 0.1, 'a', 0.5), (2, 12345678.9, null, 1)")
@@ -126,6 +125,80 @@ def test_sqlite_decimals(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError) as caught:
         publish_sql(table, f"sqlite:///{tmp_path}/a.db", "select * from t")
     assert caught.value.code == "value-invalid"
+
+
+SQLITE: list[tuple[str, list[Any], pa.DataType | None, list[Any] | int]] = [
+    # declared type, stored values, type and values of the column, or the number of the row that is refused
+    ("integer", [], pa.int64(), []),
+    ("bigint", [None, 2**63 - 1], pa.int64(), [None, 2**63 - 1]),
+    ("int", [1, "text"], None, 2),
+    ("integer", [1, 1.5], None, 2),
+    ("integer", [b"1"], None, 1),
+    ("varchar(9)", [None], pa.string(), [None]),
+    ("text", ["01", 5], pa.string(), ["01", "5"]),  # SQLite stores 5 as text here
+    ("text", ["a", b"a"], None, 2),
+    ("real", [1, 0.1], pa.float64(), [1.0, 0.1]),
+    ("double precision", [1.5, "x"], None, 2),
+    ("blob", [b"a", None], pa.binary(), [b"a", None]),
+    ("blob", [b"a", "a"], None, 2),
+    ("decimal(18,2)", [12345678901234.56, 5], pa.decimal128(18, 2), [Decimal("12345678901234.56"), 5]),
+    ("decimal(5,2)", [1.5, 0.125], None, 2),
+    ("decimal(5,2)", [1.5, "x"], None, 2),
+    ("", [None], None, []),
+    ("", [None, 5], pa.int64(), [None, 5]),
+    ("", [5, 1.5], pa.float64(), [5.0, 1.5]),
+    ("", [1.5, 2**53 + 1], None, 2),
+    ("", ["a", 5], None, 2),
+    ("", [5, "5"], None, 2),
+    ("boolean", [1, 0], pa.int64(), [1, 0]),
+    ("datetime", ["2026-01-02 03:04:05"], pa.string(), ["2026-01-02 03:04:05"]),
+    ("numeric", [], None, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("declared", "values", "kind", "found"), SQLITE, ids=str)
+def test_sqlite_s_declared_types_count(
+    tmp_path: Path, declared: str, values: list[Any], kind: pa.DataType | None, found: list[Any] | int
+) -> None:
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute(f"create table t (id integer primary key, v {declared})")
+        connection.executemany("insert into t (v) values (?)", [(value,) for value in values])
+    table, url, query = Landing(tmp_path).table("t", ["id"]), f"sqlite:///{tmp_path}/a.db", "select * from t"
+    if isinstance(found, int):
+        with pytest.raises(LakemirrorError) as caught:
+            publish_sql(table, url, query)
+        assert (caught.value.code, caught.value.row, caught.value.column) == ("value-invalid", found, "v")
+        assert not table.place.has(f"{1:020d}.parquet")
+        return
+    published = publish_sql(table, url, query)
+    assert published is not None
+    content = pq.read_table(published.path)
+    assert ("v" in content.column_names) == (kind is not None)
+    if kind is not None:
+        assert (content["v"].type, content["v"].to_pylist()) == (kind, found)
+
+
+def test_the_type_of_a_sqlite_column_is_fixed_by_its_first_value(tmp_path: Path) -> None:
+    """And what a later value needs is what the hint says."""
+    connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    connection.execute("create table t (id integer primary key, v)")
+    url, query = f"sqlite:///{tmp_path}/a.db", "select * from t"
+    connection.execute("insert into t values (1, null)")
+    publish_sql(Landing(tmp_path).table("t", ["id"]), url, query)
+    connection.execute("insert into t values (2, 7)")
+    publish_sql(Landing(tmp_path).table("t", ["id"]), url, query)
+    connection.execute("insert into t values (3, 'text')")
+    for _ in range(2):
+        with pytest.raises(LakemirrorError) as caught:
+            publish_sql(Landing(tmp_path).table("t", ["id"]), url, query)
+        assert (caught.value.code, caught.value.row) == ("value-invalid", 3)
+        assert "--column v=string --recreate" in caught.value.hint
+    again = Landing(tmp_path).table("t", ["id"], columns=pa.schema([("v", pa.string())]))
+    again.recreate()
+    published = publish_sql(again, url, query)
+    assert published is not None and pq.read_table(published.path)["v"].to_pylist() == [None, "7", "text"]
+    with pytest.raises(LakemirrorError, match="column v: text beside"):  # a number is no text unless the user says so
+        publish_sql(Landing(tmp_path).table("t", ["id"]), url, query)
 
 
 DUCKDB: dict[str, tuple[str, pa.DataType, Any, str]] = {

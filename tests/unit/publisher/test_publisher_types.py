@@ -16,7 +16,7 @@ import pytest
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.column_types import TypeWarning
+from lakemirror.publisher.declared_types import TypeWarning
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -53,7 +53,7 @@ AS_THEY_ARE = [
     pa.array(["ä", None], pa.large_string()),
     pa.array([b"\0", None]),
     pa.array([dt.date(1, 1, 1), None]),
-    pa.array([1, None], pa.timestamp("ms")),
+    pa.array([1, None], pa.timestamp("ms", "UTC")),
     pa.array([1, None], pa.timestamp("us", "UTC")),
 ]
 
@@ -93,9 +93,9 @@ PLACED: list[tuple[pa.Array, pa.DataType, list[Any], str]] = [
         "",
     ),
     (
-        pa.array([NS, None], pa.timestamp("ns", "UTC")).cast(pa.timestamp("ns")),
-        pa.timestamp("us"),
-        [dt.datetime.fromtimestamp(NS // 10**9, dt.timezone.utc).replace(microsecond=123_456, tzinfo=None), None],
+        pa.array([NS, None], pa.timestamp("ns", "UTC")),
+        pa.timestamp("us", "UTC"),
+        [dt.datetime.fromtimestamp(NS // 10**9, dt.timezone.utc).replace(microsecond=123_456), None],
         "microseconds",
     ),
     (

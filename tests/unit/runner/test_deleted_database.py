@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
@@ -13,10 +14,12 @@ import pytest
 from tests.landing import MARKER, declare, put
 from tests.unit.runner.test_run_loop import mirror, position, running, status, wait_for
 
-from lakemirror import MirroredDatabase, status_writer
-from lakemirror.engines.local import LocalEngine
+from lakemirror import MirroredDatabase
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import RowResult, RowWork
 from lakemirror.errors import SetupError
+from lakemirror.mirror import status_writer
+from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.storage.inside import make_folders
 
 
@@ -79,15 +82,25 @@ def test_rm_r_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_status_folder_that_is_gone_is_made_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_writer, "_DELETED", 0.3)
+    held_back, true = threading.Event(), StatusWriter._may_write
+
+    def may_write(self: StatusWriter) -> bool:
+        found = true(self)
+        if not found:
+            held_back.set()
+        return found
+
+    monkeypatch.setattr(StatusWriter, "_may_write", may_write)
+    monkeypatch.setattr(status_writer, "_DELETED", math.inf)
     put(tmp_path, "t", 1, {"id": [1]})
     with running(mirror(tmp_path)):
         wait_for(lambda: position(tmp_path, "t"))
-        shutil.rmtree(tmp_path / "Files/Monitoring")
+        (tmp_path / "Files/Monitoring").rename(tmp_path / "away")  # in one step: the status is written all the time
         put(tmp_path, "t", 2, {"id": [2]})
-        begun = time.monotonic()
+        assert held_back.wait(60)
+        assert not (tmp_path / "Files/Monitoring").exists()
+        monkeypatch.setattr(status_writer, "_DELETED", 0.0)
         wait_for(lambda: status(tmp_path))
-        assert time.monotonic() - begun >= 0.3
 
 
 def test_folders_are_made_below_one_that_is_there(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone import archive
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.replication import scheduler as scheduling
-from lakemirror.replication.dropped_tables import NOTE, DroppedTables
-from lakemirror.replication.inspector import Inspector
-from lakemirror.replication.replicator import Replicator
-from lakemirror.replication.scheduler import Scheduler
+from lakemirror.mirror import scheduler as scheduling
+from lakemirror.mirror.dropped_tables import DroppedTables
+from lakemirror.mirror.inspector import Inspector
+from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
@@ -44,7 +45,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scheduler(database: Path) -> Iterator[Scheduler]:
-    made = Scheduler(LocalStorage(database), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    made = Scheduler(LocalStorage(database), Settings(drop_after=0.0), lambda _: None)  # type: ignore[arg-type, return-value]
     yield made
     made.stop(5)
 
@@ -219,7 +220,7 @@ def test_an_observer_that_fails_stops_nothing(database: Path) -> None:
 
 
 def test_drops_are_put_off_not_the_tables(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> list[str]:
+    def fails(*_: object, **__: object) -> list[str]:
         raise LakemirrorError("storage-unavailable", "Tables: Permission denied")
 
     monkeypatch.setattr(DroppedTables, "look", fails)
@@ -237,7 +238,7 @@ def test_a_dropped_table_leaves_though_its_note_cannot_be_written(database: Path
             raise LakemirrorError("storage-unavailable", f"{path}: Permission denied")
 
     MirroredDatabase(database, maintenance=False).sync()
-    dropped = DroppedTables(ReadOnly(database))
+    dropped = DroppedTables(ReadOnly(database), 0.0)
     assert dropped.look({"Tables/good"}, lambda _: False) == []
     assert not (database / NOTE).exists()
     assert dropped.look({"Tables/good"}, lambda _: False) == ["Tables/bad"]

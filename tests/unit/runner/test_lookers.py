@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lakemirror.replication.lookers import Lookers
+from lakemirror.mirror.lookers import Lookers
 
 
 def test_all_jobs_are_done_by_one_thread_where_none_is_slow() -> None:

@@ -141,7 +141,7 @@ def test_what_nobody_expected_does_not_end_the_loop(
         calls.append(1)
         raise ZeroDivisionError("nobody expected this")
 
-    monkeypatch.setattr("lakemirror.replication.scheduler.collisions", fails)
+    monkeypatch.setattr("lakemirror.mirror.scheduler.collisions", fails)
     with running(mirror(tmp_path / "shop")):
         wait_for(lambda: status(tmp_path / "shop").get("errorCode") == "internal")
         monkeypatch.undo()
@@ -205,7 +205,7 @@ def test_a_heartbeat_tells_a_running_engine_from_a_killed_one(tmp_path: Path) ->
 
 
 def test_the_heartbeat_is_written_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.status_writer.HEARTBEAT", 0.1)
+    monkeypatch.setattr("lakemirror.mirror.status_writer.HEARTBEAT", 0.1)
     put(tmp_path, "orders", 1, {"id": [1]})
     with running(mirror(tmp_path)):
         wait_for(lambda: position(tmp_path, "orders") == 1)

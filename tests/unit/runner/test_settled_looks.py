@@ -15,10 +15,10 @@ from tests.landing import declare, put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.replication import settled_looks
-from lakemirror.replication.dropped_tables import NOTE
-from lakemirror.replication.replicator import Replicator
-from lakemirror.replication.scheduler import Scheduler
+from lakemirror.mirror import unchanged_tables
+from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -131,7 +131,7 @@ def test_a_table_with_an_error_is_looked_into(scheduler: Scheduler, looked: Coun
 
 
 def test_a_note_ends(scheduler: Scheduler, looked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_looks, "LASTS", 0.0)
+    monkeypatch.setattr(unchanged_tables, "LASTS", 0.0)
     notes = scheduler._settled._notes
     notes.update({name: note._replace(until=0.0) for name, note in notes.items()})
     assert ticked(scheduler, looked) == set(TABLES)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lakemirror import status as monitoring
-from lakemirror import status_writer
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
-from lakemirror.replication.table_state import TableState
-from lakemirror.status_writer import StatusWriter
+from lakemirror.mirror import status_writer
+from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.table_state import TableState
 from lakemirror.storage import LocalStorage
 
 ORDERS = TableName("", "orders")
@@ -54,7 +54,9 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / LANDING_ZONE).mkdir(parents=True)
-        self.scheduler: Any = SimpleNamespace(zone=Zone({}, []), states={ORDERS: TableState()}, warnings={}, at_work=0)
+        self.scheduler: Any = SimpleNamespace(
+            zone=Zone({}, []), states={ORDERS: TableState()}, warnings={}, at_work=0, missing_folders=[], absent=()
+        )
         self._writer = StatusWriter(LocalStorage(folder))
         self._readers: Any = SimpleNamespace(warnings={})
 

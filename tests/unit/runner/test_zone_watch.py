@@ -14,8 +14,9 @@ from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.replication import zone_watch
-from lakemirror.replication.zone_watch import ZoneWatch
+from lakemirror.mirror import zone_watch
+from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.storage import Listing, LocalStorage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -143,3 +144,30 @@ def test_without_a_watch_everything_is_polled(
         wait_for(lambda: storage.listed[LANDING_ZONE] > before + 3)
         put(tmp_path, "t3", 2, {"id": [2]})
         wait_for(lambda: applied["t3"] == 2)
+
+
+def test_a_folder_that_is_gone_is_looked_for_again_when_its_drop_is_due(
+    storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    with running(storage, drop_after=0.5) as applied:
+        wait_for(lambda: all(applied[table] for table in TABLES))
+        settled(storage)
+        folder(tmp_path, "t3").rename(tmp_path / "t3")
+        wait_for(lambda: applied["dropped"])
+        settled(storage)
+    assert not (tmp_path / "Tables/t3").exists()
+    assert not (tmp_path / NOTE).exists()
+
+
+def test_a_folder_that_is_away_for_a_moment_keeps_its_table(storage: Counting, tmp_path: Path) -> None:
+    with running(storage, drop_after=3600) as applied:
+        wait_for(lambda: all(applied[table] for table in TABLES))
+        folder(tmp_path, "t3").rename(tmp_path / "t3")
+        wait_for((tmp_path / NOTE).exists)
+        put(tmp_path, "t4", 2, {"id": [2]})
+        wait_for(lambda: applied["t4"] == 2)
+        (tmp_path / "t3").rename(folder(tmp_path, "t3"))
+        put(tmp_path, "t3", 2, {"id": [2]})
+        wait_for(lambda: applied["t3"] == 2 and not (tmp_path / NOTE).exists())
+    assert not applied["dropped"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running_service import Running
 
-from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.auth.principals import Issued, Principals
 
 
 @pytest.fixture(scope="module")

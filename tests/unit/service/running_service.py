@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lakemirror.service.authority.principals import Issued
+from lakemirror.service.auth.principals import Issued
 from lakemirror.service.service import Options, Service
 
 

@@ -15,8 +15,8 @@ from azure.identity import ClientSecretCredential
 from cryptography.hazmat.primitives.asymmetric import rsa
 from running_service import Answer, Running, until
 
-from lakemirror.service.authority.failure_limit import FailureLimit
-from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.auth.failure_limit import FailureLimit
+from lakemirror.service.auth.principals import Issued, Principals
 
 LIST = "/v1/workspaces"
 
@@ -120,6 +120,20 @@ def test_other_refusals(running: Running, writer: Issued) -> None:
     assert form(running, "/adfs/oauth2/v2.0/token", {"x": "y" * 70_000}).status == 413
     assert running.send("POST", "/adfs/oauth2/v2.0/token", b"\xff\xfe=%").status == 400
     assert running.send("GET", "/adfs/oauth2/v2.0/authorize").status == 404
+
+
+@pytest.mark.parametrize("field", ["client_id", "client_secret", "grant_type", "scope", "x"])
+def test_a_field_that_comes_twice_is_refused(running: Running, writer: Issued, field: str) -> None:
+    """Neither of the two counts, not even where they are equal."""
+    fields = {
+        "grant_type": "client_credentials", "client_id": "writer", "client_secret": writer.client_secret,
+        "scope": "a/.default", "x": "",
+    }  # fmt: skip
+    assert form(running, "/adfs/oauth2/v2.0/token", fields).status == 200
+    body = urlencode([*fields.items(), (field, fields[field])]).encode()
+    sent = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = running.send("POST", "/adfs/oauth2/v2.0/token", body, headers=sent)
+    assert (answer.status, answer.json["error"]) == (400, "invalid_request")
 
 
 def test_many_failures_are_slowed_down(running: Running, writer: Issued) -> None:

@@ -15,11 +15,12 @@ from running_service import until
 
 from lakemirror.errors import SetupError
 from lakemirror.service import host as host_module
-from lakemirror.service.control.registry import FolderRegistry
 from lakemirror.service.host import EngineHost, WakeableStop
 from lakemirror.service.interface import DatabaseEntry, WorkspaceEntry
 from lakemirror.service.landing_watch import LandingWatch
-from lakemirror.settings import Settings
+from lakemirror.service.operator_settings import OperatorSettings
+from lakemirror.service.rest.registry import FolderRegistry
+from lakemirror.settings import ProcessSettings, Settings
 from lakemirror.spark_session import session as spark_session
 from lakemirror.status import read_status
 from lakemirror.storage import LocalStorage
@@ -135,11 +136,11 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_spark_takes_no_orders_from_a_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Settings] = []
-    monkeypatch.setattr(spark_session, "start", lambda settings, delta: seen.append(settings))
-    hostile = Settings(jars="/tmp/evil.jar", spark=(("spark.driver.extraJavaOptions", "-agentpath:x"),))
-    EngineHost().spark(hostile)
-    assert seen == [Settings().with_environment()]
+    seen: list[tuple[ProcessSettings, bool]] = []
+    monkeypatch.setattr(spark_session, "start", lambda settings, delta: seen.append((settings, delta)))
+    host = EngineHost()
+    host.spark(delta=False)
+    assert seen == [(OperatorSettings.from_environment().process, False)]
 
 
 def test_folders_by_hand(tmp_path: Path) -> None:

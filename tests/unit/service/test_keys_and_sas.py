@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
-from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
+from azure.storage.blob import AccountSasPermissions, BlobServiceClient, ResourceTypes, generate_account_sas
 from azure.storage.filedatalake import DataLakeServiceClient
 from running_service import Running
 
-from lakemirror.service.authority import account_sas, shared_key
-from lakemirror.service.authority.principals import Issued
+from lakemirror.service.auth import account_sas, shared_key
+from lakemirror.service.auth.principals import Issued
 
 ZONE = "Files/LandingZone/orders"
 
@@ -146,22 +146,69 @@ def test_the_string_to_sign_and_its_date(writer: Issued) -> None:
     assert not shared_key.is_signed(signed, key, "GET", target, [], "writer", now)
 
 
-def test_what_a_sas_addresses() -> None:
-    assert account_sas.level_of(0, {}) == "s"
-    assert account_sas.level_of(1, {"restype": "container"}) == "c"
-    assert account_sas.level_of(4, {"resource": "filesystem"}) == "c"
-    assert account_sas.level_of(2, {}) == "o"
-    assert account_sas.level_of(1, {"restype": "account"}) == "s"
+def test_what_a_sas_grants() -> None:
     query = {"ss": "b", "srt": "o", "sp": "rq", "sv": "2020-10-02", "spr": "https"}
+    grant = account_sas.Grant(frozenset("r"), frozenset("o"))
     for ends, secure, expected in (
-        ("2100-01-01T00:00:00Z", True, {"r"}), ("2100-01-01T00:00Z", True, {"r"}), ("2100-01-01", True, {"r"}),
-        ("2100-01-01T00:00:00.0000000Z", True, {"r"}), ("2100-01-01", False, None), ("soon", True, None),
+        ("2100-01-01T00:00:00Z", True, grant), ("2100-01-01T00:00Z", True, grant), ("2100-01-01", True, grant),
+        ("2100-01-01T00:00:00.0000000Z", True, grant), ("2100-01-01", False, None), ("soon", True, None),
         ("", True, None),
     ):  # fmt: skip
         asked = {**query, "se": ends}
         text = "\n".join(["acc", "rq", "b", "o", "", ends, "", "https", "2020-10-02", ""])
         asked["sig"] = shared_key.signature("c2VjcmV0", text)
-        found = account_sas.permissions(
-            asked, "acc", "c2VjcmV0", level="o", secure=secure, remote="::1", now=time.time()
-        )
+        found = account_sas.grant_of(asked, "acc", "c2VjcmV0", secure=secure, remote="::1", now=time.time())
         assert found == expected, ends
+
+
+def test_two_fields_of_a_sas_are_not_one() -> None:
+    ends = "2100-01-01T00:00:00.0000000Z"
+    query = {"ss": "b", "srt": "o", "sp": "r", "sv": "2021-08-06", "se": ends}
+    for more, changed in (
+        ({"spr": "https"}, {"spr": "https\n2021-08-06", "sv": ""}),
+        ({"sip": "9.9.9.9"}, {"se": f"{ends}\n9.9.9.9", "sip": "", "spr": "2021-08-06", "sv": ""}),
+    ):
+        signed = {**query, **more}
+        lines = [signed.get(name, "") for name in ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")]
+        text = "\n".join(["acc", *lines, ""])
+        for asked in (signed, {**signed, **changed}):
+            asked = {**asked, "sig": shared_key.signature("c2VjcmV0", text)}
+            assert account_sas.grant_of(asked, "acc", "c2VjcmV0", secure=False, remote="::1", now=time.time()) is None
+
+
+def blobs(running: Running, credential: str) -> Any:
+    """The container of the vendor's Blob library, with a SAS."""
+    service = BlobServiceClient(
+        f"{running.url}/writer", credential=credential, connection_verify=str(running.ca), retry_total=0
+    )
+    return service.get_container_client("sales")
+
+
+def test_what_the_vendors_libraries_do_with_a_narrow_sas(
+    running: Running, shop: str, writer: Issued, lake: Callable[..., Any]
+) -> None:
+    """Creates where nothing is, no more; renames with `d`; deletes in a batch with `srt=co`."""
+    name = f"{shop}/{ZONE}/narrow.txt"
+    blobs(running, sas(writer, "c")).upload_blob(name, b"one")
+    for overwrite in (False, True):
+        with pytest.raises(HttpResponseError):
+            blobs(running, sas(writer, "c")).upload_blob(name, b"two", overwrite=overwrite)
+    assert (running.root / "sales" / name).read_bytes() == b"one"
+    file = lake(sas(writer, "rwdlac"))
+    file.upload_data(b"moves", overwrite=True)
+    for letters in ("w", "d", "c", "rwcal"):
+        with pytest.raises(HttpResponseError) as refused:
+            lake(sas(writer, letters)).rename_file(f"sales/{shop}/{ZONE}/moved.txt")
+        assert refused.value.status_code == 403, letters
+    lake(sas(writer, "dc")).rename_file(f"sales/{shop}/{ZONE}/moved.txt")
+    names = [name, f"{shop}/{ZONE}/moved.txt"]
+    container = ResourceTypes(container=True)
+    answers = list(
+        blobs(running, sas(writer, "d", resource_types=container)).delete_blobs(*names, raise_on_any_failure=False)
+    )
+    assert [answer.status_code for answer in answers] == [403, 403]
+    answers = list(blobs(running, sas(writer, "d")).delete_blobs(*names))
+    assert [answer.status_code for answer in answers] == [202, 202]
+    with pytest.raises(HttpResponseError):
+        list(blobs(running, sas(writer, "l", resource_types=ResourceTypes(object=True))).list_blobs())
+    assert list(blobs(running, sas(writer, "l")).list_blobs(name_starts_with=f"{shop}/Files"))

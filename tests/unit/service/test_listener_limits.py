@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -13,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from running_service import Running, until
@@ -22,7 +24,7 @@ from lakemirror.cli import app
 from lakemirror.cli import serve as cli_serve
 from lakemirror.errors import LakemirrorError
 from lakemirror.service import listener
-from lakemirror.service.authority.principals import Issued, Principals
+from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
 from lakemirror.service.interface import Limits
 from lakemirror.service.service import Options, Service, plane_of
@@ -58,6 +60,8 @@ def head(line: str, *headers: str) -> bytes:
         (head("GET /livez HTTP/1.1", *(f"X{n}: {'y' * 20_000}" for n in range(4))), b"431"),
         (head("GET /livez HTTP/1.1", *(f"X{n}: y" for n in range(201))), b"431"),
         (head("GET /livez HTTP/1.1", "Content-Length: 1", "Transfer-Encoding: chunked"), b"400"),
+        (head("GET /livez HTTP/1.1", "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n", b"400"),
+        (head("PUT /s/d/Files/x HTTP/1.1", "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n", b"400"),
         (head("GET /livez HTTP/1.1", "Content-Length: 1", "Content-Length: 2"), b"400"),
         (head("GET /livez HTTP/1.1", "Content-Length: +1"), b"400"),
         (head("GET /livez HTTP/1.1", "Content-Length: -1"), b"400"),
@@ -121,16 +125,20 @@ def test_a_body_that_stalls(tmp_path: Path) -> None:
         service.stop()
 
 
-def test_too_many_requests(running: Running, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running.service, "in_flight", 10_000)
-    for path, status in (("/v1/workspaces", 429), ("/sales/x", 503), ("/metrics", 503)):
+def test_too_many_requests(running: Running, token: str, admin: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = {"Authorization": "Basic " + base64.b64encode(f"admin:{admin.client_secret}".encode()).decode()}
+    monkeypatch.setattr(running.service.under_way, "_limits", Limits(max_requests=0))
+    for path, status in (("/v1/workspaces", 429), ("/sales/x", 503)):
         answer = running.send("GET", path, token=token)
         assert (answer.status, answer.headers["Retry-After"]) == (status, "1")
         assert answer.headers["x-ms-request-id"]
+    assert running.send("GET", "/", headers=secret).status == 503
     answer = running.send("HEAD", "/sales/x", token=token, headers={"x-ms-client-request-id": "mine"})
     assert answer.headers["x-ms-error-code"] == "ServerBusy"
     assert answer.headers["x-ms-client-request-id"] == "mine" and answer.headers["x-ms-version"]
-    assert running.send("GET", "/livez").status == 200
+    assert running.send("GET", "/sales/x").status == 401, "who asks is known before there is room for it"
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert running.send("GET", path, headers=secret).status == 200
 
 
 @pytest.mark.parametrize(
@@ -240,13 +248,53 @@ def test_the_command_in_clear_until_sigterm(tmp_path: Path) -> None:
         process.stderr.close()
 
 
+def test_a_body_whose_rest_comes_after_sigterm_is_answered(tmp_path: Path) -> None:
+    issued = Principals(tmp_path).add("shop", ["sales=contribute"])
+    command = [sys.executable, "-m", "lakemirror.cli", "serve", str(tmp_path), "--http", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    assert process.stderr is not None
+    try:
+        port = int(process.stderr.readline().rpartition(":")[2])
+        form = urlencode({
+            "grant_type": "client_credentials", "client_id": "shop", "client_secret": issued.client_secret,
+            "scope": "https://storage.azure.com/.default",
+        }).encode()  # fmt: skip
+        with contextlib.ExitStack() as stack:
+            body, headers, idle = (
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(3)
+            )
+            ask = head("POST /adfs/oauth2/v2.0/token HTTP/1.1", f"Content-Length: {len(form)}", "Expect: 100-continue")
+            body.sendall(ask)
+            assert body.recv(1000).startswith(b"HTTP/1.1 100")
+            body.sendall(form[:10])
+            idle.sendall(head("GET /livez HTTP/1.1"))
+            assert b" 200 " in idle.recv(1000)
+            headers.sendall(b"GET /livez HTTP/1.1\r\nHo")
+            idle.sendall(head("GET /livez HTTP/1.1"))  # when this is answered, the bytes before have been read
+            assert b" 200 " in idle.recv(1000)
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr.readline().startswith("stopping")
+            assert idle.recv(1000) == b"", "an idle connection ends at once"
+            body.sendall(form[10:])
+            assert b" 200 " in body.recv(1000).split(b"\r\n")[0]
+            headers.sendall(b"st: localhost\r\n\r\n")
+            assert b" 200 " in headers.recv(1000).split(b"\r\n")[0]
+            assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.stderr.close()
+
+
 def test_a_request_under_way_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     issued: Issued = Principals(tmp_path).add("late", ["sales=contribute"])
     service = Running(tmp_path)
     token = service.token(issued)
     rest = service.service.registry.create
 
+    begun = threading.Event()
+
     def slow(*arguments: Any) -> Any:
+        begun.set()
         time.sleep(1.0)
         return rest(*arguments)
 
@@ -254,7 +302,7 @@ def test_a_request_under_way_is_finished(tmp_path: Path, monkeypatch: pytest.Mon
     made: list[str] = []
     asking = threading.Thread(target=lambda: made.append(service.create(token, "late")))
     asking.start()
-    until(lambda: service.service.in_flight)
+    assert begun.wait(60)
     service.stop()
     asking.join(10)
     assert len(made) == 1

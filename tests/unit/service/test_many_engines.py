@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from lakemirror.replication.fair_turns import FairTurns
+from lakemirror.mirror.fair_turns import FairTurns
 from lakemirror.service.host import BUSY_PAUSE, Busy, WakeableStop
 
 

@@ -14,13 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from running_service import Answer, Running, until
 
 from lakemirror.service import service as service_module
-from lakemirror.service.authority.audit_log import AuditLog
-from lakemirror.service.authority.principals import Issued, Principals
-from lakemirror.service.control.rest import Rest
+from lakemirror.service.auth.audit_log import AuditLog
+from lakemirror.service.auth.principals import Issued, Principals
 from lakemirror.service.operating.openapi import description
+from lakemirror.service.rest.calls import CALLS
+from lakemirror.service.rest.rest import Rest, call_at
 
 
 def basic(issued: Issued) -> dict[str, str]:
@@ -84,24 +86,25 @@ def test_metrics(running: Running, shop: str, writer: Issued, admin: Issued) -> 
     assert answer.status == 200
     assert running.send("GET", "/metrics", headers=basic(admin)).status == 200
     text = answer.body.decode()
-    samples = {}
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            found = re.fullmatch(r'([a-z_]+(?:\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})?) (\S+)', line)
-            assert found, line
-            samples[found[1]] = float(found[2])
-    where = 'workspace="sales",database="shop"'
-    assert samples[f'lakemirror_databases{{{where},state="Running"}}'] == 1
-    assert samples[f'lakemirror_table_rows_total{{{where},schema="",table="orders"}}'] == 2
-    assert samples[f'lakemirror_table_state{{{where},schema="",table="bad",state="Failed"}}'] == 1
-    assert samples[f'lakemirror_table_pending_files{{{where},schema="",table="orders"}}'] == 1
-    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="orders"}}'] > 0
-    assert samples[f'lakemirror_table_lag_seconds{{{where},schema="",table="torn"}}'] >= 100
-    assert samples['lakemirror_auth_failures_total{reason="Unauthorized"}'] >= 1
-    assert samples["process_resident_memory_bytes"] > 1e6
-    assert samples["lakemirror_http_in_flight"] >= 1
+    families = text_string_to_metric_families(text)
+    samples = {(each.name, frozenset(each.labels.items())): each.value for found in families for each in found.samples}
+
+    def value(name: str, **labels: str) -> float:
+        return samples[name, frozenset(labels.items())]
+
+    shop_of = {"workspace": "sales", "database": "shop"}
+    orders = {**shop_of, "schema": "", "table": "orders"}
+    assert value("lakemirror_databases", **shop_of, state="Running") == 1
+    assert value("lakemirror_table_rows_total", **orders) == 2
+    assert value("lakemirror_table_state", **{**orders, "table": "bad"}, state="Failed") == 1
+    assert value("lakemirror_table_pending_files", **orders) == 1
+    assert value("lakemirror_table_lag_seconds", **orders) > 0
+    assert value("lakemirror_table_lag_seconds", **{**orders, "table": "torn"}) >= 100
+    assert value("lakemirror_auth_failures_total", reason="Unauthorized") >= 1
+    assert value("process_resident_memory_bytes") > 1e6
+    assert value("lakemirror_http_in_flight") >= 1
     for name in ("build_info", "http_request_seconds_bucket", "staged_bytes", "table_last_commit_timestamp_seconds"):
-        assert any(key.startswith(f"lakemirror_{name}") for key in samples), name
+        assert any(key.startswith(f"lakemirror_{name}") for key, _ in samples), name
     for secret in (writer.client_secret, writer.principal.account_key):
         assert secret not in text
 
@@ -118,16 +121,11 @@ def test_openapi_describes_every_call(running: Running) -> None:
         for verb, operation in path.items()
         if verb != "parameters"
     }
+    assert described == {call.operation for call in CALLS}
     rest = Rest.__new__(Rest)
-    served = {"ListWorkspaces", "CreateWorkspace"}
-    for rest_of_path in ([], ["items"], ["mirroredDatabases"], ["mirroredDatabases", "x"]):
-        served |= {call.operation for call in rest._calls(rest_of_path).values()}
-    for act in (
-        "getDefinition", "updateDefinition", "startMirroring", "stopMirroring", "getMirroringStatus",
-        "getTablesMirroringStatus",
-    ):  # fmt: skip
-        served |= {call.operation for call in rest._calls(["mirroredDatabases", "x", act]).values()}
-    assert described == served - {"CreateItem"}
+    for call in CALLS:
+        assert call_at(call.path.strip("/").split("/"), call.method) == call
+        assert not call.offered or rest.act(call.operation)
     text = json.dumps(content)
     for reference in re.findall(r'"#/components/schemas/(\w+)"', text):
         assert reference in content["components"]["schemas"]
@@ -180,7 +178,8 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
     assert "refresh" in first.body.decode()
     twin = page(running, "/ui/overview.json", reader).json
     found = next(each for each in twin["databases"] if each["databaseId"] == shop)
-    assert found["tables"] == {"Failed": 2, "Replicating": 2}
+    assert found["tables"] == {"Failed": 2, "Replicating": 1, "Waiting": 1}
+    assert re.search('1 <span class="wait">Waiting</span>', first.body.decode())
     assert (found["rows"], found["state"], found["pendingFiles"]) == (4, "Running", 3)
     for failed in ("bad", "torn"):  # their files are not applied either, however old they are
         one = page(running, f"/ui/databases/{shop}/tables/{failed}.json", reader).json
@@ -207,8 +206,16 @@ def test_the_pages(running: Running, shop: str, reader: Issued) -> None:
     assert "&lt;b&gt;&amp;x" in odd
     orders = page(running, f"/ui/databases/{shop}/tables/orders.json", reader).json
     assert [each["rows"] for each in orders["history"]] == [2]
-    assert orders["waitingFor"]["what"]
-    assert orders["waitingFor"]["what"] in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
+    shown = page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
+    assert (orders["state"], orders["waitingFor"]["what"]) == ("Waiting", "number 2")
+    assert '<dt>State</dt><dd><span class="wait">Waiting</span>' in shown
+    assert f"number 2, since {orders['waitingFor']['since'][:10]}" in shown
+    for way in (*orders["whatToDo"], *bad["whatToDo"]):
+        assert not way["command"] or way["command"].startswith("lakemirror ")
+    for text, ways in ((shown, orders["whatToDo"]), (odd, [*orders["whatToDo"], *bad["whatToDo"]])):
+        assert all(f"<li>{way['what']}" in text and way["command"] in text for way in ways)
+    assert f"{2:020}" in orders["whatToDo"][0]["what"]
+    assert "lakemirror publish ROOT/sales/shop orders --recreate --from FILE" in shown
     assert "<rect" in page(running, f"/ui/databases/{shop}/tables/orders", reader).body.decode()
     for nowhere in (
         "/ui/x",
@@ -301,6 +308,15 @@ def test_guessing_the_secret_of_the_page_is_slowed_down(running: Running, reader
 
     until(slowed)
     until(lambda: running.send("GET", "/", headers=wrong).status == 401)
+
+
+def test_the_audit_log_keeps_the_beginning_of_a_refused_address(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    for status in (401, 201):
+        log.write(principal="", operation="o", path="/" + "x" * 2000, status=status, request_id="r", remote="::1")
+    log.close()
+    lengths = [len(json.loads(line)["path"]) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert lengths == [513, 2001]
 
 
 def test_the_audit_log_is_rotated(tmp_path: Path) -> None:

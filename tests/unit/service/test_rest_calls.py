@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from running_service import Answer, Running, new, until
 
-from lakemirror.service.authority.principals import Issued, Principals
-from lakemirror.service.control.registry import FolderRegistry
+from lakemirror.service.auth.principals import Issued, Principals
+from lakemirror.service.rest.registry import FolderRegistry
 
 SALES = "/v1/workspaces/sales"
 DATABASES = f"{SALES}/mirroredDatabases"
@@ -150,7 +150,7 @@ def test_an_upload_does_not_end_in_another_database(running: Running, token: str
     for name, value in (("Authorization", f"Bearer {token}"), ("x-ms-blob-type", "BlockBlob"), ("Content-Length", "6")):
         connection.putheader(name, value)
     connection.endheaders(b"abc")
-    until(lambda: list((running.root / ".lakemirror/staged").glob(f"{first}")) or running.service.in_flight)
+    until(lambda: list((running.root / ".lakemirror/staged").glob(f"{first}")) or running.service.under_way.total)
     assert running.send("DELETE", f"{DATABASES}/{first}", token=token).status == 200
     assert running.create(token, "twice") != first
     connection.send(b"def")
@@ -200,7 +200,7 @@ def test_definitions(running: Running, token: str) -> None:
     until(lambda: rows(running, database, token) == 1)
     assert (running.root / "sales/defined/Tables/other/orders").is_dir()
     refused(update({}), 400, "OperationNotSupportedForItem")
-    first["lakemirror"] = {"batch_files": 7}
+    first["lakemirror"] = {"on_bad_file": "quarantine"}
     assert update(first).status == 200
     refused(update({"properties": {"target": {"typeProperties": {"retentionInDays": 99}}}}), 400, "CorruptedPayload")
     both = {"definition": {"parts": [*new("x")["definition"]["parts"], *parts[1:]]}}

@@ -12,7 +12,7 @@ from azure.storage.filedatalake import DataLakeServiceClient
 from running_service import Running, until
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.service.authority.principals import Issued
+from lakemirror.service.auth.principals import Issued
 
 
 def test_a_file_put_by_hand_is_applied(running: Running, writer: Issued) -> None:
@@ -61,5 +61,5 @@ def test_a_publisher_with_the_vendors_libraries(
     until(replicated)
     table = service.get_file_system_client("sales").get_directory_client(f"{database}/Tables/orders/_delta_log")
     assert table.exists()
-    uploaded = running.service._metrics._uploaded["sales", "cloud"]
+    uploaded = running.service._metrics._uploaded.labels("sales", "cloud")._value.get()
     assert uploaded == len(data.getvalue()) + len(b'{"keyColumns": ["id"]}')

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from running_service import until
 
-from lakemirror.service.authority.principals import Principals
+from lakemirror.service.auth.principals import Principals
 
 BROKEN = [
     b"\x00\xff\xfe garbage\r\n\r\n",

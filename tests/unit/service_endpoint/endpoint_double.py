@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.request_address import Target
 from lakemirror.service.storage import make_storage_handler
 
 WORKSPACE_ID = "11111111-2222-3333-4444-555555555555"
@@ -82,11 +83,11 @@ class MemoryAuthenticator:
     def is_principal(self, name: str) -> bool:
         return name in self.roles
 
-    async def authenticate(self, request: web.BaseRequest, *, storage: bool) -> Caller:
+    async def authenticate(self, request: web.BaseRequest, target: Target | None = None) -> Caller:
         header = request.headers.get("Authorization", "")
-        if "sig=" in request.raw_path:
-            letters = request.rel_url.query.get("sp", "")
-            return Caller("loader", self.roles["loader"], frozenset(letters))
+        if target is not None and "sig" in target.query:
+            kinds = frozenset(target.query.get("srt", "sco"))
+            return Caller("loader", self.roles["loader"], frozenset(target.query.get("sp", "")), kinds)
         if not header:
             raise AccessDenied(401, "NoAuthenticationInformation", "No credentials.", {"WWW-Authenticate": "Bearer"})
         kind, _, name = header.partition(" ")

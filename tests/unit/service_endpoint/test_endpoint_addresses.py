@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lakemirror.service.addresses import (
+from lakemirror.service.raw_query import AddressError, query_of, split_target
+from lakemirror.service.request_address import (
     Address,
     address_of,
     dialect_of,
     is_writable,
-    query_of,
     segments_of,
     source_segments,
-    split_target,
 )
 
 
@@ -42,9 +41,13 @@ def test_a_directory_below() -> None:
 
 
 def test_queries() -> None:
-    assert query_of("maxResults=5&Directory=a%2Fb%2520&x=a+b&x=2&flag&=v") == {
+    assert query_of("/?maxResults=5&Directory=a%2Fb%2520&x=a+b&flag&=v#x=1") == {
         "maxresults": "5", "directory": "a/b%20", "x": "a+b", "flag": "", "": "v",
     }  # fmt: skip
+    for twice in ("x=1&x=1", "x=1&X=2", "restype=&restype=container", "%78&x", "=&="):
+        with pytest.raises(AddressError) as caught:
+            query_of(f"/a?{twice}")
+        assert caught.value.code == "InvalidQueryParameterValue"
     assert source_segments("https://h/ws/db/a%20b?x=/../") == ["ws", "db", "a b"]
 
 
@@ -67,7 +70,7 @@ def test_queries() -> None:
     ],
 )
 def test_dialects(host: str, method: str, query: str, headers: dict[str, str], dialect: str) -> None:
-    assert dialect_of(host, method, query_of(query), headers) == dialect
+    assert dialect_of(host, method, query_of(f"/?{query}"), headers) == dialect
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from tests.rounds import rounds
 from wire import BASE, ZONE, Wire
 
 from lakemirror.service.storage.blob import list_page
+from lakemirror.service.storage.database_files import Place
 from lakemirror.service.storage.listing import Tree
-from lakemirror.service.storage.place import Place
 
 XML = {"Accept": "application/xml"}
 BLOCK = {"x_ms_blob_type": "BlockBlob"}

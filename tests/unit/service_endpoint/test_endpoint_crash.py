@@ -148,8 +148,8 @@ def test_a_publish_syncs_the_file_before_and_the_folders_after_its_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lakemirror.service.storage.conditions import Conditions
-    from lakemirror.service.storage.place import Place
-    from lakemirror.service.storage.publish import create_file, flush, publish, sync_file
+    from lakemirror.service.storage.database_files import Place
+    from lakemirror.service.storage.publish_file import create_file, flush, publish, sync_file
 
     acts: list[str] = []
     fsync, rename = os.fsync, os.rename

@@ -14,10 +14,11 @@ import pytest
 from endpoint_double import DATABASE_ID, EndpointServer
 from wire import ZONE, Wire
 
+from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Place
-from lakemirror.service.storage.publish import create_file, flush, publish
-from lakemirror.service.storage.staging import Part, chain, load_uploads
+from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.publish_file import create_file, flush, publish
+from lakemirror.service.storage.uploads import Part, chain, load_uploads
 
 FILE = "Files/LandingZone/t/1.parquet"
 
@@ -61,8 +62,9 @@ def test_a_restart_finds_what_was_staged(tmp_path: Path) -> None:
     upload.count(Part(0, 3, "data"))
     with (upload.folder / "journal").open("a") as journal:
         journal.write("[3, 3,")  # cut off by the end of the process
-    (tmp_path / "staged" / "put-1").write_bytes(b"left over")
-    broken = tmp_path / "staged" / "up-broken"
+    (tmp_path / "staged" / f"put-{'1' * 32}").write_bytes(b"left over")
+    (tmp_path / "staged" / f"trash-{'2' * 32}" / "inner").mkdir(parents=True)
+    broken = tmp_path / "staged" / f"up-{'3' * 32}"
     broken.mkdir()
     (broken / "journal").write_text("{}\n")
     again = place(tmp_path)
@@ -71,6 +73,31 @@ def test_a_restart_finds_what_was_staged(tmp_path: Path) -> None:
     assert flush(again, FILE, 3, Conditions(), None).length == 3
     assert (tmp_path / "db" / FILE).read_bytes() == b"abc"
     assert load_uploads(tmp_path / "staged") == {}
+
+
+def test_what_somebody_else_keeps_in_the_staging_folder_stays(tmp_path: Path) -> None:
+    staged, elsewhere = tmp_path / "staged", tmp_path / "elsewhere"
+    upload, block = f"up-{'3' * 32}", f"blocks/{'4' * 64}"
+    ours = [f"{upload}/journal", f"{upload}/data", f"{upload}/part-0a", f"{block}/QQ==", f"blocks/{'5' * 64}/QQ=="]
+    foreign = [
+        "sales/orders.parquet", "notes.txt", "put-notes", "up-notes/data", "trash-talk/x", f"{upload}/thesis.txt",
+        f"{block}/thesis.txt", "blocks/sales/QQ==",
+    ]  # fmt: skip
+    for name in [*ours, *foreign]:
+        (staged / name).parent.mkdir(parents=True, exist_ok=True)
+        (staged / name).write_bytes(b"{}\n")
+    elsewhere.mkdir()
+    (elsewhere / "data").write_bytes(b"somebody's")
+    (elsewhere / "QQ==").write_bytes(b"somebody's")
+    for name in (f"up-{'6' * 32}", f"put-{'7' * 32}", f"trash-{'8' * 32}", f"blocks/{'9' * 64}"):
+        (staged / name).symlink_to(elsewhere)
+    here = place(tmp_path)
+    here.remove_old_uploads(time.time() + 60)
+    remove_old_blocks(here, time.time() + 60)
+    assert not any((staged / name).exists() for name in ours)
+    assert not (staged / f"blocks/{'5' * 64}").exists()
+    assert all((staged / name).exists() for name in foreign)
+    assert sorted(each.name for each in elsewhere.iterdir()) == ["QQ==", "data"]
 
 
 def test_a_database_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,9 @@ import pytest
 
 from lakemirror.settings import Settings
 from lakemirror.spark_session import class_archive, jvm
+from lakemirror.spark_session.archive_path import archive_path, find_archive
 from lakemirror.spark_session.java import Java
+from lakemirror.storage.own_files import work_folder
 
 
 @pytest.fixture
@@ -25,11 +28,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings,
 
 
 def test_none_until_there_is_one(programs: tuple[Settings, Java, tuple[Path, ...]]) -> None:
-    assert class_archive.find(*programs) is None
-    path = class_archive._path(*programs)
+    assert find_archive(*programs) is None
+    path = archive_path(*programs)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"")
-    assert class_archive.find(*programs) == path
+    assert find_archive(*programs) == path
 
 
 @pytest.mark.parametrize("changed", ["spark/jars/spark.jar", "delta.jar", "spark/jars/new.jar", "java"])
@@ -37,14 +40,14 @@ def test_whatever_changes_asks_for_another(
     programs: tuple[Settings, Java, tuple[Path, ...]], tmp_path: Path, changed: str
 ) -> None:
     settings, java, jars = programs
-    before = class_archive._path(*programs)
-    assert before == class_archive._path(*programs)
+    before = archive_path(*programs)
+    assert before == archive_path(*programs)
     if changed == "java":
         java = Java(java.home, "17.0.2")
     else:
         (tmp_path / changed).write_bytes(b"jar")
         os.utime(tmp_path / changed, (1, 1))
-    assert class_archive._path(settings, java, jars) != before
+    assert archive_path(settings, java, jars) != before
 
 
 def test_only_one_makes_it(programs: tuple[Settings, Java, tuple[Path, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +57,7 @@ def test_only_one_makes_it(programs: tuple[Settings, Java, tuple[Path, ...]], mo
     monkeypatch.setattr(
         "lakemirror.spark_session.session.start", lambda *_, **__: pytest.fail("a second maker started Spark")
     )
-    folder = class_archive._path(*programs).parent
+    folder = archive_path(*programs).parent
     folder.mkdir(parents=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -77,7 +80,7 @@ def test_an_archive_of_a_jvm_that_was_killed_is_not_taken(
 
     monkeypatch.setattr("lakemirror.spark_session.session.start", start)
     monkeypatch.setattr("lakemirror.spark_session.session.stop", lambda _, *, patience: ended and patience > 600)
-    path = class_archive._path(settings, java, ())
+    path = archive_path(settings, java, ())
     assert class_archive.make(settings) == (path if ended else None)
     assert [each.name for each in path.parent.glob("*.jsa")] == ([path.name] if ended else [])
 
@@ -91,9 +94,18 @@ def test_a_jvm_that_does_not_end_is_killed_and_that_is_said(program: str, ended:
 
 
 def test_the_oldest_go(tmp_path: Path) -> None:
-    (tmp_path / ".making-of-a-killed-one").mkdir()
-    for number in range(6):
-        (tmp_path / f"{number}.jsa").write_bytes(b"")
-        os.utime(tmp_path / f"{number}.jsa", (number, number))
-    class_archive._prune(tmp_path, keep=tmp_path / "0.jsa")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsa", "2.jsa", "3.jsa", "4.jsa", "5.jsa"]
+    with work_folder(tmp_path, ".making-") as made:
+        made.rename(tmp_path / f".making-{'a' * 32}")  # of a killed one
+    names = [f"java17.0.2-spark-{number:016x}.jsa" for number in range(6)]
+    foreign = ["notes.jsa", f"java17.0.2-spark-{9:016x}.jsa", ".making-of-somebody/thesis.txt"]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(0xF00BABA8.to_bytes(4, sys.byteorder) + b"classes")
+        os.utime(tmp_path / name, (number, number))
+    for name in foreign:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"somebody's")
+        os.utime(tmp_path / name, (0, 0))
+    class_archive._prune(tmp_path, keep=tmp_path / names[0])
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*names, *foreign} - {names[1]}
+    assert not (tmp_path / f".making-{'a' * 32}").exists()

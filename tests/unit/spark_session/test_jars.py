@@ -14,6 +14,7 @@ from lakemirror.settings import Settings
 from lakemirror.spark_session import jars
 from lakemirror.spark_session.jars import Jar
 from lakemirror.spark_session.java import Java
+from lakemirror.spark_session.jvm import StartFailed
 
 CONTENT = {"first": b"one jar", "second": b"another"}
 TWO = tuple(
@@ -39,7 +40,7 @@ class Registry:
         self.asked.append(options)
         time.sleep(self.takes)
         if not self.answers:
-            raise SetupError("spark-failed", "unresolved dependency")
+            raise StartFailed(java, "the host repo.example cannot be found")
         folder = Path(options["spark.jars.ivy"], "jars")
         folder.mkdir()
         for jar in TWO:
@@ -80,11 +81,11 @@ def test_another_content_is_refused_and_nothing_kept(
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
 
 
-def test_no_network_is_said_and_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_the_cause_is_said_and_nothing_is_left(registry: Registry, tmp_path: Path) -> None:
     registry.answers = False
-    with pytest.raises(SetupError, match=r"jars-missing: .*no network") as caught:
+    with pytest.raises(SetupError, match=r"jars-missing: .*repo\.example cannot be found$") as caught:
         jars.ensure(Settings(cache_dir=str(tmp_path)))
-    assert "--jars" in caught.value.hint
+    assert "LAKEMIRROR_JARS" in caught.value.hint
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
 
 

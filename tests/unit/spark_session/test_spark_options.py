@@ -3,12 +3,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.settings import Settings
+from lakemirror.spark_session import jvm
 from lakemirror.spark_session import session as spark
+from lakemirror.spark_session.java import Java
 
 JARS = (Path("/c/a.jar"), Path("/c/b.jar"))
 
@@ -39,6 +42,65 @@ def test_executors_elsewhere_are_sent_the_jars(master: str) -> None:
     made = options(master=master)
     assert made["spark.jars"] == "/c/a.jar,/c/b.jar"
     assert "spark.driver.bindAddress" not in made
+
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def driver_address(*own: tuple[str, str], master: str = "") -> dict[str, str]:
+    """Where a driver listens with these options."""
+    made = spark.options(Settings(master=master, spark=own))
+    return {key: value for key, value in made.items() if key in LOOPBACK}
+
+
+@pytest.mark.parametrize(
+    ("own", "master", "found"),
+    [
+        ((), "", LOOPBACK), ((), "local", LOOPBACK), ((), "local[4]", LOOPBACK), ((), "yarn", {}),
+        ((), "local-cluster[2,1,1024]", {}), ((("spark.master", "yarn"),), "", {}),
+        ((("spark.master", "local[1]"),), "yarn", LOOPBACK),
+        ((("spark.driver.host", "10.0.0.5"),), "", {"spark.driver.host": "10.0.0.5"}),
+        ((("spark.driver.bindAddress", "0.0.0.0"),), "", {"spark.driver.bindAddress": "0.0.0.0"}),
+    ],
+)  # fmt: skip
+def test_a_local_driver_is_on_loopback_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, own: tuple[tuple[str, str], ...], master: str, found: dict[str, str]
+) -> None:
+    assert driver_address(*own, master=master) == found
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    made = jvm._variables(Java(Path("/java"), "17"), spark.options(Settings(master=master, spark=own)))
+    assert made.get("SPARK_LOCAL_IP") == ("127.0.0.1" if found == LOOPBACK else None)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.5")
+    assert "SPARK_LOCAL_IP" not in jvm._variables(Java(Path("/java"), "17"), {})
+
+
+def test_the_jvm_that_fetches_jars_is_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with jvm._environment(Java(Path("/java"), "17"), {"spark.jars.packages": "a:b:1"}):
+        assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in os.environ
+
+
+IVY = 'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: a#b;1: not found]'
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("Caused by: java.net.UnknownHostException: box: box: Name or service not known\n\tat x\n",
+         "this machine's own name box does not resolve: add it to /etc/hosts"),
+        ("java.net.UnknownHostException: other: Name or service not known", "the name other does not resolve"),
+        (f"\tHost repo.example not found. url=https://repo.example/x\n{IVY}",
+         "the host repo.example cannot be found: no network, or no name server"),
+        ("\tServer access error at url http://me:secret@repo.example:9/maven/a.pom "
+         f"(java.net.ConnectException: Connection refused)\n{IVY}",
+         "repo.example:9 cannot be reached: ConnectException: Connection refused"),
+        (IVY, "no repository has a#b;1"),
+        ("one\n\ntwo\n\tat java.x\nthree\nfour\n", "two | three | four"), ("", "it printed nothing"),
+    ],
+)  # fmt: skip
+def test_the_true_cause_is_named(printed: str, reason: str) -> None:
+    assert jvm.reason_in(printed, "box") == reason
 
 
 def test_a_user_s_own_option_wins() -> None:
@@ -135,15 +197,22 @@ def test_workers_run_this_python_or_the_one_the_user_names(monkeypatch: pytest.M
 
 
 def test_logs_of_earlier_days_go(tmp_path: Path) -> None:
-    old, new, other = (tmp_path / name for name in ("spark-old.log", "spark-new.log", "notes.log"))
-    for path in (old, new, other):
-        path.write_text("")
-    for path in (old, other):
-        os.utime(path, (0, 0))
-    name = spark._log_file(tmp_path)
-    assert name is not None
-    assert not name.exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.log", "spark-new.log"]
+    line, crash = "2026-11-23T01:02:03.004Z ERROR x: y\n", "#\n# A fatal error has been detected"
+    old = {
+        "spark-20200101T000000-1.log": line,
+        "spark-20200101T000000-1.log.1": line,
+        "spark-20200101T000000-1.crash": crash,
+    }
+    foreign = {"notes.log": line, "spark-plan.txt": line, "spark-20200101T000000-2.log": "somebody's"}
+    for name, text in (old | foreign).items():
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (0, 0))
+    new = spark._log_file(tmp_path)
+    assert new is not None
+    assert not new.exists()
+    new.write_text(line)
+    assert spark._log_file(tmp_path) is not None
+    assert {path.name for path in tmp_path.iterdir()} == {*foreign, new.name}
 
 
 def test_a_setting_without_a_value_is_told() -> None:
@@ -167,3 +236,44 @@ def test_pandas_is_shown_once_spark_starts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(spark, "_active", lambda: Session())
     spark.start(Settings())
     assert _NoPandas not in sys.meta_path
+
+
+CONNECT = "sc://host:15002"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"spark_remote": CONNECT}, {"master": CONNECT}, {"spark": (("spark.master", CONNECT),)},
+        {"spark": (("spark.remote", CONNECT),)}, {"master": CONNECT, "spark_remote": CONNECT},
+        {"master": "local[2]", "spark_remote": CONNECT},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_connect_address_is_one_wherever_it_is_given(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, Spark said of a master: "Master must either be yarn or start with spark, k8s, or local"."""
+    asked: list[str] = []
+    monkeypatch.setattr(spark, "_remote", lambda address: asked.append(address))
+    spark.start(Settings(**given))
+    assert asked == [CONNECT]
+
+
+def test_two_connect_addresses_are_refused() -> None:
+    with pytest.raises(LakemirrorError) as caught:
+        spark.start(Settings(master=CONNECT, spark_remote="sc://other"))
+    assert caught.value.code == "setting-invalid" and "sc://other and sc://host:15002" in caught.value.message
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, CONNECT), ({"master": "local[2]"}, "")], ids=str)
+def test_the_variable_of_pyspark(given: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", CONNECT)
+    assert spark.remote_variable(Settings(**given)) == expected
+    with spark._without_variable("SPARK_REMOTE"):
+        assert "SPARK_REMOTE" not in os.environ
+    assert os.environ["SPARK_REMOTE"] == CONNECT
+    asked: list[str] = []
+    monkeypatch.setattr(spark, "_remote", lambda address: asked.append(address))
+    monkeypatch.setattr(spark, "_new", lambda *_, **__: asked.append(""))
+    monkeypatch.setattr(spark, "_active", lambda: None)
+    spark.start(Settings(**given))
+    assert asked == [expected]

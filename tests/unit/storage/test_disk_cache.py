@@ -59,6 +59,46 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
     assert cache.get("0") is not None and cache.get("1") is None and cache.get("11") is not None
 
 
+def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "stores", tmp_path / "elsewhere"
+    cache = DiskCache(folder, 10_000)
+    for number in range(9):
+        cache.put(str(number), bytes(1000))
+    (entry, *_) = entries = files(folder)
+    foreign = [
+        folder / "sales/orders.parquet",
+        folder / "ab/notes.txt",
+        folder / "ab" / ("c" * 30),  # the name of an entry, and other content
+        folder / "ab/inner" / entry.name,
+        folder / "xy" / entry.name,  # no part of the cache
+        elsewhere / entry.name,
+    ]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(entry.read_bytes() if path.name == entry.name else b"somebody's")
+    (folder / "00").mkdir(exist_ok=True)
+    (folder / "00" / ("d" * 30)).symlink_to(elsewhere / entry.name)
+    if not (folder / "ff").exists():
+        (folder / "ff").symlink_to(elsewhere)
+    for path in [*entries, *foreign]:
+        os.utime(path, (1, 1))
+    DiskCache(folder, 800).put("new", b"")
+    assert not any(path.exists() for path in entries)
+    assert all(path.exists() for path in foreign)
+    assert (folder / "00" / ("d" * 30)).is_symlink()
+
+
+def test_a_file_in_the_place_of_an_entry_stays(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 1 << 20)
+    cache.put("name", b"content")
+    (path,) = files(tmp_path)
+    path.write_bytes(b"somebody's")
+    assert cache.get("name") is None
+    cache.drop("name")
+    cache.put("name", b"content")
+    assert path.read_bytes() == b"somebody's"
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = DiskCache(tmp_path / "file" / "below", 1 << 20)

@@ -59,7 +59,7 @@ def test_a_finding_is_a_warning_until_it_is_gone(database: Path, monkeypatch: py
 
 
 def test_run_shows_findings_in_the_status(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakemirror.runner._QUIET", 0.0)
+    monkeypatch.setattr("lakemirror.mirror.loop._QUIET", 0.0)
     next((database / "Tables/t").glob("*.parquet")).unlink()
     stop = threading.Event()
     engine = threading.Thread(target=MirroredDatabase(database, maintenance=False, poll_idle=0.05).run, args=(stop,))

@@ -155,7 +155,9 @@ def codes(report: Report) -> set[str]:
     return {finding.code for finding in report.findings if finding.severity == "error"}
 
 
-@pytest.mark.parametrize("place", ["lakemirror.verify.log_replay.read_commit", "lakemirror.verify.data_files.opened"])
+@pytest.mark.parametrize(
+    "place", ["lakemirror.verify.log_replay.read_commit", "lakemirror.verify.check_data_files.opened"]
+)
 def test_what_may_not_be_read_is_no_damage(healthy: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """The advice for damage is to restore or delete the table: not what a missing permission asks for."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sqlite3
 from pathlib import Path
@@ -81,6 +82,20 @@ def test_other_columns_are_named(database: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "column 'v' is not compared: the source does not have it" in out
     assert "column 'w' is not compared: the table does not have it" in out
+
+
+def test_no_column_of_our_own_is_shown(tmp_path: Path) -> None:
+    """A query over dates that may be infinite has a helper column, which says so."""
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "s.duckdb")) as connection:
+        connection.execute("create table s as select 1 id, date '2024-01-01' d union all select 2, 'infinity'::date")
+    declare(tmp_path / "db", "t", ["id"])
+    days = [datetime.date(2024, 1, 1), datetime.date(9999, 12, 31)]
+    put(tmp_path / "db", "t", 1, {"id": pa.array([1, 2], pa.int32()), "d": days})
+    assert not MirroredDatabase(tmp_path / "db").sync().failed
+    code, out = run(tmp_path / "db", "t", "--json", "--against", f"duckdb:///{tmp_path}/s.duckdb", "--query", "from s")
+    assert code == 0 and "__lakemirror" not in out, out
+    assert json.loads(out)["tables"][0]["compared"] == 2 and not json.loads(out)["tables"][0]["findings"]
 
 
 def test_a_damaged_table(database: Path) -> None:

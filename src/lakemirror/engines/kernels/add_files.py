@@ -21,13 +21,13 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.kernels.leaves import indexed_leaves
-from lakemirror.engines.kernels.look_up import RisingKeys, row_groups, version_of
 from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.landing_zone.footer import read_footer
-from lakemirror.landing_zone.pages import check_pages, extents
 from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.parquet.footer import read_footer
+from lakemirror.parquet.pages import check_pages, extents
 from lakemirror.storage import copy_file
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.inside import make_folders
@@ -45,14 +45,13 @@ _LEVELS = "BIT_PACKED"  # parquet-mr names this encoding of repetition levels ev
 _PHYSICAL = {
     "boolean": ("BOOLEAN",), "smallint": ("INT32",), "int": ("INT32",), "bigint": ("INT64",), "float": ("FLOAT",),
     "double": ("DOUBLE",), "string": ("BYTE_ARRAY",), "binary": ("BYTE_ARRAY",), "date": ("INT32",),
-    "timestamp": ("INT64",), "decimal": ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"),
+    "timestamp": ("INT64",), "timestamp_ntz": ("INT64",), "decimal": ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"),
 }  # fmt: skip
 _AS_THEY_ARE = {
     pa.bool_(): "boolean", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-_WRITTEN_ONLY = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # types that no change file leads to
 
 _COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
@@ -126,7 +125,7 @@ def add_file(
     `concurrent-commit` if the file does not exist any more, or has another footer.
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
-    below = new_name(values, codec="")
+    below = new_name(values, codec="", version=target.version)
     top = place(folder or target.path)
     copy = top / below
     held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
@@ -276,23 +275,13 @@ def legacy_calendar(footer: pq.FileMetaData) -> bool:
     return marked or not version[:1].isdigit() or int(version.split(b".")[0]) < 3
 
 
-def arrow_type(type_: str) -> pa.DataType | None:
-    """The Arrow type that the kernels use for a column's type, given as in Spark SQL; None for a nested type."""
-    if type_ == "timestamp":
-        return pa.timestamp("us", "UTC")
-    if type_.startswith("decimal"):
-        precision, scale = type_[len("decimal(") : -1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return next((kind for kind, name in _AS_THEY_ARE.items() if name == type_), _WRITTEN_ONLY.get(type_))
-
-
 def kept_type(column: FileColumn) -> str | None:
     """The table type that the column has without a conversion; None if it needs one."""
     if column.encoding or column.note or column.unsupported:
         return None
     kind = column.arrow_type
     if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.unit == "us" and kind.tz is not None else None
+        return column.table_type if kind.unit == "us" else None
     if pa.types.is_decimal128(kind):
         return column.table_type
     return _AS_THEY_ARE.get(kind)

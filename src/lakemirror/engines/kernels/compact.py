@@ -16,10 +16,10 @@ import pyarrow as pa
 from lakemirror.delta.commit import named_files
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
-from lakemirror.engines.kernels.living_rows import living_rows
-from lakemirror.engines.kernels.look_up import read_footer
+from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
+from lakemirror.keys.look_up import read_footer
 from lakemirror.storage.place import place
 
 IN_MEMORY = 256 << 20

@@ -18,18 +18,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta.data_files import data_file
+from lakemirror.delta.long_texts import LONG
+from lakemirror.engines.kernels import nested_types
+from lakemirror.engines.kernels.nested_types import stored_type
+from lakemirror.engines.kernels.nested_values import field_of, shaped
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
 from lakemirror.storage.place import is_in_store
 from lakemirror.storage.place import opened as opened_place
 
 _ROWS_AT_ONCE = 64 * 1024
+_BYTES_AT_ONCE = 32 << 20  # of long rows, decoded, by the footer
 _REMEMBERED = 16 * 1024  # paths in the cache: every apply looks at the same files
-_OTHER_TYPES = {"tinyint": pa.int8(), "timestamp_ntz": pa.timestamp("us")}  # of columns that other writers added
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -72,8 +74,16 @@ def place_of(table: str, path: str) -> str:
 
 
 def arrow_type(type_: str) -> pa.DataType:
-    """The Arrow type of a column's type, given as in Spark SQL. ValueError for a nested type."""
-    found = _OTHER_TYPES.get(type_) or column_arrow_type(type_)
+    """The Arrow type of a column's type, given as in Spark SQL. ValueError for a type that lakemirror cannot write."""
+    return _known(nested_types.arrow_type(type_), type_)
+
+
+def stored_arrow_type(column: TargetColumn) -> pa.DataType:
+    """The Arrow type of a column, nested ones too, with the names that data files have. ValueError as above."""
+    return _known(stored_type(column.type, with_ids=column.field_id is not None), column.type)
+
+
+def _known(found: pa.DataType | None, type_: str) -> pa.DataType:
     if found is None:
         raise ValueError(f"columns of type {type_} are not supported")
     return found
@@ -94,7 +104,7 @@ def rows_of(
 
     ArrowException or ValueError if they cannot be read.
     """
-    schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+    schema = pa.schema([(column.name, stored_arrow_type(column)) for column in columns])
     constants = dict(group.file.constants)
     names = parquet.schema_arrow.names
     held: dict[str, str] = {}
@@ -105,28 +115,19 @@ def rows_of(
     if not held:
         yield _constant_rows(group.rows, schema, constants)
         return
+    size = parquet.metadata.row_group(group.index).total_byte_size
+    if size > LONG * group.rows:  # the rows are long
+        at_once = max(1, group.rows * _BYTES_AT_ONCE // size)
     for batch in parquet.iter_batches(
         at_once, row_groups=[group.index], columns=list(held.values()), use_threads=False
     ):
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
         rest = _constant_rows(batch.num_rows, schema, constants)
         values = [
-            as_type(read[held[field.name]], field.type) if field.name in held else rest[field.name] for field in schema
+            shaped(read[held[column.name]], field_of(column), kind) if column.name in held else rest[column.name]
+            for column, kind in zip(columns, schema.types, strict=True)
         ]
         yield pa.table(values, schema=schema)
-
-
-def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values in a wider type. Timestamps without a zone are taken as UTC; nanoseconds are rounded down."""
-    if values.type == kind:
-        return values
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
-        values = pc.floor_temporal(values.cast(pa.timestamp("ns")), unit="microsecond")
-    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
-        return values.cast(pa.decimal128(38, 0)).cast(kind)
-    return values.cast(kind)
 
 
 def constant(text: str | None, kind: pa.DataType) -> pa.Scalar:

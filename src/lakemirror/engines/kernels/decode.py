@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemirror.landing_zone.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+from lakemirror.parquet.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
 
 MOST_ROWS = 64 * 1024
 """The most rows that are decoded at once."""
@@ -30,6 +31,7 @@ _SHARED = 8  # a dictionary is kept if at least so many rows share each of its v
 _LEVELS = 4  # bytes of a nested value's levels
 _GROWN = 64  # a nested column that grows so many times when decoded cannot be cut into rows safely
 _SCANNED = 1 << 16  # bytes of a dictionary that are scanned at once: more would not stay in the processor's cache
+_FEW = 256  # values of a dictionary that are looked at one by one
 _OBJECT = 150  # bytes of a Python value; JSON text of some types is made from Python values
 _TEXT = 24  # bytes of a number as text
 _ESCAPED = 6  # bytes of an escaped character in JSON
@@ -156,13 +158,15 @@ def longest(values: pa.Array) -> int:
 def longest_stored(dictionary: bytes, values: int) -> int | None:
     """The bytes of the longest value in a decompressed dictionary page; None if it cannot be found quickly.
 
-    It can if all values are shorter than 256 bytes and contain no three zero bytes in a row. Each value is stored as
-    its length in four bytes and its bytes. Every position that looks like a length is taken as one; the result is
-    valid if each value then ends where the next begins.
+    It can if there are few values, or all are shorter than 256 bytes and contain no three zero bytes in a row. Each
+    value is stored as its length in four bytes and its bytes. Among many values, every position that looks like a
+    length is taken as one; the result is valid if each value then ends where the next begins.
     """
     data = np.frombuffer(dictionary, np.uint8)
     if not values or len(data) < 4:
         return None
+    if values <= _FEW:
+        return _longest_of_few(data, values)
     found = []
     for begin in range(0, len(data) - 3, _SCANNED):
         zero = data[begin : begin + _SCANNED + 3] == 0
@@ -177,6 +181,16 @@ def longest_stored(dictionary: bytes, values: int) -> int | None:
     if not ends_last or (places[1:] - places[:-1] - 4 != lengths[:-1]).any():
         return None
     return int(lengths.max())
+
+
+def _longest_of_few(dictionary: npt.NDArray[np.uint8], values: int) -> int | None:
+    at = most = 0
+    for _ in range(values):
+        if at + 4 > len(dictionary):
+            return None
+        length = int.from_bytes(dictionary[at : at + 4].tobytes(), "little")
+        at, most = at + 4 + length, max(most, length)
+    return most if at == len(dictionary) else None
 
 
 def expands(kind: pa.DataType) -> bool:

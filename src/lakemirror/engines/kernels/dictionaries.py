@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.delta.long_texts import has_long
+
 _SHARED = 4  # a column whose values are shared by fewer rows on average gets no Parquet dictionary
 _SAMPLES, _SAMPLED = 4, 512  # of the first row group: so many runs of so many rows show how often values repeat
 
@@ -24,6 +26,8 @@ def is_repeated(parts: Sequence[pa.Array]) -> bool:
     """
     if not parts or any(pa.types.is_dictionary(part.type) for part in parts):
         return True
+    if any(map(has_long, parts)):
+        return False  # long texts are not compared: each would be copied
     values = pa.chunked_array(parts)
     rows = len(values)
     if rows > _SAMPLED * _SAMPLES:

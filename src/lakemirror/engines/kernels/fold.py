@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.engines.kernels.key_values import comparable, key_bucket, key_codes, whole_numbers
 from lakemirror.engines.row_work import FILE, MARKER, ROW
+from lakemirror.keys.key_values import comparable, key_bucket, key_codes, whole_numbers
 from lakemirror.landing_zone.row_markers import DELETE, INSERT
 
 

@@ -15,8 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from lakemirror.delta.schema import MAPPING_ID, sql_name
-from lakemirror.engines.kernels.add_files import arrow_type
 from lakemirror.engines.kernels.leaves import stored_name
+from lakemirror.landing_zone.column_types import arrow_type as column_arrow_type
+
+_OTHER_TYPES = {"tinyint": pa.int8()}  # of columns that other writers added
+
+
+def arrow_type(type_: str) -> pa.DataType | None:
+    """The Arrow type of a column, whose type is given as in Spark SQL; None for a type that change files never have,
+    and that lakemirror cannot write."""
+    return _OTHER_TYPES.get(type_) or column_arrow_type(type_)
 
 
 def stored_type(type_: str, *, with_ids: bool = False) -> pa.DataType | None:
@@ -68,4 +76,4 @@ def _field(field: Mapping[str, Any], with_ids: bool) -> pa.Field | None:
     return pa.field(stored_name(field, with_ids=with_ids), kind, metadata=metadata)
 
 
-__all__ = ["parquet_paths", "stored_type"]
+__all__ = ["arrow_type", "parquet_paths", "stored_type"]

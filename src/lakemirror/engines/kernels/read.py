@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import TooLarge
-from lakemirror.engines.kernels.reading import Changes, Reading, first_line, unreadable
+from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, unreadable
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import BadRow, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
@@ -29,6 +29,7 @@ def read_changes(
     default_marker: int = INSERT,
     budget: MemoryBudget | None = None,
     encoded: bool = False,
+    waits: bool = False,
 ) -> Iterator[Changes | BadRow]:
     """The changes of a unit. If it has a bad row: the changes before it, and then that BadRow as the last item.
 
@@ -36,13 +37,15 @@ def read_changes(
     row that is not an insert is BadRow `marker-statistics`. `default_marker`: the marker of rows without one. `budget`:
     its size limits what is decoded at once; decoded bytes are taken from it if it has enough left, and given back
     later. `encoded`: text with few distinct values stays dictionary-encoded, which is much faster to read and write.
+    `waits`: rows with very large values wait until the budget has enough left. Only for a thread that reads one unit at
+    a time to its end.
 
     Errors: `concurrent-commit` if the file does not exist any more or was replaced, `storage-unavailable`.
     """
     budget = budget or MemoryBudget(DEFAULT)
     try:
         with source_of(unit) as source:
-            reading = Reading(unit, target, columns, append_only, default_marker, budget, source, encoded)
+            reading = Reading(unit, target, columns, append_only, default_marker, budget, source, encoded, waits)
             yield from reading.changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error

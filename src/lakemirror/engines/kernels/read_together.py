@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import TooLarge, share_of
 from lakemirror.engines.kernels.read import source_of
-from lakemirror.engines.kernels.reading import Changes, Reading
+from lakemirror.engines.kernels.row_reader import Changes, Reading
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, Target
 from lakemirror.errors import LakemirrorError
@@ -40,7 +40,7 @@ def _together(
     left, parts = share_of(budget.size), []
     for unit in units:
         with source_of(unit) as source:
-            reading = Reading(unit, target, None, append_only, default_marker, budget, source, False)
+            reading = Reading(unit, target, None, append_only, default_marker, budget, source, False, False)
             if first is None:
                 if reading.prepare() is not None:
                     return None

@@ -11,7 +11,6 @@ group of the new file, whatever the size of the file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.delta.schema import MAPPING_ID, sql_name
+from lakemirror.delta.schema import sql_name
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
-from lakemirror.engines.kernels.data_rows import as_type, place_of
-from lakemirror.engines.kernels.leaves import stored_name
-from lakemirror.engines.kernels.living_rows import deleted_rows
+from lakemirror.engines.kernels.data_rows import place_of
+from lakemirror.engines.kernels.live_rows import deleted_rows
 from lakemirror.engines.kernels.nested_types import stored_type
+from lakemirror.engines.kernels.nested_values import Field, field_of, find_name, shaped
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.storage.place import is_in_store, opened
@@ -64,7 +63,7 @@ def unsupported_file(add: Action, footer: pq.FileMetaData, source: Target, *, by
         held = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         return f"{add['path']} has a schema that Arrow does not read: {error}"
-    fields = [_as_field(column) for column in columns]
+    fields = [field_of(column) for column in columns]
     reason = _misfit(list(held), fields, by_id=by_id)
     return None if reason is None else f"{add['path']}: {reason}"
 
@@ -117,7 +116,7 @@ def _rows(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatc
         buffer_size=_PIECE if stored > _LARGE_GROUP else 0, pre_buffer=is_in_store(place) and stored <= _LARGE_GROUP,
     ) as file:  # fmt: skip
         names = file.schema_arrow.names
-        held = {column.name: name for column in columns if (name := _find(names, column.physical_name)) is not None}
+        held = {column.name: name for column in columns if (name := find_name(names, column.physical_name)) is not None}
         for index, group in enumerate(groups):
             if not held:
                 yield _nulls(columns, kinds, group.num_rows)
@@ -126,7 +125,7 @@ def _rows(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatc
             for batch in file.iter_batches(at_once, row_groups=[index], columns=list(held.values()), use_threads=False):
                 read = dict(zip(batch.schema.names, batch.columns, strict=True))
                 values = [
-                    _shaped(read[held[column.name]], _as_field(column), kinds[column.name])
+                    shaped(read[held[column.name]], field_of(column), kinds[column.name])
                     if column.name in held
                     else pa.nulls(batch.num_rows, kinds[column.name])
                     for column in columns
@@ -139,90 +138,25 @@ def _nulls(columns: Sequence[TargetColumn], kinds: Mapping[str, Any], rows: int)
     return pa.RecordBatch.from_arrays(values, names=[column.name for column in columns])
 
 
-def _shaped(values: pa.Array, field: _Field, kind: pa.DataType) -> pa.Array:
-    """The values of a column or of a part of it, with the names and types of `kind`."""
-    if isinstance(field.kind, str):
-        return as_type(values, kind)
-    nested = field.kind
-    if nested["type"] == "struct":
-        names = [child.name for child in values.type]
-        children = []
-        for each, wanted in zip(field.fields(), kind, strict=True):
-            name = _find(names, each.name)
-            found = None if name is None else values.field(names.index(name))
-            rows = pa.nulls(len(values), wanted.type) if found is None else _shaped(found, each, wanted.type)
-            children.append(rows)
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
-    if nested["type"] == "array":
-        if not pa.types.is_list(values.type):
-            values = values.cast(pa.list_(values.type.value_type))
-        inner = _shaped(values.values, field.part("elementType"), kind.value_type)
-    else:
-        entries = [
-            _shaped(values.keys, field.part("keyType"), kind.key_type),
-            _shaped(values.items, field.part("valueType"), kind.item_type),
-        ]
-        inner = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
-    buffers = values.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(values), buffers, values.null_count, values.offset, [inner])
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A column, or a part of one, as the source's files have it: its stored name, field id and Delta type."""
-
-    name: str
-    kind: Any
-    number: int | None
-    mapped: bool
-
-    def fields(self) -> list[_Field]:
-        """The fields of a struct."""
-        return [
-            _Field(
-                stored_name(each, with_ids=self.mapped), each["type"],
-                (each.get("metadata") or {}).get(MAPPING_ID) if self.mapped else None, self.mapped,
-            )
-            for each in self.kind["fields"]
-        ]  # fmt: skip
-
-    def part(self, key: str) -> _Field:
-        """The elements of an array, the keys or the values of a map."""
-        return _Field(key, self.kind[key], None, self.mapped)
-
-
-def _as_field(column: TargetColumn) -> _Field:
-    kind = json.loads(column.type) if column.type.startswith("{") else column.type
-    return _Field(column.physical_name, kind, column.field_id, column.field_id is not None)
-
-
 def _in_files(target: Target) -> list[TargetColumn]:
     return [column for column in target.columns if column.name not in target.partition_columns]
 
 
-def _find(names: Sequence[str], wanted: str) -> str | None:
-    """The name in a file of a column: the same, or the only one that differs in case alone."""
-    if wanted in names:
-        return wanted
-    same = [name for name in names if name.lower() == wanted.lower()]
-    return same[0] if len(same) == 1 else None
-
-
-def _misfit(held: Sequence[pa.Field], wanted: Sequence[_Field], *, by_id: bool) -> str | None:
+def _misfit(held: Sequence[pa.Field], wanted: Sequence[Field], *, by_id: bool) -> str | None:
     """Why fields of a file do not lead to the wanted ones by name; None if they do."""
     names = [each.name for each in held]
     if len(set(names)) < len(names):
         return "two columns have the same name"
     if by_id:
         numbers = {each.name: (each.metadata or {}).get(_ID, b"").decode() for each in held}
-        by_name = {name: field.number for field in wanted if (name := _find(names, field.name)) is not None}
+        by_name = {name: field.number for field in wanted if (name := find_name(names, field.name)) is not None}
         if any(numbers[name] != str(number) for name, number in by_name.items()):
             return "a column has another field id than the table"
         found = {number for name, number in numbers.items() if name not in by_name}
         if found & {str(field.number) for field in wanted}:
             return "a column has another name than the table"
     for field in wanted:
-        name = _find(names, field.name)
+        name = find_name(names, field.name)
         if name is None:
             continue
         reason = _unfit_type(held[names.index(name)].type, field, by_id=by_id)
@@ -231,7 +165,7 @@ def _misfit(held: Sequence[pa.Field], wanted: Sequence[_Field], *, by_id: bool) 
     return None
 
 
-def _unfit_type(held: pa.DataType, field: _Field, *, by_id: bool) -> str | None:
+def _unfit_type(held: pa.DataType, field: Field, *, by_id: bool) -> str | None:
     """Why values of a file's type cannot become values of a column; None if each of them can."""
     if not isinstance(field.kind, str):
         which = field.kind["type"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import calendar_of
-from lakemirror.engines.kernels.convert import Conversion
+from lakemirror.engines.kernels.convert_types import Conversion
 from lakemirror.engines.row_work import BadRow, ChangeUnit, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
@@ -79,7 +79,7 @@ def wanted_columns(
             footer.schema.column(leaf).physical_type == "INT96"
             for leaf in range(each.first_leaf, each.first_leaf + each.leaves)
         )
-        conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96))
+        conversions[column.name] = (each, Conversion(each.column, column.type, calendar, int96, column.zone))
     chosen = {each.place: each for each, _ in conversions.values()}
     if marker is not None:
         chosen[marker.place] = marker

@@ -19,14 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
+from lakemirror.delta.long_texts import LONG, long_columns
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.dictionaries import is_repeated, one_table, with_dictionaries
-from lakemirror.engines.kernels.key_values import comparable, key_codes, whole_numbers
 from lakemirror.engines.kernels.leaves import by_path, indexed_leaves, leaves_of
 from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
 from lakemirror.storage.inside import make_folders
 from lakemirror.storage.object_writer import ObjectWriter
 from lakemirror.storage.place import Place, created
@@ -139,6 +140,7 @@ def _write(
     try:
         for batch in batches:
             files.add(batch)
+            del batch  # before the next one is made
         return files.close()
     except BaseException:
         files.remove()
@@ -147,7 +149,10 @@ def _write(
 
 @dataclass
 class _File:
-    """A file that is being written, and the rows of its next row group. `writer`: None before its first row group."""
+    """A file that is being written, and the rows of its next row group. `writer`: None before its first row group.
+
+    `long`: the columns with long texts, which have no statistics in its footer: they would be copied five times.
+    """
 
     path: Place
     sink: Path | ObjectWriter
@@ -159,6 +164,7 @@ class _File:
     buffered_rows: int = 0
     buffered_bytes: int = 0
     rows: int = 0
+    long: frozenset[str] = frozenset()
 
 
 class _Files:
@@ -194,12 +200,13 @@ class _Files:
             while rows.num_rows:
                 file = self._file(key)
                 room = min(self._sizes.rows_a_file - file.rows, self._sizes.rows_a_group) - file.buffered_rows
-                part = rows.slice(0, room)
+                part = _within(rows.slice(0, room), self._sizes.bytes_a_group)
+                most = self._sizes.bytes_a_group // (2 if _is_long(part) else 1)  # no long row waits for another
                 file.buffered.append(part)
                 file.buffered_rows += part.num_rows
                 file.buffered_bytes += part.nbytes
                 rows = rows.slice(part.num_rows)
-                if part.num_rows == room or file.buffered_bytes >= self._sizes.bytes_a_group:
+                if part.num_rows == room or file.buffered_bytes >= most:
                     self._write_group(key, file)
         while (
             len(self._open) > 1
@@ -270,7 +277,7 @@ class _Files:
                 self._complete(max(self._open, key=lambda each: self._open[each].rows))
             physical = [self._columns[name].physical_name for name in self._target.partition_columns]
             values = dict(zip(physical, key, strict=True))
-            below = new_name(values, feed=self._feed)
+            below = new_name(values, feed=self._feed, version=self._target.version)
             path = self._folder / below
             if "/" in below:
                 make_folders(path.parent, self._folder)
@@ -285,16 +292,21 @@ class _Files:
             and not is_repeated([rows.column(field.name) for rows in file.buffered])
         }  # fmt: skip
         dictionaries = [path for path in self._exact if path not in plain]
+        told = [path for path in self._exact if path not in file.long]
         return pq.ParquetWriter(
             file.sink, schema, compression="snappy", store_schema=False,
-            use_dictionary=dictionaries, write_statistics=self._exact, write_page_checksum=True,
+            use_dictionary=dictionaries, write_statistics=told, write_page_checksum=True,
         )  # fmt: skip
 
     def _write_group(self, key: tuple[str | None, ...], file: _File) -> None:
         if file.buffered:
+            long = long_columns(file.buffered)
+            if file.writer is not None and not long <= file.long:
+                file = self._in_next_file(key, file)
             for batch in file.buffered:
                 file.tally.add(leaves_of(batch, self._leaves))
             if file.writer is None:
+                file.long = long
                 file.writer = self._writer(file, with_dictionaries(self._schema, file.buffered))
             file.writer.write_table(
                 one_table(file.buffered, file.writer.schema), row_group_size=self._sizes.rows_a_group
@@ -304,11 +316,20 @@ class _Files:
         if file.rows >= self._sizes.rows_a_file or _size(file.sink) >= self._sizes.bytes_a_file:
             self._complete(key)
 
+    def _in_next_file(self, key: tuple[str | None, ...], file: _File) -> _File:
+        """Completes a file without the rows of its next row group, which go into a new one."""
+        rows = file.buffered, file.buffered_rows, file.buffered_bytes
+        file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
+        self._complete(key)
+        new = self._file(key)
+        new.buffered, new.buffered_rows, new.buffered_bytes = rows
+        return new
+
     def _complete(self, key: tuple[str | None, ...]) -> None:
-        file = self._open[key]
-        if file.buffered:
-            self._write_group(key, file)
-        if self._open.pop(key, None) is None:
+        if self._open[key].buffered:
+            self._write_group(key, self._open[key])
+        file = self._open.pop(key, None)
+        if file is None:
             return  # the file was completed with this row group
         if file.writer is None:
             file.writer = self._writer(file, self._schema)
@@ -327,6 +348,18 @@ class _Files:
             action |= {"modificationTime": int(modified * 1000), "dataChange": True}
             action["stats"] = statistics_text(by_path(file.tally.stats(), self._leaves))
         self._done.append(action)
+
+
+def _within(rows: pa.RecordBatch, most: int) -> pa.RecordBatch:
+    """The rows; of long ones the first, not more than about `most` bytes, but one row at least."""
+    while rows.num_rows > 1 and rows.nbytes > most and _is_long(rows):
+        rows = rows.slice(0, rows.num_rows // 2)
+    return rows
+
+
+def _is_long(rows: pa.RecordBatch) -> bool:
+    """True if the rows have more than 1 MiB each, on average."""
+    return bool(rows.nbytes > LONG * rows.num_rows)
 
 
 def _in_files(target: Target) -> list[TargetColumn]:

@@ -6,6 +6,6 @@ Executors need only what PySpark's Arrow functions need: pyarrow, numpy and pand
 each task (`task_code`).
 """
 
-from lakemirror.engines.spark.engine import SparkEngine
+from lakemirror.engines.spark.spark_engine import SparkEngine
 
 __all__ = ["SparkEngine"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
 from lakemirror.errors import LakemirrorError, SetupError
+from lakemirror.spark_session.python_workers import running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,10 +43,14 @@ class Stage:
 
 
 class Jobs:
-    """Runs stages on one Spark session, classic or Connect. Safe for several threads."""
+    """Runs stages on one Spark session, classic or Connect. Safe for several threads.
 
-    def __init__(self, session: SparkSession) -> None:
+    `interpreter`: the Python of its tasks; empty: the session's own.
+    """
+
+    def __init__(self, session: SparkSession, interpreter: str = "") -> None:
         self.session = session
+        self._interpreter = interpreter
         self.is_remote = type(session).__module__.startswith("pyspark.sql.connect")
         self._store_options = StoreOptions(session, is_remote=self.is_remote)
 
@@ -81,7 +86,8 @@ class Jobs:
             for more in made[1:]:
                 blobs = blobs.union(more)
             run = task("gathered", function, pickle.dumps(shared), store_options=self._store_options.reference())
-            found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
+            with running(self.session, self._interpreter):
+                found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         tasks = sum(len(stage.units) for stage in stages) + partitions
         return self._collect(description, found, 1, tasks)[0]
 
@@ -113,7 +119,8 @@ class Jobs:
         shared, options = pickle.dumps(stage.shared), self._store_options.reference()
         run = task(how, stage.function, shared, units, *more, store_options=options)
         count = len(units)
-        return self.session.range(0, count, 1, count).mapInArrow(run, schema)
+        with running(self.session, self._interpreter):
+            return self.session.range(0, count, 1, count).mapInArrow(run, schema)
 
     def _collect(self, description: str, frame: DataFrame, units: int, tasks: int = 0) -> list[list[Any]]:
         begun = time.monotonic()

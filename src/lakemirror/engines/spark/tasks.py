@@ -26,16 +26,16 @@ from lakemirror.engines.change_rows import Bad, changes_of, kept_batches, named_
 from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.fold import fold_places, key_bucket
-from lakemirror.engines.kernels.key_values import comparable, whole_numbers
-from lakemirror.engines.kernels.living_rows import chosen_rows, deleted_rows, living_rows
-from lakemirror.engines.kernels.look_up import find, key_columns, read_footer, row_groups
-from lakemirror.engines.kernels.sought import Sought, is_among
+from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, living_rows
 from lakemirror.engines.kernels.write import FileSizes, write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, BadRow, ChangeUnit, RowWork, Target
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.task_values import DataFiles, Failed, Feed, FoldedKeys, FoundRows, Units
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.key_values import comparable, whole_numbers
+from lakemirror.keys.look_up import find, key_columns, read_footer, row_groups
+from lakemirror.keys.wanted_keys import Sought, is_among
 
 CHANGES, TABLE, FAILED = 0, 1, 2
 """Kinds of blobs: keys of changes, keys of the table's rows, a BadRow or Failed."""

@@ -21,6 +21,7 @@ from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.values import BadValue, arrow_type
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
+from lakemirror.landing_zone.zoneless import NTZ, Zones
 
 _THREADS = 2
 _NUMBERS = ("smallint", "int", "bigint", "float", "double")
@@ -30,7 +31,7 @@ _GROUP_BYTES = 64 * 1024 * 1024
 
 def convert(
     source: IO[bytes], target: IO[bytes] | str, *, file: str, metadata: TableMetadata, undeclared: str = "error",
-    memory: int | None = None,
+    memory: int | None = None, zones: Zones | None = None,
 ) -> tuple[Warned, ...]:  # fmt: skip
     """Writes the rows of a delimited file as Parquet, in their order; returns the warnings.
 
@@ -38,7 +39,9 @@ def convert(
 
     `file` names it in errors, and by its suffix how it is compressed. `undeclared`: a column that SchemaDefinition
     does not name is an `error` or a column of `string`s. `memory`: the budget in bytes, which bounds how long one row
-    may be. TableError `file-unreadable`, `file-too-large`, `value-invalid`, `row-marker-invalid`, `column-undeclared`,
+    may be. `zones`: how times without a zone are read; UTC by default.
+
+    TableError `file-unreadable`, `file-too-large`, `value-invalid`, `row-marker-invalid`, `column-undeclared`,
     `columns-ambiguous`, `column-name-invalid`, with line and column where they exist; then the written file is
     incomplete.
     """
@@ -47,7 +50,9 @@ def convert(
     size = 0
     doubts = TextDoubts(metadata)
     try:
-        for batch in read_columns(source, file=file, metadata=metadata, undeclared=undeclared, memory=memory):
+        for batch in read_columns(
+            source, file=file, metadata=metadata, undeclared=undeclared, memory=memory, zones=zones
+        ):
             doubts.look_at(batch)
             gathered.append(batch)
             size += batch.nbytes
@@ -97,25 +102,26 @@ class TextDoubts:
 
 
 def read_columns(
-    source: IO[bytes], *, file: str, metadata: TableMetadata, undeclared: str = "error", memory: int | None = None
-) -> Iterator[pa.RecordBatch]:
+    source: IO[bytes], *, file: str, metadata: TableMetadata, undeclared: str = "error", memory: int | None = None,
+    zones: Zones | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """The same rows as typed columns, in blocks: at least one, which may have no row."""
-    form = metadata.delimited or DelimitedFormat()
+    form, zones = metadata.delimited or DelimitedFormat(), zones or Zones()
     blocks, reader = _opened(source, file, form, memory)
     names = header(reader, file, form)
-    types = _types(names, file, metadata, undeclared)
+    types = _types(names, file, metadata, undeclared, zones)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
     yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     fast = FastReader({name: _parsed_type(name, kind, form) for name, kind in types.items()}, form)
     while True:
         reader.put_back()
-        refused = yield from _fast(blocks, fast, reader.line, types, schema, form)
+        refused = yield from _fast(blocks, fast, reader.line, types, schema, form, zones)
         if refused is None:
             return
         # the exact reader says where the piece is wrong, or gives its rows
         reader = RecordReader(blocks, form, file, refused.line, memory)
         for texts, lines in ExactRows(reader, names, file, form).columns(len(refused.text)):
-            yield _exactly_typed(texts, lines, types, schema, file, form)
+            yield _exactly_typed(texts, lines, types, schema, file, form, zones)
 
 
 def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
@@ -137,15 +143,16 @@ def _opened(
 
 
 def _fast(
-    blocks: Blocks, reader: FastReader, line: int, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat
-) -> Generator[pa.RecordBatch, None, Piece | None]:
+    blocks: Blocks, reader: FastReader, line: int, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat,
+    zones: Zones,
+) -> Generator[pa.RecordBatch, None, Piece | None]:  # fmt: skip
     """The rows by the fast reader, several pieces at once, and the first piece that it refuses.
 
     Afterwards that piece and all text after it are in `blocks`.
     """
 
     def batch(piece: Piece) -> pa.RecordBatch:
-        return _typed(reader.parsed(piece), types, schema, form)
+        return _typed(reader.parsed(piece), types, schema, form, zones)
 
     at_work: deque[tuple[Piece, Future[pa.RecordBatch]]] = deque()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
@@ -183,7 +190,7 @@ def _writer(target: IO[bytes] | str, rows: Sequence[pa.RecordBatch]) -> pq.Parqu
     return pq.ParquetWriter(target, schema, use_dictionary=repeating, compression=codec)
 
 
-def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str) -> dict[str, str]:
+def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared: str, zones: Zones) -> dict[str, str]:
     """The table type of every column of the file, in its order; the row marker's is `int`."""
     declared = {column.name.lower(): column.table_type for column in metadata.columns}
     types = {}
@@ -191,7 +198,8 @@ def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared:
         if name == ROW_MARKER:
             types[name] = "int"
         elif name.lower() in declared:
-            types[name] = declared[name.lower()]
+            kind = declared[name.lower()]
+            types[name] = "timestamp_ntz" if kind == "timestamp" and zones.of(name) == NTZ else kind
         elif metadata.columns and undeclared != "string":
             raise TableError(
                 "column-undeclared",
@@ -211,36 +219,38 @@ def _parsed_type(name: str, kind: str, form: DelimitedFormat) -> pa.DataType:
     return arrow_type(kind) if plain and kind in _NUMBERS else pa.string()
 
 
-def _typed(texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat) -> pa.RecordBatch:
-    arrays = [_column(texts.column(place), *each, form) for place, each in enumerate(types.items())]
+def _typed(
+    texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat, zones: Zones
+) -> pa.RecordBatch:
+    arrays = [_column(texts.column(place), *each, form, zones) for place, each in enumerate(types.items())]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column(texts: pa.Array, name: str, kind: str, form: DelimitedFormat) -> pa.Array:
+def _column(texts: pa.Array, name: str, kind: str, form: DelimitedFormat, zones: Zones) -> pa.Array:
     """One column's values; Arrow may have parsed them already. Row markers are plain numbers in any form."""
     if texts.type != pa.string():
         return texts
-    return converted_as_written(texts, kind, DelimitedFormat() if name == ROW_MARKER else form)
+    return converted_as_written(texts, kind, DelimitedFormat() if name == ROW_MARKER else form, name, zones)
 
 
 def _exactly_typed(
     texts: pa.RecordBatch, lines: Sequence[int], types: Mapping[str, str], schema: pa.Schema, file: str,
-    form: DelimitedFormat,
+    form: DelimitedFormat, zones: Zones,
 ) -> pa.RecordBatch:  # fmt: skip
     """The rows of a block; TableError for the first value that does not convert, by line, then column."""
     found, bad = [], []
     for place, (name, kind) in enumerate(types.items()):
         try:
-            found.append(_column(texts.column(place), name, kind, form))
+            found.append(_column(texts.column(place), name, kind, form, zones))
         except BadValue as value:
-            bad.append((value.place, name, kind, value.text))
+            bad.append((value.place, name, kind, value.text, value.why))
     if bad:
-        place, name, kind, text = min(bad, key=lambda each: each[0])
+        place, name, kind, text, why = min(bad, key=lambda each: each[0])
         shown = text if len(text) <= 100 else text[:99] + "…"
         code = "row-marker-invalid" if name == ROW_MARKER else "value-invalid"
         what = "an integer" if name == ROW_MARKER else kind
         raise TableError(
-            code, f"{file}, line {lines[place]}, column {name}: {shown!r} is not {what}", file=file, row=lines[place],
-            column=name, hint=hint_for_value(text, kind, form) or None,
+            code, f"{file}, line {lines[place]}, column {name}: {shown!r} {why or f'is not {what}'}", file=file,
+            row=lines[place], column=name, hint=hint_for_value(text, kind, form) or None,
         )  # fmt: skip
     return pa.RecordBatch.from_arrays(found, schema=schema)

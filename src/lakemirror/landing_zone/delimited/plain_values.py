@@ -12,26 +12,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.date_pattern import date_pattern
-from lakemirror.landing_zone.delimited.values import BadValue, converted
+from lakemirror.landing_zone.delimited.values import BadValue, any_zoneless, converted
 from lakemirror.landing_zone.metadata import DelimitedFormat
+from lakemirror.landing_zone.zoneless import Zones
 
 _NUMBERS = ("smallint", "int", "bigint", "float", "double")
 _SPACES = "[ \u00a0\u202f]"  # spreadsheets write any of the three between thousands
 _LOOKED_AT = 1000  # values of a column that decide what it looks like
 
 
-def converted_as_written(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
-    """The column's values, read as `form` says numbers and dates are written. `BadValue` with the text as it is."""
+def converted_as_written(
+    texts: pa.Array, table_type: str, form: DelimitedFormat, name: str = "", zones: Zones | None = None
+) -> pa.Array:
+    """The column's values, read as `form` says numbers and dates are written. `BadValue` with the text as it is.
+
+    `zones`: how times without a zone are read in the column `name`; that there was one is noted in it.
+    """
+    zones = zones or Zones()
+    zone = zones.of(name)
     if not _reads_otherwise(table_type, form):
-        return converted(texts, table_type)
+        return _noted(converted(texts, table_type, zone), texts, table_type, name, zones)
     texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     plain = _plain(texts, table_type, form)
     lost = pc.and_(pc.is_valid(texts), pc.is_null(plain))
     refused = pc.index(lost, True).as_py()
     if refused >= 0:
-        _converted(plain.slice(0, refused), texts, table_type)  # a value before may be bad, too: the first is reported
+        # a value before may be bad, too: the first is reported
+        _converted(plain.slice(0, refused), texts, table_type, zone)
         raise BadValue(refused, texts[refused].as_py())
-    return _converted(plain, texts, table_type)
+    return _noted(_converted(plain, texts, table_type, zone), plain, table_type, name, zones)
 
 
 def looks_like(texts: pa.Array) -> str:
@@ -57,18 +66,25 @@ def _thousands_beside_a_comma(values: pa.Array) -> str:
     return ""
 
 
-def _converted(plain: pa.Array, texts: pa.Array, table_type: str) -> pa.Array:
+def _converted(plain: pa.Array, texts: pa.Array, table_type: str, zone: str) -> pa.Array:
     try:
-        return converted(plain, table_type)
+        return converted(plain, table_type, zone)
     except BadValue as bad:
-        raise BadValue(bad.place, texts[bad.place].as_py()) from bad
+        raise BadValue(bad.place, texts[bad.place].as_py(), bad.why) from bad
+
+
+def _noted(values: pa.Array, texts: pa.Array, table_type: str, name: str, zones: Zones) -> pa.Array:
+    """The values; notes that a time without a zone was among their texts."""
+    if table_type == "timestamp" and name not in zones.met and any_zoneless(texts):
+        zones.met[name] = zones.of(name)
+    return values
 
 
 def _reads_otherwise(table_type: str, form: DelimitedFormat) -> bool:
     """True where the column's text is not what `converted` reads already."""
     if _is_number(table_type):
         return form.decimal_separator != "." or bool(form.thousands_separator)
-    return bool({"date": form.date_format, "timestamp": form.timestamp_format}.get(table_type))
+    return bool(form.date_format if table_type == "date" else _is_time(table_type) and form.timestamp_format)
 
 
 def _plain(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
@@ -78,6 +94,10 @@ def _plain(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
     if table_type == "date":
         return date_pattern(form.date_format).iso(texts, with_time=False)
     return date_pattern(form.timestamp_format).iso(texts, with_time=True)
+
+
+def _is_time(table_type: str) -> bool:
+    return table_type in ("timestamp", "timestamp_ntz")
 
 
 def _is_number(table_type: str) -> bool:

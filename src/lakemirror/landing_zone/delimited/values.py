@@ -18,14 +18,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.landing_zone.zoneless import NTZ, NoInstant, instants
+
 
 class BadValue(Exception):
-    """The value at this place of the column does not convert."""
+    """The value at this place of the column does not convert. `why`: the reason, where the type does not tell it."""
 
-    def __init__(self, place: int, text: str) -> None:
+    def __init__(self, place: int, text: str, why: str = "") -> None:
         super().__init__(text)
         self.place = place
         self.text = text
+        self.why = why
 
 
 def arrow_type(table_type: str) -> pa.DataType:
@@ -36,22 +39,32 @@ def arrow_type(table_type: str) -> pa.DataType:
     return _ARROW[table_type]
 
 
-def converted(texts: pa.Array, table_type: str) -> pa.Array:
+def converted(texts: pa.Array, table_type: str, zone: str = "UTC") -> pa.Array:
     """The column's values; `BadValue` at the first that does not convert. NULL stays NULL.
 
-    Outside of strings an empty text is NULL too, and blanks around a value are passed over.
+    Outside of strings an empty text is NULL too, and blanks around a value are passed over. `zone`: in which a
+    timestamp's text without a zone is read.
     """
     kind = arrow_type(table_type)
     if table_type == "string":
         return texts
     if pc.any(pc.equal(texts, "")).as_py():
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    if table_type == "timestamp" and zone not in ("UTC", NTZ):
+        return _moments_in(texts, zone)
     fast = _FAST.get(table_type, _decimal if table_type.startswith("decimal(") else None)
     if fast is not None:
         found = fast(texts, kind)
         if found is not None:
             return found
     return _one_by_one(texts, _EXACT.get(table_type) or _decimal_of(kind), kind)
+
+
+def any_zoneless(texts: pa.Array) -> bool:
+    """True if a text that is a time names no zone."""
+    if pc.all(pc.match_substring_regex(texts, r"[zZ]\s*$")).as_py() in (True, None):
+        return False
+    return pc.any(pc.invert(pc.match_substring_regex(texts, rf"{_ZONED_LOOSELY}|^\s*$"))).as_py() is True
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -124,6 +137,35 @@ def _moment(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     return None if found is None else _known(found, texts)
 
 
+def _local(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """ISO forms without a zone."""
+    lengths = pc.binary_length(texts)
+    if pc.any(pc.and_(pc.greater(lengths, 10), pc.less(lengths, 16))).as_py():
+        return None
+    found = _cast(pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1"), kind)
+    return None if found is None else _known(found, texts)
+
+
+def _moments_in(texts: pa.Array, zone: str) -> pa.Array:
+    """Moments; those without a zone are local times of `zone`."""
+    zoned = pc.match_substring_regex(texts, _ZONED_LOOSELY)
+    nothing = pa.scalar(None, pa.string())
+    try:
+        moments = converted(pc.if_else(zoned, texts, nothing), "timestamp")
+        return pc.coalesce(moments, _instants(pc.if_else(zoned, nothing, texts), zone))
+    except BadValue as error:
+        _moments_in(texts.slice(0, error.place), zone)  # a value before may be bad, too: the first is reported
+        raise
+
+
+def _instants(texts: pa.Array, zone: str) -> pa.Array:
+    local = converted(texts, "timestamp_ntz")
+    try:
+        return instants(local, zone)
+    except NoInstant as error:
+        raise BadValue(error.row, texts[error.row].as_py(), f"is no instant: {error}") from error
+
+
 def _known(found: pa.Array, texts: pa.Array) -> pa.Array | None:
     """The moments; None where a zone has taken one out of the years 1 to 9999, or is farther away than any is."""
     bounds = pc.min_max(found.view(pa.int64())).as_py()
@@ -139,6 +181,8 @@ def _one_by_one(texts: pa.Array, exact: Callable[[str], Any], kind: pa.DataType)
     for place, text in enumerate(texts.to_pylist()):
         try:
             values.append(None if text is None else exact(text))
+        except _Unfit as error:
+            raise BadValue(place, text, str(error)) from error
         except (ValueError, ArithmeticError) as error:
             raise BadValue(place, text) from error
     return pa.array(values, kind)
@@ -201,6 +245,17 @@ def _exact_moment(text: str) -> dt.datetime:
     return value
 
 
+def _exact_local(text: str) -> dt.datetime:
+    found = _exact_moment(text)
+    if re.search(_ZONED_LOOSELY, text):
+        raise _Unfit("names a time zone, and the column holds times without one")
+    return found.replace(tzinfo=None)
+
+
+class _Unfit(ValueError):
+    """A value of another kind than the column's; the message ends a sentence that begins with the value."""
+
+
 def _exact_bytes(text: str) -> bytes:
     text = text.strip()
     if _HEX.fullmatch(text):
@@ -245,6 +300,7 @@ _FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999  
 _FIRST_DAY = -719_162  # days
 _FAR_ZONE = r":\d\d(\.\d+)? ?[+-](19|[2-9]\d)(:?\d\d)?$"
 _ZONED = re.compile(r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
+_ZONED_LOOSELY = r":\d\d(\.\d+)?\s?([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
 _ARROW: dict[str, pa.DataType] = {
     "smallint": pa.int16(),
     "int": pa.int32(),
@@ -254,6 +310,7 @@ _ARROW: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
     "date": pa.date32(),
     "binary": pa.binary(),
 }
@@ -266,6 +323,7 @@ _FAST: dict[str, Callable[[pa.Array, pa.DataType], pa.Array | None]] = {
     "boolean": _boolean,
     "date": _date,
     "timestamp": _moment,
+    "timestamp_ntz": _local,
 }
 _EXACT: dict[str, Callable[[str], Any]] = {
     "smallint": _exact_whole(16),
@@ -276,5 +334,6 @@ _EXACT: dict[str, Callable[[str], Any]] = {
     "boolean": _exact_boolean,
     "date": _exact_date,
     "timestamp": _exact_moment,
+    "timestamp_ntz": _exact_local,
     "binary": _exact_bytes,
 }

@@ -1,10 +1,11 @@
-"""The REST interface as OpenAPI 3.1."""
+"""The REST interface as OpenAPI 3.1, from the rows of its calls."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_ITEM = "MirroredDatabase"
+from lakemirror.service.rest.calls import CALLS, DATABASE, RestCall
+
 _MEANINGS = {
     "400": "The request is invalid.",
     "401": "No token, or one that is not valid.",
@@ -39,73 +40,34 @@ def description(server: str, version: str) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    one = "/workspaces/{workspaceId}/mirroredDatabases/{mirroredDatabaseId}"
-    workspace, both = [_parameter("workspaceId")], [_parameter("workspaceId"), _parameter("mirroredDatabaseId", True)]
-    page = [{"name": "continuationToken", "in": "query", "schema": {"type": "string"}}]
-    return {
-        "/workspaces": {"get": _call("ListWorkspaces", "Workspaces", page), "post": _not_offered()},
-        "/workspaces/{workspaceId}": {"parameters": workspace, "get": _call("GetWorkspace", "Workspace")},
-        "/workspaces/{workspaceId}/items": {
-            "parameters": workspace,
-            "get": _call("ListItems", "Items", [{"name": "type", "in": "query", "schema": {"type": "string"}}, *page]),
-        },
-        "/workspaces/{workspaceId}/mirroredDatabases": {
-            "parameters": workspace,
-            "get": _call("ListMirroredDatabases", "MirroredDatabases", page),
-            "post": _call("CreateMirroredDatabase", _ITEM, status="201", body="CreateRequest", more=("409",)),
-        },
-        one: {
-            "parameters": both,
-            "get": _call("GetMirroredDatabase", _ITEM),
-            "patch": _call("UpdateMirroredDatabase", _ITEM, body="UpdateRequest", more=("409",)),
-            "delete": _call(
-                "DeleteMirroredDatabase", "", [{"name": "hardDelete", "in": "query", "schema": {"type": "boolean"}}]
-            ),
-        },
-        **{
-            f"{one}/{name[0].lower()}{name[1:]}": {"parameters": both, "post": _call(name, answer, query, body=body)}
-            for name, answer, query, body in (
-                ("GetDefinition", "DefinitionAnswer", None, ""),
-                ("UpdateDefinition", "", None, "DefinitionAnswer"),
-                ("StartMirroring", "", None, ""),
-                ("StopMirroring", "", None, ""),
-                ("GetMirroringStatus", "MirroringStatus", None, ""),
-                ("GetTablesMirroringStatus", "TablesMirroringStatus", page, ""),
-            )
-        },
+    paths: dict[str, Any] = {}
+    for call in CALLS:
+        named = [segment.strip("{}") for segment in call.path.split("/") if segment.startswith("{")]
+        at = paths.setdefault(call.path, {"parameters": [_PARAMETERS[name] for name in named]} if named else {})
+        at[call.method.lower()] = _described(call)
+    return paths
+
+
+def _described(call: RestCall) -> dict[str, Any]:
+    if not call.offered:
+        return {"operationId": call.operation, "responses": {"501": _refusal("501")}}
+    answer: dict[str, Any] = {"description": "Done."}
+    if call.answers:
+        answer["content"] = _json(call.answers)
+    refused = (400, 401, 403, 404, *call.refuses, *((413,) if call.body else ()), 429)
+    described: dict[str, Any] = {
+        "operationId": call.operation,
+        "responses": {str(call.status): answer, **{str(status): _refusal(str(status)) for status in refused}},
     }
+    if call.query:
+        described["parameters"] = [{"name": name, "in": "query", "schema": {"type": kind}} for name, kind in call.query]
+    if call.body:
+        described["requestBody"] = {"required": True, "content": _json(call.body)}
+    return described
 
 
-def _call(
-    operation: str,
-    answer: str,
-    parameters: list[dict[str, Any]] | None = None,
-    *,
-    status: str = "200",
-    body: str = "",
-    more: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": "Done."}
-    if answer:
-        found["content"] = _json(answer)
-    refusals = ("400", "401", "403", "404", *more, *(("413",) if body else ()), "429")
-    call: dict[str, Any] = {
-        "operationId": operation,
-        "responses": {
-            status: found,
-            **{each: {"description": _MEANINGS[each], "content": _json("Error")} for each in refusals},
-        },
-    }
-    if parameters:
-        call["parameters"] = parameters
-    if body:
-        call["requestBody"] = {"required": True, "content": _json(body)}
-    return call
-
-
-def _not_offered() -> dict[str, Any]:
-    refused = {"description": _MEANINGS["501"], "content": _json("Error")}
-    return {"operationId": "CreateWorkspace", "responses": {"501": refused}}
+def _refusal(status: str) -> dict[str, Any]:
+    return {"description": _MEANINGS[status], "content": _json("Error")}
 
 
 def _json(schema: str) -> dict[str, Any]:
@@ -138,6 +100,11 @@ _TABLE_STATES = ["Initialized", "Snapshotting", "Replicating", "Reseeding", "Sto
 _STATES = ["Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped"]
 _SHORT_ERROR = _object("errorCode message", errorCode=_TEXT, message=_TEXT)
 
+_PARAMETERS = {
+    "workspaceId": _parameter("workspaceId"),
+    "mirroredDatabaseId": _parameter("mirroredDatabaseId", guid=True),
+}
+
 _SCHEMAS: dict[str, Any] = {
     "Error": _object(
         "errorCode message requestId isRetriable", errorCode=_TEXT, message=_TEXT, requestId=_TEXT,
@@ -146,15 +113,15 @@ _SCHEMAS: dict[str, Any] = {
     "Workspace": _object("id displayName type", id=_GUID, displayName=_TEXT, type={"const": "Workspace"}),
     "Workspaces": _list_of("Workspace"),
     "Item": _object(
-        "id type displayName workspaceId", id=_GUID, type={"const": _ITEM}, displayName=_NAME,
+        "id type displayName workspaceId", id=_GUID, type={"const": DATABASE}, displayName=_NAME,
         description=_DESCRIPTION, workspaceId=_GUID,
     ),
     "Items": _list_of("Item"),
-    _ITEM: {
+    DATABASE: {
         "allOf": [{"$ref": "#/components/schemas/Item"}],
         "properties": {"properties": _object("oneLakeTablesPath", oneLakeTablesPath=_TEXT, defaultSchema=_TEXT)},
     },
-    "MirroredDatabases": _list_of(_ITEM),
+    "MirroredDatabases": _list_of(DATABASE),
     "CreateRequest": _object(
         "displayName definition", displayName=_NAME, description=_DESCRIPTION, definition=_PARTS
     ),

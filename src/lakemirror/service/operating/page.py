@@ -36,6 +36,7 @@ th, td { text-align: left; padding: .4rem .6rem; border-bottom: 1px solid var(--
 .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; } .wait { color: var(--wait); }
 .problem { border-left: 4px solid var(--bad); padding: .25rem .75rem; margin: 1rem 0; overflow-wrap: anywhere; }
 .warning { border-left: 4px solid var(--wait); padding: .25rem .75rem; margin: .5rem 0; overflow-wrap: anywhere; }
+ul { margin: 0; padding-left: 1.25rem; } code { font: .875em ui-monospace, monospace; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; } dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } svg rect { fill: var(--bar); }
 @media (max-width: 40rem) {
@@ -49,7 +50,7 @@ dd { margin: 0; overflow-wrap: anywhere; } svg { width: 100%; height: 6rem; } sv
 
 _STATES = {
     "Running": "good", "Replicating": "good", "Snapshotting": "good", "Failed": "bad", "Starting": "wait",
-    "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait",
+    "Stopping": "wait", "Reseeding": "wait", "Stopped": "wait", "Waiting": "wait",
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def database_page(view: Mapping[str, Any]) -> str:
         + _problem(view["error"])
         + _warnings(view["warnings"])
         + (_table("Tables", headings, rows) if rows else "<p>No table yet: nothing was published.</p>")
-        + "".join(_problem(each["error"], each["table"]) for each in view["tableList"])
+        + "".join(_trouble(each, each["table"]) for each in view["tableList"])
     )
     return _page(view["database"], [("/", "Mirrored databases")], body, f"{address}.json", view["time"])
 
@@ -112,7 +113,7 @@ def table_page(view: Mapping[str, Any]) -> str:
     ]
     if view["engine"]:
         facts.append(("Engine", _text(": ".join(part for part in (view["engine"], view["engineReason"]) if part))))
-    body = _facts(facts) + _problem(view["error"]) + _warnings(view["tableWarnings"]) + _history(view["history"])
+    body = _facts(facts) + _trouble(view) + _warnings(view["tableWarnings"]) + _history(view["history"])
     path = [("/", "Mirrored databases"), (database, view["database"])]
     twin = f"{database}/tables/{quote(_safe(view['table']), safe='')}.json"
     return _page(view["table"], path, body, twin, view["time"])
@@ -154,15 +155,37 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts) + "</dl>"
 
 
-def _problem(error: Mapping[str, str] | None, table: str = "") -> str:
+def _problem(error: Mapping[str, str] | None) -> str:
+    """The error of a database."""
     if error is None:
         return ""
-    of = f"{_text(table)}: " if table else ""
+    ways = [{"what": error["hint"], "command": ""}]
+    return f'<div class="problem">{_error(error)}{_what_to_do(ways)}</div>'
+
+
+def _trouble(table: Mapping[str, Any], name: str = "") -> str:
+    """The error of a table, or what it waits for, and what a person can do about it."""
+    if table["error"] is None and not table["whatToDo"]:
+        return ""
+    of = f"{_text(name)}: " if name else ""
+    if table["error"] is not None:
+        return f'<div class="problem">{of}{_error(table["error"])}{_what_to_do(table["whatToDo"])}</div>'
+    waits = f"waits for <strong>{_waits(table['waitingFor'])}</strong>"
+    return f'<div class="warning">{of}{waits}{_what_to_do(table["whatToDo"])}</div>'
+
+
+def _error(error: Mapping[str, str]) -> str:
     file = f"<br>File: {_text(error['file'])}" if error.get("file") else ""
-    return (
-        f'<div class="problem">{of}<strong>{_text(error["code"])}</strong>: {_text(error["message"])}{file}'
-        f"<br>What to do: {_text(error['hint'])}</div>"
-    )
+    return f"<strong>{_text(error['code'])}</strong>: {_text(error['message'])}{file}"
+
+
+def _what_to_do(ways: Iterable[Mapping[str, str]]) -> str:
+    items = []
+    for each in ways:
+        command = f" <code>{_text(each['command'])}</code>" if each["command"] else ""
+        items.append(f"<li>{_text(each['what'])}{command}</li>")
+    root = " (ROOT is the folder that the service serves)" if any("ROOT" in item for item in items) else ""
+    return f"<br>What to do{root}:<ul>{''.join(items)}</ul>"
 
 
 def _warnings(found: Iterable[Mapping[str, str]]) -> str:

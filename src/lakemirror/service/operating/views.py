@@ -8,9 +8,10 @@ from typing import Any
 
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.service.control.database_status import status_of
 from lakemirror.service.host import ApplySeen, EngineHost
 from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.operating.advice import advice, is_waiting, named
+from lakemirror.service.rest.database_status import status_of
 from lakemirror.status import DatabaseStatus, TableStatus, format_time
 
 
@@ -26,7 +27,7 @@ def database_view(database: DatabaseEntry, host: EngineHost, now: float) -> dict
         "time": format_time(now),
         **_summary_of(database, state, found, error, now),
         "description": database.description,
-        "tableList": [_table(each, now) for each in found.tables],
+        "tableList": [_table(each, folder_of(database), now) for each in found.tables],
         "warnings": _warnings(found.warnings),
     }
 
@@ -43,7 +44,7 @@ def table_view(database: DatabaseEntry, name: str, host: EngineHost, now: float)
         "database": database.display_name,
         "databaseId": database.id,
         "databaseState": state,
-        **_table(table, now),
+        **_table(table, folder_of(database), now),
         "history": [_apply(each) for each in host.history(database.id, name)],
     }
 
@@ -53,10 +54,11 @@ def _look(database: DatabaseEntry, host: EngineHost) -> tuple[str, DatabaseStatu
     found = status_of(database, state)
     shown = None
     if error is not None:
-        shown = {"code": error.code, "message": error.message, "hint": error.hint}
+        shown = {"code": error.code, "message": error.message, "hint": named(error.hint, folder_of(database))}
     elif found.error_code:
         kind = CODES.get(found.error_code)
-        shown = {"code": found.error_code, "message": found.error_message, "hint": kind.hint if kind else ""}
+        hint = named(kind.hint, folder_of(database)) if kind else ""
+        shown = {"code": found.error_code, "message": found.error_message, "hint": hint}
     return state, found, shown
 
 
@@ -74,7 +76,7 @@ def _summary_of(
         "databaseId": database.id,
         "state": state,
         "error": error,
-        "tables": dict(sorted(Counter(each.status for each in found.tables).items())),
+        "tables": dict(sorted(Counter(_state(each) for each in found.tables).items())),
         "rows": sum(each.processed_rows for each in found.tables),
         "bytes": sum(each.processed_bytes for each in found.tables),
         "pendingFiles": sum(each.pending_files for each in found.tables),
@@ -82,17 +84,27 @@ def _summary_of(
     }
 
 
-def _table(table: TableStatus, now: float) -> dict[str, Any]:
+def folder_of(database: DatabaseEntry) -> str:
+    """The database's folder as commands on the service's machine name it, below the root that is served."""
+    return f"ROOT/{_workspace(database)}/{database.folder.name}"
+
+
+def _state(table: TableStatus) -> str:
+    """The table's state, or `Waiting` where files wait for another one."""
+    return "Waiting" if is_waiting(table) else table.status
+
+
+def _table(table: TableStatus, folder: str, now: float) -> dict[str, Any]:
     waiting = table.waiting_for
     error = None
     if table.error_code:
         error = {
             "code": table.error_code, "message": table.error_message, "file": table.error_file,
-            "hint": table.error_hint,
+            "hint": named(table.error_hint, folder, table.name),
         }  # fmt: skip
     return {
         "table": table.name,
-        "state": table.status,
+        "state": _state(table),
         "position": table.position,
         "pendingFiles": table.pending_files,
         "waitingFor": None if waiting is None else {"what": waiting.what, "since": format_time(waiting.since)},
@@ -103,12 +115,13 @@ def _table(table: TableStatus, now: float) -> dict[str, Any]:
         "engine": table.engine,
         "engineReason": table.engine_reason,
         "error": error,
+        "whatToDo": [{"what": each.what, "command": each.command} for each in advice(table, folder)],
         "tableWarnings": _warnings(table.warnings),
     }
 
 
-def _warnings(found: tuple[Warned, ...]) -> list[dict[str, str]]:
-    return [{"code": each.code, "message": each.message, "file": each.file} for each in found]
+def _warnings(found: tuple[Warned, ...]) -> list[dict[str, Any]]:
+    return [{**each._asdict(), "since": format_time(each.since) if each.since else None} for each in found]
 
 
 def _apply(seen: ApplySeen) -> dict[str, Any]:

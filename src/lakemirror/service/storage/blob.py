@@ -11,10 +11,32 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
+from multidict import CIMultiDict
 
-from lakemirror.service.addresses import AddressError, address_of, checked_segments, query_of, segments_of, split_target
-from lakemirror.service.storage import batch
-from lakemirror.service.storage.answers import (
+from lakemirror.service.raw_query import AddressError, split_target
+from lakemirror.service.request_address import BLOB, checked_segments, target_of
+from lakemirror.service.request_body import announced_length
+from lakemirror.service.storage import batch_delete
+from lakemirror.service.storage.blocks import block_name, drop_blocks, keep_block, publish_blocks, uncommitted
+from lakemirror.service.storage.bodies import read_small, receive, to_new_file
+from lakemirror.service.storage.call import Call, asked_for, meant_method
+from lakemirror.service.storage.checksums import digest_of
+from lakemirror.service.storage.conditions import Conditions, conditions_of
+from lakemirror.service.storage.copy import copy, missing_source
+from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.dfs import make_folder
+from lakemirror.service.storage.filesystems import (
+    filesystem_status,
+    make_filesystem,
+    not_offered,
+    readable,
+    remove_filesystem,
+)
+from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size, rolled_up
+from lakemirror.service.storage.publish_file import check_now, publish, sync_file
+from lakemirror.service.storage.reads import left_as_it_is, read, written
+from lakemirror.service.storage.removal import remove
+from lakemirror.service.storage.storage_answers import (
     StorageError,
     error_answer,
     forbidden,
@@ -22,69 +44,17 @@ from lakemirror.service.storage.answers import (
     invalid_parameter,
     not_found,
 )
-from lakemirror.service.storage.blocks import block_name, drop_blocks, keep_block, publish_blocks, uncommitted
-from lakemirror.service.storage.bodies import announced_length, read_small, receive, to_new_file
-from lakemirror.service.storage.call import Call
-from lakemirror.service.storage.checksums import digest_of
-from lakemirror.service.storage.conditions import Conditions, conditions_of
-from lakemirror.service.storage.copy import copy, missing_source
-from lakemirror.service.storage.dfs import make_folder
-from lakemirror.service.storage.filesystems import filesystem_status, make_filesystem, readable, remove_filesystem
-from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size, rolled_up
-from lakemirror.service.storage.place import Found, Place
-from lakemirror.service.storage.publish import check_now, publish, sync_file
-from lakemirror.service.storage.reads import left_as_it_is, read, written
-from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.xml import BlobPage, blob_list, block_ids, container_list, uncommitted_blocks
 
 _SMALL = 1 << 20  # bytes
 _MOST_LIST_BYTES = 16 << 20  # 50,000 blocks
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-_NOT_OFFERED = frozenset({
-    "lease", "snapshot", "tags", "tier", "query", "page", "pagelist", "appendblock", "seal", "undelete", "acl", "copy",
-    "immutabilitypolicies", "legalhold", "incrementalcopy", "userdelegationkey", "expiry", "rename", "blobs",
-})  # fmt: skip
-
-
-async def answer_blob(call: Call) -> web.StreamResponse:
-    """The answer to a request in the Blob dialect. StorageError."""
-    method, comp, restype = call.method, call.query.get("comp", "").lower(), call.query.get("restype", "").lower()
-    if comp in _NOT_OFFERED or "snapshot" in call.query or "versionid" in call.query:
-        _check_role(call)
-        raise StorageError(501, "NotImplemented", "This operation is not offered.")
-    if restype == "account":
-        return account_properties(call)
-    if not call.address.workspace:
-        if method == "GET" and comp == "list":
-            return list_containers(call)
-        raise invalid_parameter("comp")
-    if restype == "container" or not call.address.database:
-        return await _container(call, comp)
-    if method in ("GET", "HEAD"):
-        if comp == "blocklist":
-            return await get_blocks(call)
-        return await read(call)
-    if method == "DELETE":
-        return await delete_blob(call)
-    if method != "PUT":
-        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
-    if comp == "block":
-        return await put_block(call)
-    if comp == "blocklist":
-        return await put_block_list(call)
-    if comp in ("metadata", "properties"):
-        return await left_as_it_is(call)
-    if comp:
-        raise invalid_parameter("comp")
-    if "x-ms-copy-source" in call.headers:
-        return await copy_blob(call)
-    return await put_blob(call)
 
 
 async def put_blob(call: Call) -> web.Response:
     """201: the file is published, durably. With `x-ms-meta-hdi_isfolder` and no bytes: the folder exists."""
-    database = call.database("contribute", "write")
+    database = call.database()
     path = call.address.path
     kind = call.headers.get("x-ms-blob-type", "").lower()
     if not kind:
@@ -93,14 +63,14 @@ async def put_blob(call: Call) -> web.Response:
         raise StorageError(501, "NotImplemented", "Only block blobs are offered.")
     if kind != "blockblob":
         raise StorageError(400, "InvalidHeaderValue", "The header x-ms-blob-type is not BlockBlob.")
-    length = announced_length(call.request, call.serving.limits)
+    length = announced_length(call.request, call.serving.limits.max_body)
     place = await call.place(database)
     if call.headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true" and length == 0:
         if path != "Files/LandingZone":
             call.check_writable(path)
         return written(201, await call.serving.workers.run(make_folder, place, path, call))
     call.check_writable(path)
-    conditions, md5 = conditions_of(call.headers), digest_of(call.headers.get("x-ms-blob-content-md5"))
+    conditions, md5 = call.conditions(), digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     if length is None or length > _SMALL:  # of a small file the conditions are looked at once, when it is published
         await run(_before_put, place, path, conditions)
@@ -119,17 +89,19 @@ async def put_blob(call: Call) -> web.Response:
 
 async def put_block(call: Call) -> web.Response:
     """201: the block outlives the process; the blob is not there yet."""
-    database = call.database("contribute", "write")
+    database = call.database()
     call.check_writable(call.address.path)
     if "x-ms-copy-source" in call.headers:
         raise StorageError(400, "UnsupportedHeader", "Blocks from an address are not offered.")
-    name = block_name(call.query.get("blockid", ""))
-    announced_length(call.request, call.serving.limits)
+    name, conditions = block_name(call.query.get("blockid", "")), call.conditions()
+    announced_length(call.request, call.serving.limits.max_body)
     place = await call.place(database)
     run = call.serving.workers.run
     temporary = await run(place.temporary, "block")
     try:
-        await receive(call, to_new_file(temporary), 0, lambda: keep_block(place, call.address.path, name, temporary))
+        await receive(
+            call, to_new_file(temporary), 0, lambda: keep_block(place, call.address.path, name, temporary, conditions)
+        )
     except BaseException:
         await run(temporary.unlink, missing_ok=True)
         raise
@@ -138,20 +110,21 @@ async def put_block(call: Call) -> web.Response:
 
 async def put_block_list(call: Call) -> web.Response:
     """201: the listed blocks are published as one file, durably."""
-    database = call.database("contribute", "write")
+    database = call.database()
     path = call.address.path
     call.check_writable(path)
     place = await call.place(database)
     md5 = digest_of(call.headers.get("x-ms-blob-content-md5"))
-    listed = block_ids(await read_small(call, _MOST_LIST_BYTES))
-    found = await call.serving.workers.run(publish_blocks, place, path, listed, conditions_of(call.headers), md5)
+    run = call.serving.workers.run
+    listed = await run(block_ids, await read_small(call, _MOST_LIST_BYTES))
+    found = await run(publish_blocks, place, path, listed, call.conditions(), md5)
     call.serving.registry.published(database)
     return written(201, found)
 
 
 async def get_blocks(call: Call) -> web.Response:
     """The uncommitted blocks; 404 where there is neither a blob nor a block."""
-    database = call.database("read", "read")
+    database = call.database()
     place = await call.place(database)
     blocks = await call.serving.workers.run(uncommitted, place, call.address.path)
     if not blocks and await call.serving.workers.run(place.find, call.address.path) is None:
@@ -161,12 +134,12 @@ async def get_blocks(call: Call) -> web.Response:
 
 async def copy_blob(call: Call) -> web.Response:
     """202: the copy is published, durably, when this is answered."""
-    database = call.database("contribute", "write")
+    database = call.database()
     path = call.address.path
     call.check_writable(path)
     source = call.source("x-ms-copy-source", database, missing_source())
     place = await call.place(database)
-    conditions, of_source = conditions_of(call.headers), conditions_of(call.headers, "x-ms-source-")
+    conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
     found = await call.serving.workers.run(copy, place, source, path, conditions, of_source)
     call.serving.registry.published(database)
     answer = written(202, found)
@@ -177,18 +150,18 @@ async def copy_blob(call: Call) -> web.Response:
 
 async def delete_blob(call: Call) -> web.Response:
     """202: the file, or the empty folder, is gone, durably."""
-    database = call.database("contribute", "delete")
+    database = call.database()
     path = call.address.path
     call.check_writable(path)
     place = await call.place(database)
-    await call.serving.workers.run(_delete, place, path, conditions_of(call.headers))
+    await call.serving.workers.run(_delete, place, path, call.conditions())
     call.serving.registry.published(database)
     return web.Response(status=202, headers={"x-ms-delete-type-permanent": "true"})
 
 
 async def list_blobs(call: Call) -> web.Response:
     """One page of names that begin with a prefix, in byte order."""
-    workspace = call.workspace("read", "list")
+    workspace = call.workspace()
     prefix = _prefix(call.query.get("prefix", ""))
     delimiter = call.query.get("delimiter", "")
     if _NOT_IN_XML.search(prefix + delimiter):
@@ -235,21 +208,20 @@ def list_page(tree: Tree, prefix: str, first: str, delimiter: str, most: int) ->
 
 async def answer_batch(call: Call) -> web.Response:
     """202: what became of each delete of a batch."""
-    call.workspace("contribute", "delete")
-    body = await read_small(call, batch.MOST_BYTES)
-    parts = batch.parts_of(call.headers.get("Content-Type", ""), body)
+    call.workspace()
+    body = await read_small(call, batch_delete.MOST_BYTES)
+    parts = batch_delete.parts_of(call.headers.get("Content-Type", ""), body)
     answers = await asyncio.gather(*(_batch_part(call, part) for part in parts))
     targets = (split_target(part.target)[0] for part in parts)
     call.outcome.parts += zip(targets, (each.status for each in answers), strict=True)
-    content_type, answer = batch.batch_body(answers)
+    content_type, answer = batch_delete.batch_body(answers)
     return web.Response(status=202, body=answer, headers={"Content-Type": content_type})
 
 
-def account_properties(call: Call) -> web.Response:
+async def account_properties(call: Call) -> web.Response:
     """200: what kind of account this is, for a caller with any role."""
     if not call.caller.roles:
         raise forbidden()
-    call.check_sas("read")
     headers = {
         "x-ms-sku-name": "Standard_LRS",
         "x-ms-account-kind": "StorageV2",
@@ -258,7 +230,7 @@ def account_properties(call: Call) -> web.Response:
     return web.Response(headers=headers)
 
 
-def list_containers(call: Call) -> web.Response:
+async def list_containers(call: Call) -> web.Response:
     """The readable workspaces that begin with `prefix`."""
     prefix = call.query.get("prefix", "")
     names = []
@@ -271,43 +243,31 @@ def list_containers(call: Call) -> web.Response:
     return web.Response(text=container_list(_endpoint(call), names), content_type="application/xml")
 
 
-async def _container(call: Call, comp: str) -> web.StreamResponse:
-    if call.method == "GET" and comp == "list":
-        return await list_blobs(call)
-    if call.method == "POST" and comp == "batch":
-        return await answer_batch(call)
-    if comp not in ("", "metadata", "properties"):
-        raise invalid_parameter("comp")
-    if call.method in ("GET", "HEAD"):
-        return filesystem_status(call)
-    if call.method == "PUT":
-        return make_filesystem(call)
-    if call.method == "DELETE":
-        return remove_filesystem(call)
-    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
-
-
-async def _batch_part(call: Call, part: batch.Part) -> batch.PartAnswer:
+async def _batch_part(call: Call, part: batch_delete.Part) -> batch_delete.PartAnswer:
     try:
-        if part.method != "DELETE":
-            raise StorageError(400, "InvalidInput", "Only DELETE can be in a batch.")
-        raw_path, raw_query = split_target(part.target)
-        query_of(raw_query)
-        address = address_of(segments_of(raw_path), call.is_account)
-        if not address.database or not call.is_same_workspace(address.workspace):
+        target, fields = target_of(part.target, call.is_account), CIMultiDict(part.headers)
+        if target.refused is not None:
+            raise target.refused
+        method = meant_method(part.method, fields)
+        operation = asked_for(BLOB, method, target, fields)
+        if operation.name != "DeleteBlob":
+            raise StorageError(400, "InvalidInput", "Only the deletion of a blob can be in a batch.")
+        if not call.is_same_workspace(target.address.workspace):
             raise StorageError(400, "InvalidInput", "The part is not in this workspace.")
-        await delete_blob(call.for_part(address, part.headers))
+        deletion = call.for_part(method, target, operation, fields)
+        deletion.check_sas()
+        await delete_blob(deletion)
     except AddressError as error:
         refused = StorageError(400, error.code, str(error))
     except StorageError as error:
         refused = error
     else:
         headers = {"x-ms-request-id": str(uuid.uuid4()), "x-ms-delete-type-permanent": "true"}
-        return batch.PartAnswer(part.content_id, 202, "Accepted", headers)
+        return batch_delete.PartAnswer(part.content_id, 202, "Accepted", headers)
     answer = error_answer(refused, call.dialect, part.method)
     headers = {name: value for name, value in answer.headers.items() if name.lower() != "content-length"}
     reason = http.HTTPStatus(refused.status).phrase
-    return batch.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
+    return batch_delete.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
 
 
 def _before_put(place: Place, path: str, conditions: Conditions) -> None:
@@ -339,11 +299,26 @@ def _prefix(text: str) -> str:
     return f"{normal}/" if normal and text.endswith("/") else normal
 
 
-def _check_role(call: Call) -> None:
-    if call.address.workspace:
-        call.workspace("read", "read")
-
-
 def _endpoint(call: Call) -> str:
     host = call.request.host
     return f"{call.request.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}/"
+
+
+ANSWERS = {
+    "GetAccount": account_properties,
+    "ListContainers": list_containers,
+    "ListBlobs": list_blobs,
+    "Batch": answer_batch,
+    "GetContainer": filesystem_status,
+    "CreateContainer": make_filesystem,
+    "DeleteContainer": remove_filesystem,
+    "GetBlocks": get_blocks,
+    "ReadBlob": read,
+    "DeleteBlob": delete_blob,
+    "PutBlock": put_block,
+    "PutBlockList": put_block_list,
+    "SetMetadata": left_as_it_is,
+    "CopyBlob": copy_blob,
+    "PutBlob": put_blob,
+    "NotOffered": not_offered,
+}  # the operations of this dialect, each with the function that answers it

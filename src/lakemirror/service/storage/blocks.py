@@ -9,18 +9,22 @@ import base64
 import binascii
 import hashlib
 import os
-import shutil
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
-from lakemirror.service.storage.answers import StorageError, invalid_parameter
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Found, Place
-from lakemirror.service.storage.publish import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.storage_answers import StorageError, invalid_parameter
+from lakemirror.service.storage.uploads import remove_files
+from lakemirror.storage.own_files import is_folder
 
 _MOST_ID_BYTES = 64
 _MOST_COMMITTED = 1024
+_FOLDER = re.compile("[0-9a-f]{64}")
+_BLOCK = re.compile("[A-Za-z0-9_-]+=*")
 
 
 def block_name(text: str) -> str:
@@ -34,10 +38,11 @@ def block_name(text: str) -> str:
     return base64.urlsafe_b64encode(raw).decode()
 
 
-def keep_block(place: Place, path: str, name: str, temporary: Path) -> None:
-    """Makes a received block count, over one with the same id."""
+def keep_block(place: Place, path: str, name: str, temporary: Path, conditions: Conditions) -> None:
+    """Makes a received block count, over one with the same id. StorageError 403 where something may not be replaced."""
     folder = _folder(place, path)
     with place.lock:
+        conditions.check_overwrite(place.find(path) is not None or (folder / name).exists())
         folder.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder / name)
     reach("block.staged")
@@ -102,9 +107,11 @@ def remove_old_blocks(place: Place, before: float) -> None:
     """Removes blocks of paths that nobody has gone on with since a time (Unix seconds)."""
     with suppress(FileNotFoundError):
         for folder in (place.staging / "blocks").iterdir():
+            if not _FOLDER.fullmatch(folder.name) or not is_folder(folder):
+                continue
             with place.lock, suppress(FileNotFoundError):
-                if max([folder.stat().st_mtime, *(each.stat().st_mtime for each in folder.iterdir())]) < before:
-                    shutil.rmtree(folder, ignore_errors=True)
+                if max([folder.stat().st_mtime, *(each.lstat().st_mtime for each in folder.iterdir())]) < before:
+                    remove_files(folder, _BLOCK)
 
 
 def _join(folder: Path, names: list[str], complete: Path) -> None:

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from aiohttp import web
-from multidict import CIMultiDict
 
-from lakemirror.service.addresses import BLOB, DFS, Address, address_of, is_writable, source_segments
 from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
-from lakemirror.service.storage.answers import StorageError, forbidden, not_found
+from lakemirror.service.request_address import BLOB, DFS, Address, Target, address_of, is_writable, source_segments
 from lakemirror.service.storage.blocks import remove_old_blocks
-from lakemirror.service.storage.place import Place
+from lakemirror.service.storage.conditions import Conditions, conditions_of
+from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.storage_answers import StorageError, forbidden, invalid_parameter, not_found
 from lakemirror.service.storage.workers import Workers
+from lakemirror.service.storage_operations import OBJECT, SERVICE, Operation, kind_of, operation_of
 
 KEPT_SECONDS = 7 * 86400
-LETTERS = {"read": "r", "list": "l", "write": "wca", "delete": "d"}
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 
 
 class Places:
@@ -97,42 +99,49 @@ class Serving:
 
 @dataclass(frozen=True)
 class Call:
-    """A request whose caller is known. `method` is the one that is meant, an override applied."""
+    """A request whose caller is known. `method` is the one that is meant, an override applied.
+
+    `operation`: what is asked for. It says which role and which letters of a SAS allow it, and how it is answered.
+    """
 
     request: web.BaseRequest
     serving: Serving
     caller: Caller
     method: str
     dialect: str
+    operation: Operation
     query: Mapping[str, str]
     address: Address
     headers: Mapping[str, str]
     outcome: Outcome
 
-    def workspace(self, role: str, act: str) -> WorkspaceEntry:
-        """The workspace that is addressed. StorageError 403 without the role, 404 where there is none.
+    def check_sas(self) -> None:
+        """StorageError 403 where the caller's SAS does not allow the operation."""
+        wanted = self.operation
+        if wanted.kind not in self.caller.sas_kinds:
+            raise StorageError(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
+        if not self.caller.sas_allows(wanted.letters) or not self.caller.sas_allows(wanted.source):
+            raise forbidden("The SAS does not allow this.")
 
-        `act`: `read`, `list`, `write` or `delete`, which an account SAS has to allow.
-        """
+    def conditions(self) -> Conditions:
+        """The conditions under which the operation may change what is at the path."""
+        creates_only = self.operation.creates and not self.caller.sas_allows("w")
+        return replace(conditions_of(self.headers), creates_only=creates_only)
+
+    def workspace(self) -> WorkspaceEntry:
+        """The workspace that is addressed. StorageError 403 without the operation's role, 404 where there is none."""
         name = self.address.workspace
         found = self.serving.registry.workspace(name) if name else None
-        if not name or not self.caller.may(found.name if found else name, role):
+        if not name or not self.caller.may(found.name if found else name, self.operation.role):
             raise forbidden("This caller has no such role on the workspace.")
-        self.check_sas(act)
         if found is None:
             code = "FilesystemNotFound" if self.dialect == DFS else "ContainerNotFound"
             raise StorageError(404, code, "The workspace does not exist.")
         return found
 
-    def check_sas(self, act: str) -> None:
-        """StorageError 403 where the request's SAS does not allow the act."""
-        allowed = self.caller.sas_permissions
-        if allowed is not None and allowed.isdisjoint(LETTERS[act]):
-            raise StorageError(403, "AuthorizationPermissionMismatch", "The SAS does not allow this.")
-
-    def database(self, role: str, act: str) -> DatabaseEntry:
+    def database(self) -> DatabaseEntry:
         """The database that is addressed. StorageError 403, 404."""
-        workspace = self.workspace(role, act)
+        workspace = self.workspace()
         found = self.serving.registry.database(workspace, self.address.database) if self.address.database else None
         if found is None:
             raise not_found(self.dialect)
@@ -150,9 +159,11 @@ class Call:
         theirs = self.serving.registry.workspace(name_or_id) if name_or_id else None
         return ours is not None and theirs is not None and ours.id == theirs.id
 
-    def for_part(self, address: Address, headers: Mapping[str, str]) -> Call:
+    def for_part(self, method: str, target: Target, operation: Operation, headers: Mapping[str, str]) -> Call:
         """The same caller's call for one part of a batch."""
-        return replace(self, address=address, headers=CIMultiDict(headers), method="DELETE")
+        return replace(
+            self, method=method, operation=operation, query=target.query, address=target.address, headers=headers
+        )
 
     def later(self, database: DatabaseEntry) -> Callable[[], Place]:
         """Gives a database's place when it is called, in a worker thread."""
@@ -180,3 +191,28 @@ class Call:
     @property
     def exists_code(self) -> str:
         return "BlobAlreadyExists" if self.dialect == BLOB else "PathAlreadyExists"
+
+
+def meant_method(method: str, headers: Mapping[str, str]) -> str:
+    """The method that is meant: PATCH where a PUT says so. StorageError 400, 405."""
+    override = headers.get("X-HTTP-Method-Override")
+    if override is not None:
+        if method != "PUT" or override.upper() != "PATCH":
+            raise StorageError(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
+        return "PATCH"
+    if method not in _METHODS:
+        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+    return method
+
+
+def asked_for(dialect: str, method: str, target: Target, headers: Mapping[str, str]) -> Operation:
+    """The operation that a request asks for. StorageError 400, 405 where there is none."""
+    found = operation_of(dialect, method, target.address, target.query, headers)
+    if found is not None:
+        return found
+    kind = kind_of(dialect, target.address, target.query)
+    if dialect == BLOB and (kind == SERVICE or target.query.get("comp")):
+        raise invalid_parameter("comp")
+    if dialect == DFS and kind == OBJECT and method in ("PUT", "PATCH"):
+        raise invalid_parameter("resource" if method == "PUT" else "action")
+    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")

@@ -8,8 +8,9 @@ import hashlib
 import os
 from collections.abc import Mapping
 
-from lakemirror.service.storage.answers import StorageError
-from lakemirror.service.storage.crc64 import Crc64
+from awscrt.checksums import crc64nvme
+
+from lakemirror.service.storage.storage_answers import StorageError
 
 
 class BodyChecksum:
@@ -20,7 +21,7 @@ class BodyChecksum:
         self._wanted_md5 = digest_of(headers.get("Content-MD5"))
         self._wanted_crc = _decoded(headers.get("x-ms-content-crc64"), 8, "InvalidHeaderValue")
         self._md5 = None if self._wanted_md5 is None else hashlib.md5(usedforsecurity=False)
-        self._crc = None if self._wanted_crc is None else Crc64()
+        self._crc = None if self._wanted_crc is None else 0
 
     @property
     def is_needed(self) -> bool:
@@ -31,13 +32,13 @@ class BodyChecksum:
         if self._md5 is not None:
             self._md5.update(data)
         if self._crc is not None:
-            self._crc.update(data)
+            self._crc = crc64nvme(data, self._crc)
 
     def check(self) -> None:
         """StorageError 400 `Md5Mismatch` or `Crc64Mismatch` where the body is not what the request says."""
         if self._md5 is not None and self._md5.digest() != self._wanted_md5:
             raise _mismatch()
-        if self._crc is not None and self._crc.digest() != self._wanted_crc:
+        if self._crc is not None and self._crc.to_bytes(8, "little") != self._wanted_crc:
             raise StorageError(400, "Crc64Mismatch", "The CRC64 of the content is not the one that the request gives.")
 
 

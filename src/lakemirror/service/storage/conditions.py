@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from lakemirror.service.storage.answers import StorageError
-from lakemirror.service.storage.place import Found
+from lakemirror.service.storage.database_files import Found
+from lakemirror.service.storage.storage_answers import StorageError, forbidden
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The four conditional headers; "" for one that is not sent. ETags are without quotes. Times are Unix seconds."""
+    """The four conditional headers; "" for one that is not sent. ETags are without quotes. Times are Unix seconds.
+
+    `creates_only`: the caller may create where nothing is, and may not overwrite.
+    """
 
     match: str = ""
     none_match: str = ""
     modified_since: int | None = None
     unmodified_since: int | None = None
+    creates_only: bool = False
 
     def verdict(self, etag: str | None, modified_ns: int, *, reading: bool) -> int:
         """The status that refuses the request: 304, 409 or 412; 0 where it may go on.
@@ -37,7 +41,8 @@ class Conditions:
         return 0
 
     def check_write(self, found: Found | None, exists_code: str) -> None:
-        """StorageError 409 with this code, or 412 `ConditionNotMet`, where the write may not happen."""
+        """StorageError 409 with this code, 412 `ConditionNotMet`, or 403, where the write may not happen."""
+        self.check_overwrite(found is not None)
         status = (
             self.verdict(found.etag, found.modified_ns, reading=False)
             if found
@@ -47,6 +52,11 @@ class Conditions:
             raise StorageError(409, exists_code, "The path exists already.")
         if status:
             raise StorageError(412, "ConditionNotMet", "The condition of the request does not hold.")
+
+    def check_overwrite(self, exists: bool) -> None:
+        """StorageError 403 where something exists that the caller may not overwrite."""
+        if exists and self.creates_only:
+            raise forbidden("The SAS allows to create here, and not to overwrite.")
 
 
 def conditions_of(headers: Mapping[str, str], prefix: str = "") -> Conditions:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from lakemirror.service.storage.answers import StorageError
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Found, Place, found_of
-from lakemirror.service.storage.publish import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.database_files import Found, Place, found_of
+from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
+from lakemirror.service.storage.storage_answers import StorageError
 
 
 def copy(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:

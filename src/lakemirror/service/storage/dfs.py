@@ -4,84 +4,45 @@ from __future__ import annotations
 
 import json
 import os
-import re
 
 from aiohttp import web
 
 from lakemirror.failpoints import reach
 from lakemirror.service.interface import DatabaseEntry
-from lakemirror.service.storage import publish
-from lakemirror.service.storage.answers import StorageError, http_date, invalid_parameter, not_found
-from lakemirror.service.storage.bodies import announced_length, receive
+from lakemirror.service.request_body import announced_length
+from lakemirror.service.storage import publish_file
+from lakemirror.service.storage.bodies import receive
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import conditions_of
+from lakemirror.service.storage.database_files import Found, Place
 from lakemirror.service.storage.filesystems import (
+    filesystem_access,
     filesystem_status,
     make_filesystem,
+    not_offered,
     remove_filesystem,
     workspaces_json,
 )
 from lakemirror.service.storage.listing import Entry, Page, Tree, marker_of, name_of, page_of, page_size
-from lakemirror.service.storage.place import Found, Place
+from lakemirror.service.storage.numbers import number_of, position_of
 from lakemirror.service.storage.reads import (
     ACCESS,
     FILE_PERMISSIONS,
     FOLDER_PERMISSIONS,
-    access_of,
     left_as_it_is,
     read,
     written,
 )
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.rename import rename
-from lakemirror.service.storage.staging import Part, Upload
-
-_NUMBER = re.compile(r"[0-9]{1,15}")
-
-
-async def answer_dfs(call: Call) -> web.StreamResponse:
-    """The answer to a request in the DFS dialect. StorageError."""
-    method, resource, action = call.method, call.query.get("resource", "").lower(), call.query.get("action", "").lower()
-    if method in ("GET", "HEAD"):
-        if not call.address.workspace:
-            return await workspaces_json(call)
-        if method == "GET" and resource == "filesystem":
-            return await list_paths(call)
-        if not call.address.database:
-            if action == "getaccesscontrol":
-                call.workspace("read", "read")
-                return web.Response(headers=access_of(True))
-            return filesystem_status(call)
-        return await read(call)
-    if resource == "filesystem" or not call.address.database:
-        return {"PUT": make_filesystem, "DELETE": remove_filesystem}.get(method, _unsupported)(call)
-    if method == "PUT":
-        if "x-ms-rename-source" in call.headers:
-            return await rename_path(call)
-        if resource == "directory":
-            return await create_folder(call)
-        if resource == "file":
-            return await create_file(call)
-        raise invalid_parameter("resource")
-    if method == "PATCH":
-        if action == "append":
-            return await append(call)
-        if action == "flush":
-            return await flush(call)
-        if action == "setproperties":
-            return await left_as_it_is(call)
-        if action in ("setaccesscontrol", "setaccesscontrolrecursive"):
-            raise StorageError(501, "NotImplemented", "Roles decide here, not lists of control.")
-        raise invalid_parameter("action")
-    if method == "DELETE":
-        return await delete(call)
-    return _unsupported(call)
+from lakemirror.service.storage.storage_answers import StorageError, http_date, not_found
+from lakemirror.service.storage.uploads import Part, Upload
 
 
 async def create_folder(call: Call) -> web.Response:
     """201: the folder and its parents exist."""
-    database = call.database("contribute", "write")
+    database = call.database()
     path = call.address.path
     if path != "Files/LandingZone":
         call.check_writable(path)
@@ -91,20 +52,20 @@ async def create_folder(call: Call) -> web.Response:
 
 async def create_file(call: Call) -> web.Response:
     """201: clients see the file with length 0; nothing is published yet."""
-    database = call.database("contribute", "write")
+    database = call.database()
     call.check_writable(call.address.path)
     place = await call.place(database)
-    conditions = conditions_of(call.headers)
-    return written(201, await call.serving.workers.run(publish.create_file, place, call.address.path, conditions))
+    conditions = call.conditions()
+    return written(201, await call.serving.workers.run(publish_file.create_file, place, call.address.path, conditions))
 
 
 async def append(call: Call) -> web.Response:
     """202: the bytes outlive the process, or were flushed before. With `flush=true` they are published as well."""
-    database = call.database("contribute", "write")
+    database = call.database()
     path = call.address.path
     call.check_writable(path)
-    position = _position(call)
-    announced = announced_length(call.request, call.serving.limits)
+    position = position_of(call.query.get("position", ""))
+    announced = announced_length(call.request, call.serving.limits.max_body)
     place = await call.place(database)
     upload, file = await call.serving.workers.run(_begin_append, place, path, position, announced, call)
     if upload is None:
@@ -118,7 +79,7 @@ async def append(call: Call) -> web.Response:
         finally:
             await call.serving.workers.run(_release, place, upload, position, announced, file)
     headers = {"x-ms-request-server-encrypted": "false"}
-    if call.query.get("flush", "").lower() == "true":
+    if call.operation.name == "AppendAndFlush":
         found = await _flush_at(call, database, place, position + length)
         headers |= {"ETag": f'"{found.etag}"', "Last-Modified": http_date(found.modified_ns)}
     return web.Response(status=202, headers=headers)
@@ -126,22 +87,22 @@ async def append(call: Call) -> web.Response:
 
 async def flush(call: Call) -> web.Response:
     """200: what was appended is published, durably, and the replicator woken."""
-    database = call.database("contribute", "write")
+    database = call.database()
     call.check_writable(call.address.path)
-    position = _position(call)
+    position = number_of(call.query.get("position", ""), "position")
     place = await call.place(database)
     return written(200, await _flush_at(call, database, place, position))
 
 
 async def rename_path(call: Call) -> web.Response:
     """201: the file or folder has its new name, durably."""
-    database = call.database("contribute", "write")
+    database = call.database()
     wrong = StorageError(400, "InvalidSourceUri", "The source is not in the same mirrored database.")
     source = call.source("x-ms-rename-source", database, wrong)
     call.check_writable(call.address.path)
     call.check_writable(source)
     place = await call.place(database)
-    conditions, of_source = conditions_of(call.headers), conditions_of(call.headers, "x-ms-source-")
+    conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
     found = await call.serving.workers.run(rename, place, source, call.address.path, conditions, of_source)
     call.serving.registry.published(database)
     return written(201, found)
@@ -149,7 +110,7 @@ async def rename_path(call: Call) -> web.Response:
 
 async def delete(call: Call) -> web.Response:
     """200: gone, durably."""
-    database = call.database("contribute", "delete")
+    database = call.database()
     call.check_writable(call.address.path)
     place = await call.place(database)
     recursive = call.query.get("recursive", "").lower() == "true"
@@ -157,7 +118,7 @@ async def delete(call: Call) -> web.Response:
         remove,
         place,
         call.address.path,
-        conditions_of(call.headers),
+        call.conditions(),
         recursive=recursive,
         missing="PathNotFound",
         filled="DirectoryNotEmpty",
@@ -168,7 +129,7 @@ async def delete(call: Call) -> web.Response:
 
 async def list_paths(call: Call) -> web.Response:
     """One page of a folder, in byte order; a file lists itself."""
-    workspace = call.workspace("read", "list")
+    workspace = call.workspace()
     address = call.address.below_directory(call.query.get("directory", ""))
     registry = call.serving.registry
     if address.database:
@@ -197,7 +158,7 @@ def make_folder(place: Place, path: str, call: Call) -> Found:
         conditions_of(call.headers).check_write(found, call.exists_code)
         if found is not None and not found.is_folder:
             raise StorageError(409, call.exists_code, "A file has this name.")
-        publish.make_parents(place, f"{path}/x")
+        publish_file.make_parents(place, f"{path}/x")
         made = place.find(path)
     place.sync_folder_of(f"{path}/x")
     if made is None:
@@ -207,20 +168,20 @@ def make_folder(place: Place, path: str, call: Call) -> Found:
 
 async def _flush_at(call: Call, database: DatabaseEntry, place: Place, position: int) -> Found:
     md5 = digest_of(call.headers.get("x-ms-content-md5"))
-    conditions = conditions_of(call.headers)
-    found = await call.serving.workers.run(publish.flush, place, call.address.path, position, conditions, md5)
+    conditions = call.conditions()
+    found = await call.serving.workers.run(publish_file.flush, place, call.address.path, position, conditions, md5)
     call.serving.registry.published(database)
     return found
 
 
 def _begin_append(place: Place, path: str, position: int, length: int | None, call: Call) -> tuple[Upload | None, str]:
     with place.lock:
-        upload, flushed = publish.upload_for_append(place, path)
-        publish.check_now(place, path, conditions_of(call.headers))
+        upload, flushed = publish_file.upload_for_append(place, path)
+        publish_file.check_now(place, path, call.conditions())
         if position < flushed:
             return None, ""
         if upload is None:
-            upload = publish.begin_append(place, path)
+            upload = publish_file.begin_append(place, path)
         return upload, upload.claim(position, length)
 
 
@@ -277,12 +238,21 @@ def _path_entry(entry: Entry) -> dict[str, str]:
     return {**described, "isDirectory": "true"} if found.is_folder else described
 
 
-def _position(call: Call) -> int:
-    text = call.query.get("position", "")
-    if not _NUMBER.fullmatch(text):
-        raise invalid_parameter("position")
-    return int(text)
-
-
-def _unsupported(call: Call) -> web.Response:
-    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+ANSWERS = {
+    "ListFilesystems": workspaces_json,
+    "ListPaths": list_paths,
+    "GetFilesystemAccess": filesystem_access,
+    "GetFilesystem": filesystem_status,
+    "CreateFilesystem": make_filesystem,
+    "DeleteFilesystem": remove_filesystem,
+    "ReadPath": read,
+    "RenamePath": rename_path,
+    "CreateDirectory": create_folder,
+    "CreateFile": create_file,
+    "AppendAndFlush": append,
+    "Append": append,
+    "Flush": flush,
+    "SetProperties": left_as_it_is,
+    "NotOffered": not_offered,
+    "DeletePath": delete,
+}  # the operations of this dialect, each with the function that answers it

@@ -6,15 +6,16 @@ import json
 
 from aiohttp import web
 
-from lakemirror.service.addresses import DFS
 from lakemirror.service.interface import WorkspaceEntry
-from lakemirror.service.storage.answers import StorageError, forbidden, http_date
+from lakemirror.service.request_address import DFS
 from lakemirror.service.storage.call import Call
+from lakemirror.service.storage.reads import access_of
+from lakemirror.service.storage.storage_answers import StorageError, forbidden, http_date
 
 
-def filesystem_status(call: Call) -> web.Response:
+async def filesystem_status(call: Call) -> web.Response:
     """200 with the properties of the workspace."""
-    workspace = call.workspace("read", "read")
+    workspace = call.workspace()
     return web.Response(
         headers={
             **_about(workspace),
@@ -27,10 +28,16 @@ def filesystem_status(call: Call) -> web.Response:
     )
 
 
-def make_filesystem(call: Call) -> web.Response:
+async def filesystem_access(call: Call) -> web.Response:
+    """200 with who may do what with the workspace."""
+    call.workspace()
+    return web.Response(headers=access_of(True))
+
+
+async def make_filesystem(call: Call) -> web.Response:
     """Never done: StorageError 409 where the workspace exists, else 403."""
     try:
-        call.workspace("contribute", "write")
+        call.workspace()
     except StorageError as error:
         raise forbidden("Workspaces are not made here.") from error
     if call.address.database:
@@ -39,14 +46,20 @@ def make_filesystem(call: Call) -> web.Response:
     raise StorageError(409, code, "The workspace exists already.")
 
 
-def remove_filesystem(call: Call) -> web.Response:
+async def remove_filesystem(call: Call) -> web.Response:
     """Never done: StorageError 403."""
     raise forbidden("Workspaces are not deleted here.")
 
 
+async def not_offered(call: Call) -> web.Response:
+    """StorageError 501, for a caller with a role."""
+    if call.address.workspace:
+        call.workspace()
+    raise StorageError(501, "NotImplemented", "This operation is not offered.")
+
+
 def readable(call: Call) -> list[WorkspaceEntry]:
     """The workspaces that the caller may read, by name."""
-    call.check_sas("list")
     found = [each for each in call.serving.registry.workspaces() if call.caller.may(each.name, "read")]
     return sorted(found, key=lambda each: each.name)
 

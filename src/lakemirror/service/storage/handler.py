@@ -1,6 +1,6 @@
 """The handler of the storage plane: from a request to its answer, whatever goes wrong.
 
-request ─▶ caller ─▶ dialect ─▶ address ─▶ dfs | blob ─▶ headers that every answer carries
+request ─▶ target ─▶ caller ─▶ operation ─▶ may the caller? ─▶ dfs | blob ─▶ headers that every answer carries
 """
 
 from __future__ import annotations
@@ -8,37 +8,28 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from lakemirror.failures import coded
-from lakemirror.service.addresses import (
-    DFS,
-    AddressError,
-    address_of,
-    dialect_of,
-    query_of,
-    segments_of,
-    split_target,
-)
-from lakemirror.service.interface import AccessDenied, Authenticator, Limits, Registry
-from lakemirror.service.storage.answers import StorageError, error_answer, finish_headers, not_found
-from lakemirror.service.storage.blob import answer_blob
-from lakemirror.service.storage.call import Call, Outcome, Places, Serving
-from lakemirror.service.storage.dfs import answer_dfs
+from lakemirror.service.interface import Authenticator, Limits, Refusal, Registry
+from lakemirror.service.raw_query import AddressError
+from lakemirror.service.request_address import BLOB, DFS, dialect_of, target_of
+from lakemirror.service.storage import blob, dfs
+from lakemirror.service.storage.call import Call, Outcome, Places, Serving, asked_for, meant_method
+from lakemirror.service.storage.storage_answers import StorageError, error_answer, finish_headers, not_found
 from lakemirror.service.storage.workers import Workers
 
 log = logging.getLogger(__name__)
 
 StorageHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-_METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 _NOT_OFFERED = ("x-ms-structured-body", "x-ms-encryption-key", "x-ms-lease-action")
 _SWEEP_SECONDS = 3600.0
-_ACTS = frozenset({"append", "flush", "filesystem", "directory", "file", "list", "block", "blocklist", "batch"})
 _IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_ANSWERS = {DFS: dfs.ANSWERS, BLOB: blob.ANSWERS}
 
 
 def make_storage_handler(
@@ -65,28 +56,24 @@ def make_storage_handler(
             serving.workers.later(serving.places.remove_old_uploads, now)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        method, outcome = request.method, Outcome()
-        raw_path, raw_query = split_target(request.raw_path)
-        dialect, refused, query = DFS, None, {}
+        method, dialect, outcome = request.method, DFS, Outcome()
         try:
-            query = query_of(raw_query)
-        except AddressError as error:
-            refused = error
-        dialect = dialect_of(request.host or "", method, query, request.headers)
-        try:
-            caller = await authenticator.authenticate(request, storage=True)
+            target = target_of(request.raw_path, authenticator.is_principal)
+            dialect = dialect_of(request.host or "", method, target.query, request.headers)
+            caller = await authenticator.authenticate(request, target)
             outcome.principal = caller.name
-            if refused is not None:
-                raise refused
-            method = _meant(request)
-            address = address_of(segments_of(raw_path), authenticator.is_principal)
-            outcome.operation = _operation(dialect, method, query)
-            call = Call(request, serving, caller, method, dialect, query, address, request.headers, outcome)
+            if target.refused is not None:
+                raise target.refused
+            method = meant_method(method, request.headers)
+            operation = asked_for(dialect, method, target, request.headers)
+            outcome.operation = operation.name
+            call = Call(request, serving, caller, method, dialect, operation, target.query, target.address,
+                        request.headers, outcome)  # fmt: skip
             sweep()
             answer = await _dispatch(call)
         except StorageError as error:
             answer = _refusal(request, error, dialect, method)
-        except AccessDenied as error:
+        except Refusal as error:
             denied = StorageError(error.status, error.code, error.message, error.headers)
             answer = _refusal(request, denied, dialect, method)
         except AddressError as error:
@@ -110,25 +97,8 @@ async def _dispatch(call: Call) -> web.StreamResponse:
     for name in _NOT_OFFERED:
         if name in call.headers:
             raise StorageError(501, "NotImplemented", f"{name} is not offered.")
-    return await (answer_dfs(call) if call.dialect == DFS else answer_blob(call))
-
-
-def _meant(request: web.BaseRequest) -> str:
-    """The method that is meant: PATCH where a PUT says so."""
-    override = request.headers.get("X-HTTP-Method-Override")
-    if override is not None:
-        if request.method != "PUT" or override.upper() != "PATCH":
-            raise StorageError(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
-        return "PATCH"
-    if request.method not in _METHODS:
-        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
-    return request.method
-
-
-def _operation(dialect: str, method: str, query: Mapping[str, str]) -> str:
-    """A short name of what is asked for, one of few: for metrics."""
-    act = next((query[name].lower() for name in ("action", "comp", "resource", "restype") if query.get(name)), "")
-    return f"{dialect}-{method.lower()}{'-' + act if act in _ACTS else ''}"
+    call.check_sas()
+    return await _ANSWERS[call.dialect][call.operation.name](call)
 
 
 def _refusal(request: web.BaseRequest, error: StorageError, dialect: str, method: str) -> web.Response:
@@ -145,6 +115,9 @@ def _failed(error: OSError, request: web.BaseRequest, dialect: str) -> StorageEr
         return not_found(dialect)
     if error.errno in _IN_THE_WAY:
         return StorageError(409, "PathConflict", "A file or folder is in the way.")
+    if error.errno == errno.EFBIG:
+        message = "The file is larger than the file system allows."
+        return StorageError(413, "RequestBodyTooLarge", message, {"Connection": "close"})
     if error.errno == errno.ENAMETOOLONG:
         return StorageError(400, "InvalidResourceName", "The name is too long for the file system.")
     log.error("storage request failed: %s %s: %s", request.method, type(error).__name__, error.strerror)

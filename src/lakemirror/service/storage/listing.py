@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lakemirror.service.addresses import MOST_PATH_BYTES
-from lakemirror.service.storage.answers import invalid_parameter
-from lakemirror.service.storage.place import Found, Place, found_of
+from lakemirror.service.request_address import MOST_PATH_BYTES
+from lakemirror.service.storage.database_files import Found, Place, found_of
+from lakemirror.service.storage.numbers import number_of
+from lakemirror.service.storage.storage_answers import invalid_parameter
 
 MOST_ENTRIES = 5000
 
@@ -191,9 +192,10 @@ def page_size(text: str | None, parameter: str) -> int:
     """How many entries a page may have. StorageError 400 for no positive number."""
     if text is None or text == "":
         return MOST_ENTRIES
-    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) == 0:
+    number = number_of(text, parameter)
+    if number == 0:
         raise invalid_parameter(parameter)
-    return min(int(text), MOST_ENTRIES)
+    return min(number, MOST_ENTRIES)
 
 
 def _names(handle: int, place: Place, path: str) -> list[tuple[str, bool]]:

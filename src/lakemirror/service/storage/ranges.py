@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakemirror.service.storage.answers import StorageError
+from lakemirror.service.storage.numbers import number_in
+from lakemirror.service.storage.storage_answers import StorageError
 
 _FORM = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
 
@@ -37,7 +38,7 @@ def range_of(headers: Mapping[str, str], total: int) -> ByteRange | None:
     found = _FORM.fullmatch(headers.get("x-ms-range") or headers.get("Range") or "")
     if not found or not any(found.groups()):
         return None
-    first, last = (int(each[:20]) if each else None for each in found.groups())
+    first, last = (number_in(each) if each else None for each in found.groups())
     if first is None:
         start, end = max(0, total - (last or 0)), total
     elif last is not None and last < first:

@@ -8,11 +8,11 @@ import os
 
 from aiohttp import web
 
-from lakemirror.service.storage.answers import StorageError, finish_headers, http_date, not_found
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.place import Found, found_of
+from lakemirror.service.storage.database_files import Found, found_of
 from lakemirror.service.storage.ranges import ByteRange, range_of
+from lakemirror.service.storage.storage_answers import StorageError, finish_headers, http_date, not_found
 
 _CHUNK = 1 << 20
 _MOST_MD5 = 4 << 20
@@ -23,7 +23,7 @@ FOLDER_PERMISSIONS, FILE_PERMISSIONS = "rwxr-x---", "rw-r-----"
 
 async def read(call: Call) -> web.StreamResponse:
     """The answer to HEAD or GET of a path."""
-    database = call.database("read", "read")
+    database = call.database()
     place = await call.place(database)
     path = call.address.path
     found = await call.serving.workers.run(place.find, path)
@@ -86,7 +86,7 @@ def written(status: int, found: Found) -> web.Response:
 
 async def left_as_it_is(call: Call) -> web.Response:
     """200 where the path exists: metadata and properties are not kept."""
-    database = call.database("contribute", "write")
+    database = call.database()
     place = await call.place(database)
     found = await call.serving.workers.run(place.find, call.address.path)
     if found is None:

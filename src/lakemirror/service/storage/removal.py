@@ -6,9 +6,9 @@ import errno
 import os
 
 from lakemirror.failpoints import reach
-from lakemirror.service.storage.answers import StorageError
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Place
+from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.storage_answers import StorageError
 from lakemirror.storage import LocalStorage
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from lakemirror.failpoints import reach
-from lakemirror.service.storage.answers import StorageError
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.place import Found, Place, new_etag, now_ns
-from lakemirror.service.storage.publish import publish, sync_file
-from lakemirror.service.storage.staging import begin_upload
+from lakemirror.service.storage.database_files import Found, Place, new_etag, now_ns
+from lakemirror.service.storage.publish_file import publish, sync_file
+from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.storage.uploads import begin_upload
 
 
 def rename(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:

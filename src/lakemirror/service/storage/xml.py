@@ -9,12 +9,13 @@ from urllib.parse import quote
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from lakemirror.service.storage.answers import StorageError, http_date
 from lakemirror.service.storage.listing import Entry
+from lakemirror.service.storage.storage_answers import StorageError, http_date
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>'
 
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")
+_MOST_BLOCKS = 50_000
 _KINDS = ("Latest", "Uncommitted", "Committed")
 
 
@@ -75,7 +76,7 @@ def uncommitted_blocks(blocks: Sequence[tuple[str, int]]) -> str:
 def block_ids(body: bytes) -> list[tuple[str, str]]:
     """The kind (`Latest`, `Uncommitted`, `Committed`) and id of each block of a Put Block List, in its order.
 
-    StorageError 400 `InvalidXmlDocument` for broken XML, one with a DTD, or another document.
+    StorageError 400 `InvalidXmlDocument` for broken XML, one with a DTD, or another document; `BlockListTooLong`.
     """
     found: list[tuple[str, str]] = []
     path: list[str] = []
@@ -89,6 +90,8 @@ def block_ids(body: bytes) -> list[tuple[str, str]]:
 
     def end(_: str) -> None:
         name = path.pop()
+        if path and len(found) == _MOST_BLOCKS:
+            raise StorageError(400, "BlockListTooLong", f"A list has at most {_MOST_BLOCKS:,} blocks.")
         if path:
             found.append((name, "".join(text).strip()))
 

@@ -1,0 +1,325 @@
+"""A mirrored database: what `import lakemirror` and the command line both offer.
+
+MirroredDatabase("shop").sync()     one pass: everything that is there is applied
+MirroredDatabase("shop").run()      until stopped
+MirroredDatabase("shop").status()   without a JVM
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakemirror import status as monitoring
+from lakemirror.attention import needing_attention
+from lakemirror.engines.engines import key_index
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import storage_of
+from lakemirror.landing_zone.partner_events import read_partner
+from lakemirror.landing_zone.warned import Warned, lasting
+from lakemirror.landing_zone.zone import TableName, scan
+from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
+from lakemirror.mirror.dropped_tables import MISSING
+from lakemirror.mirror.loop import PATIENCE, Runner, require_zone, setting_warnings, status_before, tick
+from lakemirror.mirror.observer import Observer
+from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.table_status import status_now
+from lakemirror.settings import Settings, read_definition, resolve
+from lakemirror.storage import Place, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakemirror.mirror import operations
+
+_SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+_LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
+
+
+@dataclass
+class TableResult:
+    """What one pass applied to one table: numbers of commits, files, changes and bytes. `error`: why it stopped."""
+
+    commits: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    error: LakemirrorError | None = None
+
+
+@dataclass
+class SyncResult:
+    """What one pass did. `tables`: the result of each table that did something or needs attention, by name.
+
+    `dropped`: the tables that were dropped. `warnings`: warnings about the database. `failed`: the errors of tables.
+    `attention`: what has no error and will not be applied before a person changes something, such as a table folder in
+    which every file is ignored; by table or place.
+    """
+
+    tables: dict[str, TableResult] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    started_spark: bool = False
+    warnings: tuple[Warned, ...] = ()
+    attention: dict[str, Warned] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> dict[str, LakemirrorError]:
+        """The tables that need attention."""
+        return {name: t.error for name, t in self.tables.items() if t.error is not None}
+
+
+class MirroredDatabase:
+    """A mirrored database: a landing zone, and the Delta tables that mirror it.
+
+    `path`: the folder that holds `Files/LandingZone`, or its address in an object store. `spark`: a session to use
+    instead of starting one. `storage_options`: options of the object store. Further keywords are settings, such as
+    `engine="local"`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | Place, *, spark: SparkSession | Sequence[str] | None = None,
+        storage: Storage | None = None, storage_options: Mapping[str, str] | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
+        """`settings` are those of `lakemirror.settings.Settings`, by name; they win over environment and definition.
+
+        `path`: a local folder, or the address of an object store (`s3://`, `az://`, `abfss://`, `gs://`), which
+        `storage_options` are for, over the environment: `{"AWS_ENDPOINT_URL": …}`. `spark`: a session to use as it
+        is, or the setting `spark`, as a list of KEY=VALUE.
+        LakemirrorError `definition-invalid`, `setting-invalid`, and what the store raises.
+        """
+        self.storage: Storage = storage or storage_of(path, storage_options)
+        if isinstance(spark, list | tuple):
+            settings["spark"], spark = spark, None
+        self._given: Any = spark
+        self.flags = settings
+        self._runner: Runner | None = None
+        self.settings: Settings = self._resolve()
+
+    def sync(self, observer: Observer | None = None, stop: threading.Event | None = None) -> SyncResult:
+        """Applies every complete change file that is there now, up to the first gap. Returns what was done.
+
+        Starts Spark only if a table needs it. An error of one table is in its result and is not raised; a table that
+        needs Spark gets a SetupError if Spark cannot start. Once `stop` is set, no further commit begins. Error:
+        `database-missing`.
+        """
+        begun = time.monotonic()
+        stop = stop or threading.Event()
+        require_zone(self.storage)
+        self.storage.probe()
+        collected = _Collector(observer)
+        start_spark = partial(_start_spark, self.settings)
+        before = status_before(self.storage)
+        scheduler = Scheduler(
+            self.storage, self.settings, start_spark, collected, self._given, before=before.tables, settings_of=allowed
+        )
+        readers = DeclaredReaders(self.settings.readers, self.storage.uri)
+        writer = StatusWriter(self.storage, before.warnings)
+        writer.setting_warnings = setting_warnings(self.storage)
+        try:
+            self._pass(scheduler, stop)
+            if not stop.is_set():
+                readers.step(scheduler, scheduler.need_spark, again=True)
+            writer.write("Stopped", scheduler, readers)
+        finally:
+            scheduler.stop(PATIENCE if stop.is_set() else None)
+        started = scheduler.spark is not self._given
+        result = SyncResult(
+            collected.tables, collected.gone, time.monotonic() - begun, started, tuple(writer.setting_warnings)
+        )
+        for name, state in scheduler.states.items():
+            if state.error is not None:
+                result.tables.setdefault(str(name), TableResult()).error = state.error
+        if not stop.is_set():
+            found = [*zone_warnings(scheduler.zone), *readers.warnings.values()]
+            result.attention = needing_attention(scheduler.rows(), found)
+        return result
+
+    def index_keys(self, most: float, stop: threading.Event) -> None:
+        """Builds the key indexes that the last `sync` lacked, for at most so many seconds, until `stop` is set.
+
+        Without it, they are built by threads that end with the process: each pass of a short process reads all keys.
+        """
+        index = key_index(self.settings)
+        if index is not None:
+            index.wait(most, stop.is_set)
+
+    def _pass(self, scheduler: Scheduler, stop: threading.Event) -> None:
+        """Ticks until another look, a second later, would find nothing new. However often it looks, it is one pass."""
+        self._tick(scheduler, stop, again=False)
+        for _ in range(3):  # delimited text is complete once it has been seen twice
+            until = [s.waiting.until for s in scheduler.states.values() if s.waiting and s.waiting.until]
+            if not until or min(until) > time.time() + _LONGEST_SECOND_LOOK:
+                break
+            stop.wait(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
+            self._tick(scheduler, stop)
+        for pause in (0.5, 1.0, 2.0):  # transient errors get a few more tries before the pass ends
+            if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
+                break
+            stop.wait(pause)
+            self._tick(scheduler, stop)
+
+    def _tick(self, scheduler: Scheduler, stop: threading.Event, *, again: bool = True) -> None:
+        if stop.is_set():
+            return
+        tick(scheduler, self.storage, again=again)
+        while not scheduler.wait(1.0 if scheduler.at_work else 0.2):
+            if stop.is_set():
+                scheduler.request_stop()
+                scheduler.wait(PATIENCE)
+                return
+
+    def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
+        """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""
+        self._runner = Runner(
+            self.storage,
+            self._resolve,
+            partial(_start_spark, long_lived=True),
+            observer=observer,
+            spark=self._given,
+            watch=True,
+        )
+        self._runner.run(stop or threading.Event())
+
+    def abandon(self) -> None:
+        """Writes the status `Stopped` while threads of `run` still work: for a process that ends without waiting for
+        them.
+        """
+        if self._runner is not None:
+            self._runner.abandon()
+
+    def status(self) -> monitoring.DatabaseStatus:
+        """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
+        return current_status(self.storage, self.settings, setting_warnings(self.storage))
+
+    def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
+        """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.
+
+        `schema`: the schema in the catalog; empty: the name of the database's folder. Error: `database-missing`.
+        """
+        from lakemirror import table_readers
+
+        folder = self.storage.uri()
+        name = schema or folder.rstrip("/").rpartition("/")[2]
+        return table_readers.register(spark, table_readers.readable_tables(folder), name)
+
+    def pause(self, table: str) -> operations.Act:
+        """Stops every engine from applying the table's change files, until `resume`. Error: `table-unknown`."""
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.pause(self.storage, table)
+
+    def resume(self, table: str) -> operations.Act:
+        """Ends a pause. Error: `table-unknown`."""
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.resume(self.storage, table)
+
+    def resync(self, table: str) -> operations.Act:
+        """Makes the next pass build the table again from its applied files.
+
+        Errors: `table-unknown`, `archive-incomplete`.
+        """
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.resync(self.storage, table, self.settings.default_schema)
+
+    def replay(self, table: str, file: str = "") -> operations.Act:
+        """Makes the next pass apply quarantined files in their order. `file`: one name; empty: all.
+
+        Errors: `table-unknown`, `archive-incomplete`.
+        """
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.replay(self.storage, table, file, self.settings.default_schema)
+
+    def restore(self, table: str) -> operations.Act:
+        """Puts a dropped table back under `Tables/`. Error: `table-unknown`."""
+        from lakemirror.mirror import operations
+
+        require_zone(self.storage)
+        return operations.restore(self.storage, table, self.settings.default_schema)
+
+    def _resolve(self) -> Settings:
+        return allowed(resolve(read_definition(self.storage), **self.flags))
+
+
+def current_status(storage: Storage, settings: Settings, of_settings: Sequence[Warned]) -> monitoring.DatabaseStatus:
+    """The state of every table with these settings, now. `of_settings`: the warnings about them. `database-missing`."""
+    require_zone(storage)
+    zone = scan(storage)
+    stored = read_stored(storage)
+    last = {table.name: table for table in stored.tables}
+    tables, now = [], time.time()
+    for name, folder in zone.tables.items():
+        look = Replicator(storage, name, allowed(settings, str(name))).inspect(folder, mark=False)
+        tables.append(status_now(name, look, last.pop(str(name), None), now))
+    partner, warned = read_partner(storage, zone)
+    targets = {name.target(settings.default_schema) for name in zone.tables}
+    missing = [each for each in stored.warnings if each.code == MISSING and each.file not in targets]
+    of_the_last_pass = (UNMET, "drop-postponed")
+    kept = [each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")]
+    found = (*zone_warnings(zone), *([warned] if warned else ()), *missing, *of_settings, *kept)
+    absent = {each.file for each in missing}
+    tables += [
+        row for row in last.values() if TableName(row.schema, row.table).target(settings.default_schema) in absent
+    ]
+    return replace(stored, tables=tuple(tables), warnings=lasting(stored.warnings, found, now), partner=partner)
+
+
+def read_stored(storage: Storage) -> monitoring.DatabaseStatus:
+    """The status that the last pass wrote; empty if it cannot be read."""
+    try:
+        return monitoring.read_status(storage) or monitoring.DatabaseStatus("Stopped")
+    except LakemirrorError as error:
+        unread = Warned("status-unreadable", f"the last status cannot be read: {error}", "Files/Monitoring")
+        return monitoring.DatabaseStatus("Stopped", warnings=(unread,))
+
+
+def _start_spark(settings: Settings, pending_bytes: int, *, long_lived: bool = False) -> SparkSession:
+    from lakemirror.spark_session import session as spark
+
+    delta = bool(settings.readers)  # dropping a feature may need Delta's SQL
+    return spark.start(settings, delta=delta, short=pending_bytes <= _SHORT_RUN_BYTES and not long_lived)
+
+
+class _Collector:
+    """Adds up the results of a pass, and forwards them."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.tables: dict[str, TableResult] = {}
+        self.gone: list[str] = []
+        self._observer = observer
+        self._lock = threading.Lock()
+
+    def applied(self, name: TableName, applied: Applied) -> None:
+        with self._lock:
+            result = self.tables.setdefault(str(name), TableResult())
+            result.commits += 1
+            result.files += len(applied.batch.files)
+            result.rows += applied.batch.rows
+            result.bytes += applied.batch.bytes
+        if self._observer is not None:
+            self._observer.applied(name, applied)
+
+    def failed(self, name: TableName, error: LakemirrorError) -> None:
+        if self._observer is not None:
+            self._observer.failed(name, error)
+
+    def dropped(self, target: str) -> None:
+        self.gone.append(target)
+        if self._observer is not None:
+            self._observer.dropped(target)

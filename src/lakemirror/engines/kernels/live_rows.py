@@ -1,0 +1,76 @@
+"""Reads the living rows of data files (those that no deletion vector deletes): all but given rows, or only given rows.
+
+add action + deleted rows ─▶ living_rows ─▶ a new file without them (tables without deletion vectors, compaction)
+                         └─▶ chosen_rows ─▶ their old content (change data feed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.deletion_vectors import read_row_numbers
+from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
+from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.keys.look_up import row_groups
+
+
+def living_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
+    """The living rows of a data file, in the table's columns, without the rows in `gone` (row numbers, ascending).
+
+    Errors: ValueError if its deletion vector cannot be read, ArrowException, FileNotFoundError.
+    """
+    deleted = deleted_rows(add, target)
+    for begin, rows in _rows(add, target, target.columns):
+        keep = np.ones(rows.num_rows, bool)
+        for numbers in (deleted, gone):
+            if numbers is not None and len(numbers):
+                low, high = np.searchsorted(numbers, [begin, begin + rows.num_rows])
+                keep[numbers[low:high] - begin] = False
+        yield rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def chosen_rows(
+    add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]
+) -> Iterator[pa.Table]:
+    """The living rows among those with these numbers (ascending), in these columns."""
+    deleted = deleted_rows(add, target)
+    wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
+    for begin, rows in _rows(add, target, columns):
+        low, high = np.searchsorted(wanted, [begin, begin + rows.num_rows])
+        if high > low:
+            yield rows.take(pa.array(wanted[low:high] - begin))
+
+
+def only_living(found: Mapping[str, np.ndarray], candidates: Sequence[Action], target: Target) -> dict[str, np.ndarray]:
+    """The living rows among `found` (row numbers by the candidates' paths). Files without such rows are left out."""
+    result = {}
+    for add in candidates:
+        numbers = found.get(add["path"])
+        if numbers is None:
+            continue
+        deleted = deleted_rows(add, target)
+        living = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
+        if len(living):
+            result[add["path"]] = living
+    return result
+
+
+def deleted_rows(add: Action, target: Target) -> np.ndarray | None:
+    """The row numbers (int64, ascending) that a file's deletion vector deletes; None if it has no vector."""
+    vector = add.get("deletionVector")
+    if not vector:
+        return None
+    return read_row_numbers(target.path, vector)
+
+
+def _rows(add: Action, target: Target, columns: Sequence[TargetColumn]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows in parts, each with the number of its first row."""
+    with opened(DataFile.of(add, target)) as parquet:
+        for group in row_groups(add, target, None, parquet.metadata):
+            begin = group.first_row
+            for rows in rows_of(parquet, group, columns):
+                yield begin, rows
+                begin += rows.num_rows

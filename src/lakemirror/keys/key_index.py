@@ -1,0 +1,394 @@
+"""The key index: in which rows of large data files the keys are. It is kept in the cache folder across processes.
+
+    look-up ─▶ find: an index of this data file ─▶ row numbers
+                └ none ─▶ the key columns are read (`look_up`) ─▶ want ─▶ a thread builds the index
+
+The index is a copy of what the data files say. An index that is damaged, incomplete or of another file is deleted, and
+the keys are read from the data file. The key cache in memory holds the summaries of indexes. It also holds the keys of
+files without an index: small files, and files whose only key is a rising number. Engines may share one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror import failpoints
+from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels.data_rows import DataFile, opened, rows_of
+from lakemirror.engines.row_work import Action, Target
+from lakemirror.keys import look_up
+from lakemirror.keys.index_folder import (
+    BUILDING,
+    MOST_REMEMBERED,
+    USED_LATELY,
+    IndexFolder,
+    data_file_identity,
+    index_in,
+    is_index,
+    key_columns_text,
+    name_of,
+)
+from lakemirror.keys.key_cache import Runs
+from lakemirror.keys.key_file import KeyFile, Replaced
+from lakemirror.keys.key_format import MOST_ROWS, Damaged, size_of
+from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
+from lakemirror.keys.key_search import rows_in
+from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.write_keys import TooManyEqual, write_key_file
+from lakemirror.storage.own_files import work_folder
+
+log = logging.getLogger("lakemirror")
+
+FEWEST_ROWS = 64 * 1024
+"""A data file with at least so many rows gets an index. The keys of smaller files are read quickly."""
+
+_ROWS_AT_ONCE = 64 * 1024
+_READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read instead
+_AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
+_SLICE = 0.2  # seconds after which a wait asks whether it is over
+_YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
+Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
+_SHARED: dict[Path, KeyIndex] = {}
+_SHARING = threading.Lock()
+
+
+class KeyIndex:
+    """The index of all tables that an engine changes. Safe for several threads.
+
+    `folder`: made when needed. `most_bytes`: the most that all its files may take.
+    """
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = IndexFolder(folder, most_bytes)
+        self._lock = threading.Lock()
+        self._wanted: OrderedDict[str, tuple[Action, Target]] = OrderedDict()
+        self._not_worth_it: OrderedDict[str, None] = OrderedDict()
+        self._builder: threading.Thread | None = None
+        self._applies = 0
+        self._not_before = 0.0
+        self._saying = threading.Lock()
+        self._warned = False
+
+    @staticmethod
+    def shared(folder: Path, most_bytes: int) -> KeyIndex:
+        """The index in this folder that all engines of the process share."""
+        with _SHARING:
+            index = _SHARED.setdefault(folder.absolute(), KeyIndex(folder, most_bytes))
+            index._folder.most_bytes = most_bytes
+            return index
+
+    def find(self, add: Action, target: Target, sought: Sought) -> np.ndarray | None:
+        """Row numbers (int64, ascending) of the sought keys in a data file; None if it has no usable index.
+
+        Errors: FileNotFoundError if the data file does not exist any more; ArrowException or ValueError if it cannot be
+        read.
+        """
+        return self.find_in([add], target, sought)[0]
+
+    def find_in(
+        self, adds: Sequence[Action], target: Target, sought: Sought, each: Each = map
+    ) -> list[np.ndarray | None]:
+        """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
+        result: list[np.ndarray | None] = [None] * len(adds)
+        left = list(self._asked(adds, target, sought))
+        for _ in range(2):  # another engine may replace an index while it is searched
+            left = self._search(left, target, sought, each, result)
+        return result
+
+    def is_asked(self, add: Action, keys: int) -> bool:
+        """True if an index of the data file finds so many keys faster than reading all its keys does."""
+        rows = record_count(add)
+        return rows is not None and _is_worth_it(rows, keys)
+
+    def _asked(self, adds: Sequence[Action], target: Target, sought: Sought) -> Iterator[_Searched]:
+        """The data files that have an index, and for which it is worth it."""
+        columns, folder, keys = key_columns_text(target), self._folder.of(target), sought.keys.num_rows
+        for place, add in enumerate(adds):
+            rows = record_count(add)
+            if rows is None or not _is_worth_it(rows, keys):
+                continue
+            identity = data_file_identity(add, target, columns)
+            path = index_in(folder, identity)
+            is_open = look_up.LATELY_READ.get(name_of(path)) is not None
+            if is_open or path.exists():
+                yield _Searched(place, path, identity, rows, add, is_open)
+
+    def _search(
+        self, searched: Sequence[_Searched], target: Target, sought: Sought, each: Each,
+        result: list[np.ndarray | None],
+    ) -> list[_Searched]:  # fmt: skip
+        """Puts the found rows into `result`. Returns the files whose index was replaced since it was opened."""
+        exact = []
+
+        def files() -> Iterator[KeyFile | None]:
+            opened = each if any(not one.is_open for one in searched) else map
+            for file in opened(self._opened, searched):  # those that follow are opened meanwhile
+                exact.append(file is None or file.layout.is_exact)
+                yield file
+
+        replaced = []
+        for one, rows, is_exact in zip(searched, rows_in(files(), sought.in_layout), exact, strict=True):
+            if isinstance(rows, Replaced):
+                look_up.LATELY_READ.drop(name_of(one.path))
+                replaced.append(one._replace(is_open=False))
+            elif isinstance(rows, Damaged | OSError):
+                self._report(one, rows)
+            elif rows is None or is_exact or not len(rows):
+                result[one.place] = rows
+            else:
+                result[one.place] = _verified(rows, one.add, target, sought)
+        return replaced
+
+    def _report(self, one: _Searched, error: Exception) -> None:
+        """An index cannot be used: it is built again if it is damaged."""
+        if isinstance(error, Damaged):
+            log.info("the key index is built again: %s", error)
+            self._folder.drop(one.path)
+        else:
+            look_up.LATELY_READ.drop(name_of(one.path))
+            log.info("the key index is not used: %s", error)
+
+    def want(self, add: Action, target: Target) -> None:
+        """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
+        if not _is_large(record_count(add)) or not target.key_columns:
+            return
+        try:
+            name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
+        except OSError:
+            return
+        with self._lock:
+            if name in self._not_worth_it or name in self._wanted or time.monotonic() < self._not_before:
+                return
+            self._wanted[name] = (add, target)
+            if self._builder is None:
+                self._builder = threading.Thread(target=self._build_wanted, name="key-index")
+                self._builder.start()
+
+    def want_missing(self, adds: Iterable[Action], target: Target) -> None:
+        """Requests the indexes that data files of a table lack. Does not wait for them."""
+        columns = key_columns_text(target)
+        for add in adds:
+            with contextlib.suppress(OSError):
+                if (
+                    _is_large(record_count(add))
+                    and not self._folder.index(data_file_identity(add, target, columns), target).exists()
+                ):
+                    self.want(add, target)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While the block runs, index building leaves the processor to the apply."""
+        with self._lock:
+            self._applies += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._applies -= 1
+
+    def wait(self, most: float = math.inf, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Waits until every requested index is built or given up; at most so many seconds, or until `is_over`."""
+        end, builder = time.monotonic() + most, self._builder
+        while builder is not None and builder.is_alive() and time.monotonic() < end and not is_over():
+            builder.join(min(_SLICE, end - time.monotonic()))
+
+    def build(self, add: Action, target: Target) -> bool:
+        """Builds the index of a data file. Returns False if it is not worth it, or there is no room.
+
+        Uses about 160 MiB of memory for any number of rows. Errors: ArrowException, ValueError or FileNotFoundError
+        if the data file cannot be read; OSError if the cache folder cannot be written.
+        """
+        identity = data_file_identity(add, target, key_columns_text(target))
+        path = self._folder.index(identity, target)
+        with opened(DataFile.of(add, target)) as parquet:
+            rows = parquet.metadata.num_rows
+            counted = record_count(add)
+            if (
+                (counted is not None and counted != rows)
+                or not 0 < rows < MOST_ROWS
+                or self._rises(parquet, add, target)
+            ):
+                self._remember_not_worth_it(path)
+                return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            layout = layout_of(next(_keys(parquet, add, target)))
+            while True:
+                try:
+                    return self._write(path, identity, rows, layout, parquet, add, target)
+                except _Wider as wider:
+                    layout = layout.widened(wider.layout)
+                except TooManyEqual:
+                    self._remember_not_worth_it(path)
+                    return False
+
+    def _write(
+        self, path: Path, identity: str, rows: int, layout: KeyLayout, parquet: pq.ParquetFile, add: Action,
+        target: Target,
+    ) -> bool:  # fmt: skip
+        if not self._folder.make_room(size_of(rows, layout)):
+            self._not_before = time.monotonic() + _AFTER_FAILURE
+            return False
+        with work_folder(path.parent, BUILDING) as place:
+            built, words = place / path.name, self._words(parquet, add, target, layout)
+            write_key_file(built, identity, rows, layout, words, seed=self._folder.seed, pause=self._yield_to_applies)
+            failpoints.reach("index.before-rename")
+            if data_file_identity(add, target, key_columns_text(target)) != identity:
+                raise ValueError("the data file changed while its index was built")
+            if path.exists() and not is_index(path):
+                raise ValueError(f"{path} is no key index, and stays")
+            built.replace(path)
+        return True
+
+    def _words(self, parquet: pq.ParquetFile, add: Action, target: Target, layout: KeyLayout) -> Iterator[np.ndarray]:
+        for keys in _keys(parquet, add, target):
+            self._yield_to_applies()
+            words, fits = encode(keys, layout)
+            if not fits.all():
+                raise _Wider(layout_of(keys))
+            yield words
+
+    def _rises(self, parquet: pq.ParquetFile, add: Action, target: Target) -> bool:
+        """True if the only key is a number that rises from row to row. The key cache holds such keys in few bytes."""
+        version = look_up.version_of(add)
+        for group in look_up.row_groups(add, target, None, parquet.metadata):
+            if isinstance(look_up.kept_keys(group, target, version), Runs):
+                continue
+            found = look_up.RisingKeys(target)
+            if found.column is None:
+                return False
+            for keys in rows_of(parquet, group, [found.column], at_once=_ROWS_AT_ONCE):
+                found.add(keys[0])
+                if not found.rises:
+                    return False
+            found.keep(group, target, version)
+        return True
+
+    def _build_wanted(self) -> None:
+        """Builds the requested indexes one by one, until none is left or the process ends."""
+        while True:
+            with self._lock:
+                is_over = not self._wanted or not threading.main_thread().is_alive()
+                if is_over:
+                    self._builder = None
+                    return
+                name, (add, target) = self._wanted.popitem(last=False)
+            try:
+                self._yield_to_applies()
+                if time.monotonic() >= self._not_before and not Path(name).exists():
+                    self.build(add, target)
+            except _Ended:
+                pass
+            except FileNotFoundError:
+                log.debug("no key index for %s: the file does not exist any more", add["path"])
+            except OSError as error:
+                self._failed(error)
+            except Exception as error:  # the apply that reads the data file reports what is wrong with it
+                log.debug("no key index for %s: %s", add["path"], error)
+                self._remember_not_worth_it(Path(name))
+
+    def _failed(self, error: OSError) -> None:
+        self._not_before = time.monotonic() + _AFTER_FAILURE
+        with self._saying:  # the builder's thread, and those of applies, may come here at once
+            said, self._warned = self._warned, True
+        (log.info if said else log.warning)(
+            "the key index in %s cannot be written, look-ups of keys are slower: %s",
+            self._folder.path, error.strerror or error,
+        )  # fmt: skip
+
+    def _yield_to_applies(self) -> None:
+        deadline = time.monotonic() + _YIELD
+        while self._applies and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not threading.main_thread().is_alive():
+            raise _Ended
+
+    def _opened(self, one: _Searched) -> KeyFile | None:
+        """The open index of a data file; None if it cannot be used."""
+        try:
+            file = look_up.LATELY_READ.get(name_of(one.path))
+            if not isinstance(file, KeyFile):
+                file = KeyFile(one.path, one.identity)
+                if file.rows != one.rows:
+                    raise Damaged(f"{one.path.name} has {file.rows} rows, the data file {one.rows}")
+                look_up.LATELY_READ.put(name_of(one.path), file)
+            elif time.time() - file.touched > USED_LATELY / 2:
+                file.touch()
+        except (Damaged, OSError) as error:
+            self._report(one, error)
+            return None
+        return file
+
+    def _remember_not_worth_it(self, path: Path) -> None:
+        with self._lock:
+            self._not_worth_it[str(path)] = None
+            while len(self._not_worth_it) > MOST_REMEMBERED:
+                self._not_worth_it.popitem(last=False)
+
+
+class _Searched(NamedTuple):
+    """A data file in a search, the place of its rows in the result, and its index.
+
+    `is_open`: the summary of the index is in memory.
+    """
+
+    place: int
+    path: Path
+    identity: str
+    rows: int
+    add: Action
+    is_open: bool
+
+
+class _Wider(Exception):
+    """A key does not fit into the layout; `layout` is one that it fits into."""
+
+    def __init__(self, layout: KeyLayout) -> None:
+        super().__init__()
+        self.layout = layout
+
+
+class _Ended(Exception):
+    """The process ends: building stops."""
+
+
+def _is_large(rows: int | None) -> bool:
+    return rows is not None and rows >= FEWEST_ROWS
+
+
+def _is_worth_it(rows: int, keys: int) -> bool:
+    return rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
+
+
+def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
+    """The keys of a data file, in the order of its rows."""
+    columns = look_up.key_columns(target)
+    for group in look_up.row_groups(add, target, None, parquet.metadata):
+        yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
+
+
+def _verified(found: np.ndarray, add: Action, target: Target, sought: Sought) -> np.ndarray:
+    """The rows among `found` that really hold a sought key: their row groups are read."""
+    footer = look_up.read_footer(add, target)
+    version = (add.get("size"), add.get("modificationTime"))
+    parts = [np.zeros(0, np.int64)]
+    for group in look_up.row_groups(add, target, None, footer):
+        first, end = np.searchsorted(found, [group.first_row, group.first_row + group.rows])
+        if first < end:
+            parts.append(np.asarray(look_up.find(group, target, sought, version=version, footer=footer)))
+    return np.concatenate(parts)
+
+
+__all__ = ["FEWEST_ROWS", "KeyIndex"]

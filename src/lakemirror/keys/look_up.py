@@ -1,0 +1,248 @@
+"""Finds the rows with given keys in a table's data files. The result may include rows that are already deleted.
+
+    add actions ─▶ may_hold: bounds in the log ─▶ row_groups: bounds in footers ─▶ find: key columns ─▶ row numbers
+                                                                                    └ cached in `key_cache`
+
+Keys are compared by `key_values.comparable`. `sought.py` has the sought keys and compares them with bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.delta.statistics import parse_statistics, record_count
+from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of
+from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.keys.key_cache import Cache, Kept, Runs, size_of
+from lakemirror.keys.key_values import comparable, whole_numbers
+from lakemirror.keys.wanted_keys import Sought, SoughtColumn, bound, is_among, is_number, numbers_of
+
+_ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
+_SMALL = 64 * 1024  # a file with fewer rows is small
+_KEPT_ROWS = 1 << 20  # the most rows of a row group whose keys are cached
+_KEPT_NUMBERS = 1 << 22  # the same if the key is one number
+LATELY_READ = Cache(192 << 20)  # holds 24 million numbers without runs, or the summaries of 120 million indexed keys
+
+
+def may_hold(add: Action, target: Target, sought: Sought) -> bool:
+    """False if the log's statistics or partition values of a file rule out all sought keys."""
+    stats = parse_statistics(add)
+    told = (stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
+    low, high, nulls = (each if isinstance(each, dict) else {} for each in told)
+    values = add.get("partitionValues") or {}
+    for column in key_columns(target):
+        keys = sought.columns[column.name]
+        name = column.physical_name
+        if column.name in target.partition_columns:
+            if not keys.has_text(values.get(name) or None):
+                return False
+        elif (
+            name in low
+            and name in high
+            and not keys.may_be_between(
+                bound(low[name], column.type, up=False),
+                bound(high[name], column.type, up=True),
+                nulls.get(name, 1) != 0,
+            )
+        ):
+            return False
+    return True
+
+
+def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.FileMetaData) -> list[RowGroup]:
+    """The row groups of a data file that may hold a sought key. `sought` None: all row groups."""
+    file = DataFile.of(add, target)
+    places = _places(footer, target, sought) if sought is not None else []
+    groups, begin = [], 0
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if group.num_rows and all(keys.may_be_in(group.column(place)) for place, keys in places):
+            groups.append(RowGroup(file, index, begin, group.num_rows))
+        begin += group.num_rows
+    return groups
+
+
+class GroupsOfFile(NamedTuple):
+    """The footer of a recently read data file, and its row groups that may hold a sought key."""
+
+    footer: pq.FileMetaData
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate bytes in memory."""
+        return int(self.footer.serialized_size)
+
+
+def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
+    """The row groups of a data file that may hold a sought key.
+
+    All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
+    files the footer is cached alone.
+    """
+    small = (record_count(add) or _SMALL) < _SMALL
+    name = (
+        "groups",
+        place_of(target.path, add["path"]),
+        add.get("size"),
+        add.get("modificationTime"),
+        target.partition_columns,
+    )
+    kept = LATELY_READ.get(name)
+    held = kept if isinstance(kept, GroupsOfFile) else None
+    if held is not None and small:
+        return held
+    footer = read_footer(add, target) if held is None else held.footer
+    found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else sought, footer)))
+    if held is None:
+        LATELY_READ.put(name, found if small else GroupsOfFile(footer, ()))
+    return found
+
+
+def read_footer(add: Action, target: Target) -> pq.FileMetaData:
+    """The footer of a data file. FileNotFoundError if the file does not exist any more."""
+    with opened(DataFile.of(add, target)) as parquet:
+        return parquet.metadata
+
+
+def find(
+    group: RowGroup, target: Target, sought: Sought, *, version: object = None, room: MemoryBudget | None = None,
+    footer: pq.FileMetaData | None = None,
+) -> pa.Array:  # fmt: skip
+    """Row numbers within the file (int64, ascending) of the sought keys.
+
+    `version`: the file's size and time, which identify its content in the cache; None: nothing is cached. `room`: how
+    much of the cache this look-up may fill. Errors: ArrowException, ValueError, FileNotFoundError.
+    """
+    name = _name_of_keys(group, target, version)
+    keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
+    kept = LATELY_READ.get(name) if keeps else None
+    if isinstance(kept, pa.Table | Runs):
+        if room is not None:
+            room.take(size_of(kept))
+        return whole_numbers(_matches(kept, sought) + group.first_row)
+    found, parts, begin = [], [], group.first_row
+    with opened(group.file, footer) as parquet:
+        at_once = group.rows if keeps else _ROWS_AT_ONCE
+        for rows in rows_of(parquet, group, key_columns(target), at_once=at_once):
+            if keeps:
+                parts.append(rows)
+                continue
+            found.append(_matches(rows, sought) + begin)
+            begin += rows.num_rows
+    if keeps:
+        kept = _to_keep(pa.concat_tables(parts) if parts else sought.keys.slice(0, 0), sought)
+        if room is None or room.take(size_of(kept)):
+            LATELY_READ.put(name, kept)
+        return whole_numbers(_matches(kept, sought) + group.first_row)
+    return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
+
+
+class RisingKeys:
+    """Collects the keys of a row group that is read for another purpose, and caches them for `find`.
+
+    Only a key of one number that rises from row to row is collected. `rises` is False once a row breaks that rule.
+    """
+
+    def __init__(self, target: Target) -> None:
+        stored = [each for each in target.columns if each.name not in target.partition_columns]
+        self.column = next((each for each in stored if (each.name,) == tuple(target.key_columns)), None)
+        self.rises = self.column is not None
+        self._parts: list[Runs] = []
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        """The keys of the next rows, in the table's type."""
+        runs = Runs.of(numbers_of(keys)) if is_number(keys.type) and not keys.null_count else None
+        if runs is None or (self._parts and int(runs.first[0]) <= self._parts[-1].last):
+            self.rises = False
+        elif self.rises:
+            self._parts.append(runs)
+
+    def keep(self, group: RowGroup, target: Target, version: object) -> None:
+        """Caches the keys, if they rise and are all keys of this row group."""
+        if self.rises and group.rows <= _KEPT_NUMBERS and sum(part.rows for part in self._parts) == group.rows:
+            LATELY_READ.put(_name_of_keys(group, target, version), Runs.joined(self._parts))
+
+
+def kept_keys(group: RowGroup, target: Target, version: object) -> Kept | None:
+    """The cached keys of a row group: Runs if they are numbers that rise, else a table. None if none are cached."""
+    kept = LATELY_READ.get(_name_of_keys(group, target, version))
+    return kept if isinstance(kept, pa.Table | Runs) else None
+
+
+def version_of(add: Action) -> object:
+    """What identifies the content of a data file in the cache: its size and time."""
+    return add.get("size"), add.get("modificationTime")
+
+
+def key_columns(target: Target) -> list[TargetColumn]:
+    """The key columns of the table, in the order of `target.key_columns`."""
+    by_name = {column.name: column for column in target.columns}
+    return [by_name[name] for name in target.key_columns]
+
+
+def _name_of_keys(group: RowGroup, target: Target, version: object) -> tuple[object, ...]:
+    """The name of a row group's keys in the cache."""
+    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    return group.file.place, version, group.index, kind
+
+
+def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, SoughtColumn]]:
+    """The key columns whose bounds can be used, with their positions in the file's footer."""
+    plain = {
+        column.name: place
+        for place, column in enumerate(map(footer.schema.column, range(footer.num_columns)))
+        if column.path == column.name and column.max_definition_level <= 1 and column.physical_type != "INT96"
+        and not _in_other_units(column)
+    }  # fmt: skip
+    return [
+        (plain[column.physical_name], sought.columns[column.name])
+        for column in key_columns(target)
+        if column.physical_name in plain and column.name not in target.partition_columns
+        and sought.columns[column.name].is_bounded
+    ]  # fmt: skip
+
+
+def _in_other_units(column: Any) -> bool:
+    """True for nanoseconds, because pyarrow rounds their statistics."""
+    return "nanoseconds" in str(column.logical_type)
+
+
+def _matches(kept: Kept, sought: Sought) -> np.ndarray:
+    if sought.is_one_number:
+        (column,) = sought.columns.values()
+        if isinstance(kept, Runs):
+            return kept.places(column.numbers)
+        in_order = _searched(kept, column)
+        if in_order is not None:
+            return in_order
+    assert isinstance(kept, pa.Table)
+    return is_among(comparable(kept), sought.values)
+
+
+def _to_keep(rows: pa.Table, sought: Sought) -> Kept:
+    """What is cached of a row group's keys: runs, if the only key is a rising number, else the keys."""
+    runs = None if not sought.is_one_number or rows[0].null_count else Runs.of(numbers_of(rows[0]))
+    return rows if runs is None else runs
+
+
+def _searched(rows: pa.Table, column: SoughtColumn) -> np.ndarray | None:
+    """The positions of the rows with a sought key, by binary search; None if the rows are not sorted."""
+    if rows[0].null_count or not rows.num_rows:
+        return None
+    values = numbers_of(rows[0])
+    if (values[1:] < values[:-1]).any():
+        return None
+    sought = column.numbers
+    low, high = np.searchsorted(sought, values[0]), np.searchsorted(sought, values[-1], "right")
+    inside = sought[low:high]
+    first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
+    count = end - first
+    before = np.cumsum(count) - count
+    found: np.ndarray = np.repeat(first - before, count) + np.arange(count.sum())
+    return found

@@ -1,0 +1,118 @@
+"""Declared readers: the clients that a database's owner names. Every mirrored table stays readable by all of them.
+
+    readers ─▶ what new tables may use        (`allowed`)
+            ─▶ what existing tables must lose (`DeclaredReaders.step`: one table at a time, paused meanwhile)
+
+This module joins the engine and table features, which do not import each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.failures import coded
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.zoneless import NTZ, UNREADABLE
+from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.settings import Settings
+
+if TYPE_CHECKING:  # most databases declare no readers, and need none of it
+    from pyspark.sql import SparkSession
+
+    from lakemirror.features.compatibility import Client
+
+UNMET = "readers-unmet"
+
+_AGAIN = 60.0  # seconds until a table is looked at again
+
+log = logging.getLogger("lakemirror")
+
+
+def allowed(settings: Settings, table: str = "") -> Settings:
+    """The settings without features that a declared reader cannot read. LakemirrorError `client-unknown`.
+
+    `table`: for that table, such as `sales.orders`; empty: what holds for every table.
+    """
+    if not settings.readers:
+        return settings
+    from lakemirror.features.compatibility import features_all_read, find_clients
+
+    for text in settings.readers:
+        find_clients(_client(text))
+    features = features_all_read(_client(text) for text in settings.readers if _concerns(text, table))
+    return replace(
+        settings,
+        deletion_vectors=settings.deletion_vectors and "deletionVectors" in features,
+        column_mapping=settings.column_mapping and "columnMapping" in features,
+        on_type_change=settings.on_type_change if "typeWidening" in features else "stop",
+        zoneless=UNREADABLE if settings.zoneless == NTZ and "timestampNtz" not in features else settings.zoneless,
+    )
+
+
+def _concerns(reader: str, table: str) -> bool:
+    """True for a client of the whole database, `duckdb`, and for one of this table, `sales.orders=duckdb`."""
+    return reader.rpartition("=")[0] in ("", table)
+
+
+def _client(reader: str) -> str:
+    return reader.rpartition("=")[2]
+
+
+class DeclaredReaders:
+    """Drops features that declared readers cannot read from existing tables, while other tables are applied."""
+
+    def __init__(self, readers: Iterable[str], uri: Callable[[str], str]) -> None:
+        """`uri` gives a table's place from its path in the database. LakemirrorError `client-unknown`."""
+        self.warnings: dict[str, Warned] = {}
+        self._clients: dict[str, list[Client]] = {}
+        for text in readers:
+            from lakemirror.features.compatibility import find_clients
+
+            self._clients[text] = find_clients(_client(text))
+        self._uri = uri
+        self._looked: dict[str, float] = {}
+
+    def step(self, scheduler: Scheduler, session: Callable[[], SparkSession], *, again: bool = False) -> int:
+        """Checks every idle table and drops the features in the way. Returns the number of changed tables.
+
+        A table is checked once a minute, or now with `again`. What cannot be dropped is in `warnings`.
+        """
+        if not self._clients:
+            return 0
+        changed = 0
+        for name, target in scheduler.targets().items():
+            if not again and time.monotonic() - self._looked.get(target, -_AGAIN) < _AGAIN:
+                continue
+            with scheduler.paused(name) as is_free:
+                if not is_free:
+                    continue
+                self._looked[target] = time.monotonic()
+                changed += self._bring_down(str(name), target, session)
+        return changed
+
+    def _bring_down(self, name: str, target: str, session: Callable[[], SparkSession]) -> bool:
+        from lakemirror.features.drop import drop
+        from lakemirror.features.many import wish_for
+
+        table = self._uri(target)
+        clients = [client for reader, found in self._clients.items() if _concerns(reader, name) for client in found]
+        try:
+            snapshot = read_snapshot(table)
+            wish = wish_for(snapshot, clients, "read") if snapshot is not None else None
+            if wish is None or not wish.features:
+                self.warnings.pop(target, None)
+                return False
+            dropped = drop(table, wish, session=session, confirmed=True)
+        except Exception as failure:  # the boundary around one table
+            error = coded(failure, table=target)
+            message = f"{target} cannot be opened by every declared reader: {error.message}"
+            self.warnings[target] = Warned(UNMET, message, target)
+            return False
+        log.info("%s: dropped %s for the declared readers", target, ", ".join(dropped.features))
+        self.warnings.pop(target, None)
+        return True

@@ -1,0 +1,233 @@
+"""Tables whose folder is gone (contract section 7): they are moved from `Tables/` to `Files/_DroppedTables/`.
+
+A folder counts as gone when it was missing in looks of two passes, `drop_after` seconds apart, in which the landing
+zone could be listed. The first miss is noted (`missing_folders.py`); if the note is lost, the drop comes later.
+"""
+
+from __future__ import annotations
+
+import calendar
+import math
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.warned import Warned, capped
+from lakemirror.mirror import missing_folders
+from lakemirror.mirror.missing_folders import NOTE, Look
+from lakemirror.mirror.moved_tables import BETWEEN
+from lakemirror.mirror.nested_tables import tables_in
+from lakemirror.mirror.table_log import read_table_log
+from lakemirror.storage import Storage, seconds_since
+
+DROPPED = "Files/_DroppedTables"
+MISSING = "folder-missing"
+"""The code of the warning between the first miss of a folder and the drop."""
+
+_RESTING = re.compile(r"-\d{8}T\d{15}$")
+_FOREIGN_AGAIN = 60.0  # seconds until a table that is not ours is looked at again
+_FAILED_AGAIN = 10.0  # seconds until a drop that failed is due again
+
+
+@dataclass
+class DroppedTables:
+    """Finds mirrored tables without a folder and drops them, `after` seconds after the first miss.
+
+    Remembers what saves time, and the missing folders where `Files/Monitoring` cannot be written.
+    """
+
+    storage: Storage
+    after: float
+    clock: Callable[[], Look] = missing_folders.now
+    failure: LakemirrorError | None = None  # why a table could not be moved in the last look
+    missing: tuple[str, ...] = ()  # the tables that wait for their drop
+    due: float = 0.0  # when the next drop may be due, by `clock`
+    _foreign: dict[str, float] = field(default_factory=dict)
+    _missed: dict[str, Look] = field(default_factory=dict)  # what could not be noted
+    _of_this_pass: set[str] = field(default_factory=set)  # missed by this pass for the first time
+    _settled: tuple[set[str], float] = field(
+        default_factory=lambda: (set(), 0.0)
+    )  # targets of which none was missing, and until when that holds
+    _purge_again: float = 0.0
+
+    def look(
+        self,
+        targets: set[str],
+        busy: Callable[[str], bool],
+        unfilled: Collection[str] = frozenset(),
+        *,
+        again: bool = False,
+    ) -> list[str]:
+        """Drops the tables whose folders are gone; returns their targets.
+
+        Call it only after the landing zone was listed without error. `targets`: the Delta folders that have a table
+        folder. `busy(target)`: an apply is running there, or the listing does not show whether its folder is gone.
+        `unfilled`: targets that may be no Delta table yet: one of a schema with the same name may still be in there.
+        `again`: another look of the same pass.
+        """
+        if targets == self._settled[0] and time.monotonic() < self._settled[1]:
+            return []
+        missing = [t for t in self._tables_but(targets, unfilled) if not busy(t)]
+        noted = {**self._noted(), **self._missed}
+        if not again:
+            self._of_this_pass = set()
+        due, self.due, self.failure = self.due, self.clock().clock + _FAILED_AGAIN, None
+        gone, left = self._judge(missing, noted, due)
+        failed = [t for t in gone if not self._move(t)]
+        left |= {t: noted[t] for t in failed}
+        if left != noted:
+            self._note(left)
+        self.missing = tuple(sorted(left))
+        if failed:
+            self.due = self.clock().clock + _FAILED_AGAIN
+        if not missing:
+            self._settled = set(targets), time.monotonic() + self.storage.look_again
+        return [t for t in gone if t not in failed]
+
+    @property
+    def warnings(self) -> list[Warned]:
+        """A warning for each table that waits for its drop."""
+        later = f"a pass {self.after:g} s later or more drops the table if it is still missing"
+        return capped(Warned(MISSING, f"{t}: its table folder is missing; {later}", t) for t in self.missing)
+
+    def _judge(self, missing: list[str], noted: dict[str, Look], due: float) -> tuple[list[str], dict[str, Look]]:
+        """The missing targets to drop now; the others with the look that missed each first.
+
+        The storage's clock is asked, by a write of the note, only if the machine's clock does not say "too early".
+        """
+        now, after = self.clock(), self._after
+        first = {t: noted[t] for t in missing if t in noted}
+        by_machine = [now.since(look) for t, look in first.items() if t not in self._of_this_pass]
+        is_sure = after == 0.0
+        if not is_sure and now.clock >= due and any(each is None or each >= after for each in by_machine):
+            now = replace(now, stored=self._note(first))
+            is_sure = True
+        waited = {t: now.since(look) or 0.0 for t, look in first.items()}
+        first = {t: look for t, look in first.items() if waited[t] >= 0.0}  # else a clock was set back: it begins again
+        new = {t: replace(now, stored=None) for t in missing if t not in first}
+        self._of_this_pass |= set(new)
+        gone = [t for t in first if is_sure and t not in self._of_this_pass and waited[t] >= after]
+        left = {t: look for t, look in {**first, **new}.items() if t not in gone}
+        self.due = now.clock + min((after - waited[t] if t in first else after for t in left), default=math.inf)
+        return gone, left
+
+    @property
+    def _after(self) -> float:
+        """Seconds between two looks. Times of an object store are whole seconds."""
+        return self.after + 1.0 if self.after and self.storage.look_again else self.after
+
+    def _move(self, target: str) -> bool:
+        """Moves a table away; False, with `failure`, if that is not possible. True if another engine was faster."""
+        failpoints.reach("drop.before-move")
+        resting = _kept_at(target)
+        try:
+            inner = next(tables_in(self.storage, target), None)
+            if inner is not None:
+                raise LakemirrorError("table-name-ambiguous", f"{target} is not dropped: {inner} is in it")
+            self.storage.move(target, resting)
+            self.storage.touch(resting)
+        except FileNotFoundError:
+            return True
+        except LakemirrorError as error:  # the others are moved all the same
+            self.failure = error
+            return False
+        failpoints.reach("drop.after-move")
+        return True
+
+    def purge(self, days: float) -> None:
+        """Deletes dropped tables older than `days`: folders of the name and with the table that a drop leaves."""
+        if time.monotonic() < self._purge_again:
+            return
+        self._purge_again = time.monotonic() + self.storage.look_again
+        for path in list(_folders(self.storage, DROPPED)):
+            names = [path] if _RESTING.search(path) else _folders(self.storage, path)
+            for name in names:
+                if _RESTING.search(name) and self._age(name) > days * 86400 and self._ours(name):
+                    self.storage.delete(name)
+
+    def _age(self, place: str) -> float:
+        """Seconds since a table was dropped: by the folder's time, or by its name where a folder has no time."""
+        entry = self.storage.stat(place)
+        if entry is not None:
+            return seconds_since(entry.modified)
+        stamp = place.rpartition("-")[2]
+        return (
+            time.time() - calendar.timegm(time.strptime(stamp[:15], "%Y%m%dT%H%M%S")) if _RESTING.search(place) else 0.0
+        )
+
+    def _tables_but(self, targets: set[str], unfilled: Collection[str]) -> Iterator[str]:
+        for path in _folders(self.storage, "Tables"):
+            if path == BETWEEN or (path in targets and path not in unfilled):
+                continue
+            inner = [path] if self.storage.exists(f"{path}/_delta_log") else _folders(self.storage, path)
+            for table in inner:
+                if table not in targets and self._ours(table):
+                    yield table
+
+    def _ours(self, target: str) -> bool:
+        if time.monotonic() < self._foreign.get(target, 0.0):
+            return False
+        try:
+            log = read_table_log(self.storage.uri(target))
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and self.storage.finish_move(target):
+                return False
+            log = None  # nothing is concluded from a file that cannot be read
+        if log is not None and log.position is not None:
+            return True
+        self._foreign[target] = time.monotonic() + _FOREIGN_AGAIN
+        return False
+
+    def _noted(self) -> dict[str, Look]:
+        try:
+            data = self.storage.read(NOTE, missing_folders.MOST_BYTES)
+            entry = self.storage.stat(NOTE)  # after the content: a newer note makes the look later, never earlier
+        except (FileNotFoundError, LakemirrorError):
+            return {}
+        return missing_folders.read_note(data, entry.modified / 1e9) if entry is not None else {}
+
+    def _note(self, missed: dict[str, Look]) -> float | None:
+        """Notes what is missing; returns the storage's time of the note.
+
+        The note stays in this process where it cannot be written or its folder is missing: somebody may be deleting
+        the database, and no folder of it must be made again.
+        """
+        self._missed = {}
+        try:
+            if not missed:
+                self.storage.delete(NOTE)
+            elif not self.storage.exists(NOTE.rpartition("/")[0]):
+                self._missed = missed
+            else:
+                self.storage.write(NOTE, missing_folders.note_of(missed))
+                entry = self.storage.stat(NOTE)
+                return entry.modified / 1e9 if entry is not None else None
+        except (LakemirrorError, FileNotFoundError):
+            self._missed = missed
+        return None
+
+
+def _kept_at(target: str) -> str:
+    """Where a dropped table is kept: its name with the time, cut to the length that a file system allows."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"{time.time_ns() % 10**9:09d}"
+    above, slash, name = target.removeprefix("Tables/").rpartition("/")
+    short = name.encode("utf-8", "surrogateescape")[: 255 - len(stamp) - 1].decode("utf-8", "ignore")
+    return f"{DROPPED}/{above}{slash}{short}-{stamp}"
+
+
+def dropped(storage: Storage) -> Iterator[tuple[str, str]]:
+    """Every dropped table: where it was, and where it is now."""
+    for path in _folders(storage, DROPPED):
+        for place in [path] if _RESTING.search(path) else _folders(storage, path):
+            if _RESTING.search(place):
+                yield "Tables/" + _RESTING.sub("", place.removeprefix(f"{DROPPED}/")), place
+
+
+def _folders(storage: Storage, path: str) -> list[str]:
+    try:
+        return storage.list(path, lambda _: False).folders
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,228 @@
+"""Which of the pending files one apply takes, and what their footers say about them; pure, opens no file.
+
+pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: columns after it, append-only or mixed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakemirror.delta.schema import Column, needs_mapping
+from lakemirror.errors import TableError
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
+from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
+from lakemirror.landing_zone.zoneless import how_read
+from lakemirror.mirror.schema_evolution import Rules, evolve
+
+CONSTANT = "constant"  # the encoding of a column that has one value in the whole file, that is not stored in the file
+
+
+class BatchFile(NamedTuple):
+    """A change file with its columns as its footer shows them."""
+
+    file: ChangeFile
+    columns: tuple[FileColumn, ...]
+
+
+class Batch(NamedTuple):
+    """A run of files that becomes one commit.
+
+    `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
+    """
+
+    files: tuple[BatchFile, ...]
+    columns: tuple[Column, ...]
+    append_only: bool
+    warnings: tuple[Warned, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(f.file.footer.num_rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.file.entry.size for f in self.files)
+
+
+def next_batch(
+    files: Sequence[ChangeFile],
+    columns: Sequence[Column],
+    key_columns: Sequence[str],
+    *,
+    upsert_by_default: bool,
+    most_files: int,
+    most_bytes: int,
+    trust_statistics: bool = True,
+    rules: Rules | None = None,
+) -> tuple[Batch | None, TableError | None]:
+    """The longest run of files that one apply may take, and the error of the next file, if that one is bad.
+
+    `columns` are the table's before the batch, none for a new table. With `trust_statistics` False, a marker column
+    counts as mixed, without regard to its statistics. `rules`: how the columns may grow.
+    No batch where the first file is bad.
+    """
+    taken: list[BatchFile] = []
+    warnings: dict[tuple[str, str], Warned] = {}
+    after = tuple(columns)
+    append_only = True
+    size = 0
+    error: TableError | None = None
+    for file in files:
+        if taken and (len(taken) >= most_files or size + file.entry.size > most_bytes):
+            break
+        try:
+            item = BatchFile(file, tuple(_columns(file, after)))
+            _check_marker_name(item, rules is not None and rules.misspelt_marker)
+            grown = evolve(after, item.columns, file.entry.path, rules)
+            inserts = _inserts_only(item, upsert_by_default, trust_statistics)
+            if not inserts:
+                _check_keys(item, grown, key_columns)
+            if not grown:
+                raise TableError(
+                    "type-unsupported", f"{file.entry.path}: no column has a type yet", file=file.entry.path
+                )
+        except TableError as found:
+            error = found
+            break
+        taken.append(item)
+        after = grown
+        append_only = append_only and inserts
+        size += file.entry.size
+        for warned in file.warnings:
+            warnings.setdefault((warned.code, warned.message), warned)
+        kept = {column.name.lower(): column for column in grown}
+        for column in item.columns:
+            for said in _said(column, kept.get(column.name.lower())):
+                warnings.setdefault(
+                    (column.name, said),
+                    Warned("value-converted", f"column {column.name}: {said}", file.entry.path),
+                )
+            if needs_mapping(column.name):
+                message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
+                warnings.setdefault((column.name, message), Warned("column-mapping", message, file.entry.path))
+    if not taken:
+        return None, error
+    return Batch(tuple(taken), after, append_only, tuple(warnings.values())), error
+
+
+def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
+    """The file's columns and those of its partition folders: in the table's type, or as strings."""
+    try:
+        found = [
+            replace(column, zone=file.zones[column.name]) if column.name in file.zones else column
+            for column in file_columns(file.footer)
+        ]
+        held = {column.name.lower() for column in found}
+        types = {column.name.lower(): column.type for column in columns}
+        given = [(name, types.get(name.lower(), "string"), value) for name, value in file.constants]
+        return [*found, *(_given(file, *each) for each in given if each[0].lower() not in held)]
+    except pa.ArrowException as error:
+        raise TableError(
+            "file-unreadable", f"{file.entry.path}: its schema cannot be read: {error}", file=file.entry.path
+        ) from error
+
+
+def _said(found: FileColumn, column: Column | None) -> Iterator[str]:
+    """What is said once about a column of a file that the table does not keep as it is."""
+    if found.name == ROW_MARKER:
+        return
+    if found.note:
+        yield found.note
+    is_zoneless = found.table_type == "timestamp_ntz" or found.zone
+    if is_zoneless and column is not None and column.type == "timestamp":
+        yield how_read(column.zone)
+
+
+def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileColumn:
+    """A column whose value is in a partition folder's name. TableError `value-invalid` where that is not a value of the
+    type.
+    """
+    kind = arrow_type(type_)
+    if kind is None:
+        return FileColumn(name, pa.string(), "string", encoding=CONSTANT)
+    try:
+        pa.scalar(value, pa.string()).cast(kind)
+    except pa.ArrowException as error:
+        path = file.entry.path
+        message = f"{path}: the folder gives {name} = {str(value)[:100]!r}, and the column is {type_} in the table"
+        raise TableError("value-invalid", message, file=path, column=name) from error
+    return FileColumn(name, kind, type_, encoding=CONSTANT)
+
+
+def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
+    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3)."""
+    path = item.file.entry.path
+    marked = sum(column.name == ROW_MARKER for column in item.columns)
+    if marked > 1:
+        raise TableError(
+            "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
+        )
+    like = misspelt_marker([column.name for column in item.columns])
+    if like is not None and not misspelt_is_column:
+        raise TableError(
+            "row-marker-misspelt",
+            f"{path}: column {like!r} is almost {ROW_MARKER}, and the file has no row marker column",
+            file=path,
+            column=like,
+        )
+
+
+def _inserts_only(item: BatchFile, upsert_by_default: bool, trust_statistics: bool) -> bool:
+    """True where the footer says that every row is an insert. The rows are checked against it when they are read."""
+    footer = item.file.footer
+    if footer.num_rows == 0:
+        return True
+    marker = next((c for c in item.columns if c.name == ROW_MARKER), None)
+    if marker is None:
+        return not upsert_by_default
+    if not can_mark(marker.arrow_type):
+        raise TableError(
+            "row-marker-invalid",
+            f"{item.file.entry.path}: {ROW_MARKER} is {marker.arrow_type}; it must be an integer or a string",
+            file=item.file.entry.path,
+            column=ROW_MARKER,
+        )
+    if not trust_statistics or upsert_by_default:
+        return False
+    chunks = _statistics(footer, ROW_MARKER)
+    return chunks is not None and all(str(s.min) == "0" and str(s.max) == "0" for s in chunks)
+
+
+def _check_keys(item: BatchFile, columns: Sequence[Column], key_columns: Sequence[str]) -> None:
+    """A file that may hold more than inserts needs keys; each row is checked when it is read."""
+    held = {column.name.lower() for column in columns} | {column.name.lower() for column in item.columns}
+    for key in key_columns:
+        if key.lower() not in held:
+            raise TableError(
+                "key-column-absent",
+                f"{item.file.entry.path}: key column {key!r} is neither in this file nor in the table",
+                file=item.file.entry.path,
+                column=key,
+            )
+
+
+def _statistics(footer: pq.FileMetaData, name: str) -> list[pq.Statistics] | None:
+    """The statistics of every chunk of a top-level column that holds rows; None where one is missing."""
+    index = next((i for i in range(footer.num_columns) if footer.schema.column(i).path == name), None)
+    if index is None:
+        return None
+    found = []
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(index)
+        if chunk.num_values == 0 and footer.row_group(group).num_rows == 0:
+            continue
+        statistics = chunk.statistics
+        if statistics is None:
+            return None
+        all_null = statistics.has_null_count and statistics.null_count == footer.row_group(group).num_rows
+        if not statistics.has_min_max and not all_null:
+            return None
+        found.append(statistics)
+    return found

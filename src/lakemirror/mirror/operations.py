@@ -1,0 +1,330 @@
+"""Acts of an operator on one table: pause, resume, resync, replay, restore.
+
+An interrupted act is finished by repeating it. Each act leaves the table in a state that the contract defines, so a
+running engine needs no message. Each act is recorded in `Files/Monitoring/acts.jsonl`.
+
+    pause, resume   `_paused.json` in the table folder
+    resync          the folder gets another identity, and its applied files come back: section 7, "recreated"
+    replay          a quarantined file comes back; where the table is past its number, a resync brings it in order
+    restore         a dropped table comes back, with a folder that waits for number 1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakemirror import failpoints
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.archive import REASON_SUFFIX
+from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of
+from lakemirror.landing_zone.identity import Marker, marker_place, parse_marker, read_marker
+from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
+from lakemirror.landing_zone.metadata_file import check_name, read_metadata
+from lakemirror.landing_zone.pending import set_aside_numbers
+from lakemirror.landing_zone.zone import (
+    MARKER,
+    METADATA,
+    PAUSED,
+    PROCESSED,
+    QUARANTINED,
+    TableFolder,
+    TableName,
+    scan,
+    scan_table,
+)
+from lakemirror.mirror.dropped_tables import DROPPED, dropped
+from lakemirror.mirror.nested_tables import tables_near
+from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
+from lakemirror.storage import Entry, Storage
+
+log = logging.getLogger("lakemirror")
+
+NOTED = "Files/Monitoring/acts.jsonl"
+_MOST_NOTED = 1000  # acts that are kept
+_MOST_BYTES = 4 * 1024**2  # of the noted acts
+_ROUNDS = 5  # looks for files that an engine moved meanwhile
+
+
+@dataclass(frozen=True)
+class Act:
+    """What an act did, as a sentence. `changed` False: there was nothing to do. `files`: change files moved."""
+
+    text: str
+    changed: bool = True
+    files: int = 0
+
+
+def pause(storage: Storage, table: str) -> Act:
+    """Stops every engine from applying the table's change files after the current batch, until `resume`."""
+    name = _named(storage, table).name
+    failpoints.reach("pause.before-note")
+    content = json.dumps({"since": int(time.time()), "by": _user()})
+    if not storage.write_new(f"{name.folder}/{PAUSED}", content.encode() + b"\n"):
+        return Act(f"{name} is paused already", changed=False)
+    return _note(storage, "pause", name, Act(f"{name} is paused"))
+
+
+def resume(storage: Storage, table: str) -> Act:
+    """Ends a pause: the table continues at its position."""
+    name = _named(storage, table).name
+    if not storage.exists(f"{name.folder}/{PAUSED}"):
+        return Act(f"{name} is not paused", changed=False)
+    failpoints.reach("resume.before-removal")
+    storage.delete(f"{name.folder}/{PAUSED}")
+    return _note(storage, "resume", name, Act(f"{name} goes on"))
+
+
+def resync(storage: Storage, table: str, default_schema: str = "") -> Act:
+    """Makes the next pass build the table again from its applied files. Readers see the old rows until its first
+    commit.
+
+    Error: `archive-incomplete`, without any change, if an applied file is gone or their order is unknown. Then the
+    publisher must send the table again.
+    """
+    folder = _named(storage, table)
+    _check_archive(storage, folder, default_schema)
+    _mark_anew(storage, folder.name)
+    failpoints.reach("resync.before-return")
+    moved = _bring_back(storage, folder.name)
+    text = f"{folder.name} is applied again from number 1: {moved} files came back from {PROCESSED}"
+    return _note(storage, "resync", folder.name, Act(text, files=moved))
+
+
+def replay(storage: Storage, table: str, file: str = "", default_schema: str = "") -> Act:
+    """Makes the next pass apply quarantined files in their order: all files of the table, or the one with this name.
+
+    If the table is past a file's number, it is resynced, so that later changes stay later. Error: `archive-incomplete`,
+    without any change, if it cannot be resynced. A file whose name is taken in the folder stays in quarantine.
+    """
+    folder = _named(storage, table)
+    chosen = [
+        entry
+        for entry in folder.quarantined
+        if not entry.name.endswith(REASON_SUFFIX) and (not file or entry.name == file)
+    ]
+    metadata, log_ = read_metadata(storage, folder), _log_of(storage, folder.name, default_schema)
+    begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
+    if not chosen and not (begun and _archived(folder)):
+        what = f"no file {file} is" if file else "no file is"
+        return Act(f"{what} set aside in {folder.name}", changed=False)
+    positions = _positions(storage, folder, log_, metadata, default_schema)
+    late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
+    if late:
+        _check_archive(storage, folder, default_schema)
+        _mark_anew(storage, folder.name)  # first: at its old place the file would count as applied
+    moved = 0
+    for entry in chosen:
+        home = _home(entry, QUARANTINED)
+        failpoints.reach("replay.before-return")
+        if not storage.exists(home):
+            storage.move(entry.path, home)
+            failpoints.reach("replay.before-reason")
+            storage.delete(entry.path + REASON_SUFFIX)
+            moved += 1
+    _remove_orphans(storage, folder, chosen)
+    back = _bring_back(storage, folder.name) if late or begun else 0
+    text = f"{folder.name}: {moved} of {len(chosen)} files came back from {QUARANTINED}"
+    if back:
+        text += f"; the table is applied again from number 1, with {back} files from {PROCESSED}"
+    return _note(storage, "replay", folder.name, Act(text, changed=bool(moved or back), files=moved))
+
+
+def restore(storage: Storage, table: str, default_schema: str = "") -> Act:
+    """Moves the newest dropped Delta table of that name back to `Tables/`, and makes its table folder.
+
+    The folder is new: its publisher begins at number 1, and the first file replaces the rows. Error: `table-unknown` if
+    no such table was dropped, `table-name-ambiguous` if it would be in another table, or another one in it.
+    """
+    schema, _, short = table.rpartition(".")
+    name = TableName(schema, short)
+    check_name(name)
+    target = name.target(default_schema)
+    rival = next(tables_near(storage, target), None)
+    if rival is not None:
+        raise LakemirrorError("table-name-ambiguous", f"{name} cannot come back beside {rival}", table=table)
+    if storage.exists(target):
+        return Act(f"{name} is in {target}", changed=False)
+    found = [path for original, path in dropped(storage) if original == target]
+    if not found:
+        raise LakemirrorError("table-unknown", f"no dropped table {name} in {DROPPED}", table=table)
+    newest = max(found)
+    failpoints.reach("restore.before-folder")
+    if not storage.exists(name.folder):  # first: a table without a folder is dropped again
+        place = f"{name.folder}/{METADATA}"
+        kept = read_table_log(storage.uri(newest))
+        storage.write(place, json.dumps({"keyColumns": list(kept.key_columns) if kept else []}).encode())
+    failpoints.reach("restore.before-move")
+    storage.move(newest, target)
+    return _note(storage, "restore", name, Act(f"{name} is back in {target}; its publisher begins at number 1"))
+
+
+def _remove_orphans(storage: Storage, folder: TableFolder, chosen: Sequence[Entry]) -> None:
+    """Removes the recorded reasons of files that an interrupted replay has moved back."""
+    there = {entry.path for entry in folder.quarantined} - {entry.path for entry in chosen}
+    for path in there:
+        file = path.removesuffix(REASON_SUFFIX)
+        if file != path and file not in there and not storage.exists(file):
+            storage.delete(path)
+
+
+def _named(storage: Storage, table: str) -> TableFolder:
+    """The table folder of that name, as `TABLE` or `SCHEMA.TABLE`; LakemirrorError `table-unknown`."""
+    folder = next((each for name, each in scan(storage).tables.items() if str(name) == table), None)
+    if folder is None:
+        raise LakemirrorError("table-unknown", f"the landing zone has no table {table}", table=table)
+    check_name(folder.name)
+    return folder
+
+
+def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -> None:
+    """LakemirrorError `archive-incomplete` if the table cannot be built again from its files."""
+    metadata = read_metadata(storage, folder)
+    log_ = _log_of(storage, folder.name, default_schema)
+    if metadata.file_detection_strategy != SEQUENTIAL:
+        reason = "its files have no numbers, and in which order they were applied is not kept"
+        raise LakemirrorError("archive-incomplete", f"{folder.name}: {reason}", table=str(folder.name))
+    known = change_files(_with_archive(folder), metadata)
+    held = by_partition(known, folder)
+    archived = by_partition(change_files(_with_archive(replace(folder, files=[])), metadata), folder)
+    ends = {partition: max(numbers) for partition, numbers in archived.items()}
+    for partition, number in _positions(storage, folder, log_, metadata, default_schema).items():
+        ends[partition] = max(number, ends.get(partition, 0))
+    for partition, last in sorted(ends.items()):
+        there = held.get(partition, {}).keys() | set_aside_numbers(folder, partition)
+        gone = [number for number in range(1, last + 1) if number not in there]
+        if gone:
+            where = f" of {partition}" if partition else ""
+            message = f"{folder.name}: {len(gone)} of {last} applied files{where} are gone, first number {gone[0]}"
+            raise LakemirrorError("archive-incomplete", message, table=str(folder.name))
+
+
+def _positions(
+    storage: Storage, folder: TableFolder, found: TableLog | None, metadata: TableMetadata, default_schema: str
+) -> Mapping[str, int]:
+    """The last applied number of each sequence of this folder; empty if the folder was recreated or has no table."""
+    if found is None or found.position is None or _is_marked_anew(storage, folder.name, found):
+        return {}
+    if not metadata.partitioned:
+        return {"": found.position.number}
+    return read_sequences(storage.uri(folder.name.target(default_schema)), found.position)
+
+
+def _log_of(storage: Storage, name: TableName, default_schema: str) -> TableLog | None:
+    return read_table_log(storage.uri(name.target(default_schema)))
+
+
+def _is_marked_anew(storage: Storage, name: TableName, found: TableLog | None) -> bool:
+    """True if the folder was recreated since the table was filled."""
+    content = read_marker(storage, f"{name.folder}/{MARKER}")
+    marker = parse_marker(content) if content is not None else None
+    at = found.position if found is not None else None
+    return marker is not None and at is not None and marker.id != at.identity
+
+
+def _mark_anew(storage: Storage, name: TableName) -> None:
+    """Gives the folder a new identity, so that its files replace the table. LakemirrorError `concurrent-commit`."""
+    path = f"{name.folder}/{MARKER}"
+    marker = Marker(uuid.uuid4().hex, marker_place(name))
+    for _ in range(_ROUNDS):
+        storage.delete(path)
+        failpoints.reach("resync.before-marker")
+        try:
+            if storage.write_new(path, marker.to_json()):
+                return
+        except FileNotFoundError:
+            break
+    raise LakemirrorError("concurrent-commit", f"{name.folder} changed while it was marked")
+
+
+def _bring_back(storage: Storage, name: TableName) -> int:
+    """Moves archived files back to where they were published. Returns their number. Repeats until no engine moves them
+    away.
+    """
+    brought: set[str] = set()
+    for _ in range(_ROUNDS):
+        folder = scan_table(storage, name)
+        if folder is None:
+            break
+        there = {entry.path for entry in folder.files}
+        waits = sorted(
+            (home, entry.path)
+            for entry in _archived(folder)
+            if (home := _home_path(entry.path, PROCESSED)) not in there | brought
+        )
+        if not waits:
+            break
+        for home, path in waits:
+            with contextlib.suppress(FileNotFoundError):
+                storage.move(path, home)
+                brought.add(home)
+                failpoints.reach("resync.between-returns")
+    return len(brought)
+
+
+def _archived(folder: TableFolder) -> list[Entry]:
+    """The archived files, without those that were published a second time."""
+    return [entry for entry in folder.processed if not _SECOND.fullmatch(entry.name)]
+
+
+def _with_archive(folder: TableFolder) -> TableFolder:
+    """The folder as if its applied files had not been moved."""
+    home = {_home(entry, PROCESSED): entry for entry in _archived(folder)}
+    files = {entry.path: entry for entry in folder.files}
+    entries = [Entry(path, each.size, each.modified) for path, each in {**home, **files}.items()]
+    return TableFolder(folder.name, entries)
+
+
+def _home(entry: Entry, aside: str) -> str:
+    """The path at which an archived file was published."""
+    return _home_path(entry.path, aside)
+
+
+def _home_path(path: str, aside: str) -> str:
+    return path.replace(f"/{aside}/", "/", 1)
+
+
+def _place(entry: Entry, name: TableName) -> str:
+    """The partition folders that a quarantined file was published in."""
+    home = Entry(_home(entry, QUARANTINED), entry.size, entry.modified)
+    return partition_of(home, TableFolder(name))
+
+
+def _number(path: str) -> int:
+    match = _NUMBERED.match(path.rpartition("/")[2])
+    return int(match[1]) if match else 0
+
+
+_NUMBERED = re.compile(r"([0-9]{20})\.")
+_SECOND = re.compile(r"[0-9]{20}\..+\.[0-9]+")
+
+
+def _note(storage: Storage, what: str, name: TableName, act: Act) -> Act:
+    """Records an act in the log and in `acts.jsonl`. The act is done even if this fails."""
+    log.info("%s", act.text)
+    line = {"time": int(time.time()), "act": what, "table": str(name), "by": _user(), "what": act.text}
+    with contextlib.suppress(OSError, LakemirrorError, ValueError):
+        failpoints.reach("act.before-record")
+        before: list[bytes] = []
+        with contextlib.suppress(FileNotFoundError):
+            before = storage.read(NOTED, _MOST_BYTES).splitlines()
+        text = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        storage.write(NOTED, b"\n".join([*before[-_MOST_NOTED + 1 :], text]) + b"\n")
+    return act
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+__all__ = ["NOTED", "Act", "pause", "replay", "restore", "resume", "resync"]

@@ -1,0 +1,156 @@
+"""When the status of one mirrored database is written to `Files/Monitoring`, and what is in it.
+
+states of the tables, warnings ─▶ DatabaseStatus ─▶ changed, or the heartbeat is due? ─▶ status files
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from operator import is_
+
+from lakemirror import failpoints
+from lakemirror import status as monitoring
+from lakemirror.errors import LakemirrorError
+from lakemirror.failures import coded
+from lakemirror.landing_zone.findings import summed_up
+from lakemirror.landing_zone.partner_events import read_partner
+from lakemirror.landing_zone.warned import Warned, lasting
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
+from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.mirror.declared_readers import DeclaredReaders
+from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.table_state import TableState
+from lakemirror.mirror.table_status import table_status
+from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
+from lakemirror.storage import Storage
+
+log = logging.getLogger("lakemirror")
+
+_DELETED = 10.0  # seconds after which a status folder that is gone is made again
+_AT_WORK = 1.0  # seconds: a status that changes while a table is at work is written so often in a store
+_WRITE_SHARE = 10.0  # pause after the status was written, as a multiple of how long that took: there may be many tables
+
+
+class StatusWriter:
+    """Writes the status files when something changed, and regularly as a heartbeat."""
+
+    def __init__(self, storage: Storage, before: Iterable[Warned] = ()) -> None:
+        """`before`: the warnings about the database that an earlier process wrote."""
+        self.setting_warnings: list[Warned] = []
+        self.verification_warnings: list[Warned] = []
+        self._storage = storage
+        self._process = EngineProcess.this()
+        self._written: monitoring.DatabaseStatus | None = None
+        self._beaten = -math.inf  # when the last heartbeat was written
+        self._changed: float | None = None
+        self._said = ""
+        self._logged: list[Warned] = []
+        self._warnings = tuple(before)
+        self._has_folder = False
+        self._missed_since: float | None = None
+        self._of_states: dict[TableName, tuple[TableState, TableStatus]] = {}
+        self._states: list[TableState] = []  # those that `_tables` was made from
+        self._absent: tuple[TableStatus, ...] = ()
+        self._tables: tuple[TableStatus, ...] = ()
+        self._not_before = 0.0
+
+    def write(
+        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None = None
+    ) -> None:
+        """Never raises. A failed write is repeated next time, and logged once."""
+        try:
+            if self._write(status, scheduler, readers, error):
+                self._said = ""
+        except Exception as failure:
+            why = coded(failure)
+            if why.code != self._said:
+                log.error("the status cannot be written: %s; tables go on", why)
+            self._said = why.code
+
+    def _write(
+        self, status: str, scheduler: Scheduler, readers: DeclaredReaders, error: LakemirrorError | None
+    ) -> bool:
+        """False where there was nothing to write."""
+        partner, warned = read_partner(self._storage, scheduler.zone)
+        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ()), *scheduler.missing_folders]
+        for each in summed_up(each for each in of_the_zone if each not in self._logged):
+            log.warning("warning %s: %s", each.code, each.message)
+        self._logged = of_the_zone
+        found = (
+            *of_the_zone,
+            *list(scheduler.warnings.values()),
+            *self.setting_warnings,
+            *self.verification_warnings,
+            *list(readers.warnings.values()),
+        )
+        self._warnings = lasting(self._warnings, found, time.time())
+        now = monitoring.DatabaseStatus(
+            status,
+            error.code if error else "",
+            error.message if error else "",
+            self._status_of_all(scheduler.states, scheduler.absent),
+            self._warnings,
+            partner,
+        )
+        moment, is_same = time.monotonic(), now == self._written
+        is_due = moment - self._beaten >= HEARTBEAT
+        if is_same and not is_due:
+            return False
+        if not is_same and not is_due and self._storage.look_again and scheduler.at_work:
+            self._changed = moment if self._changed is None else self._changed
+            if moment - self._changed < _AT_WORK:
+                return False  # each write is a request: one write usually reports the begin and the end of an apply
+        if not is_due and moment < self._not_before and status == "Running":
+            return False
+        self._changed = None
+        failpoints.reach("status.before-write")
+        with_process = replace(now, process=replace(self._process, heartbeat=time.time()))
+        if not monitoring.rewrite_status(self._storage, with_process, self._written, heartbeat=is_due):
+            if not self._may_write():
+                return False
+            is_due = True
+            (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
+        self._beaten = moment if is_due else self._beaten
+        self._written = now
+        self._has_folder, self._missed_since = True, None
+        ended = time.monotonic()
+        self._not_before = ended + _WRITE_SHARE * (ended - moment)
+        return True
+
+    def _status_of_all(
+        self, states: Mapping[TableName, TableState], absent: tuple[TableStatus, ...]
+    ) -> tuple[TableStatus, ...]:
+        """The status of every table; the same tuple object as before if nothing changed."""
+        now = list(states.values())
+        if absent is not self._absent or len(now) != len(self._states) or not all(map(is_, now, self._states)):
+            named = list(states.items())
+            self._tables = (*(self._status_of(name, state) for name, state in named), *absent)
+            self._states, self._absent = [state for _, state in named], absent
+        return self._tables
+
+    def _status_of(self, name: TableName, state: TableState) -> TableStatus:
+        """A table's status; computed again if its state changed."""
+        held = self._of_states.get(name)
+        if held is None or held[0] is not state:
+            held = self._of_states[name] = state, table_status(name, state)
+        return held[1]
+
+    def _may_write(self) -> bool:
+        """False if the status folder is gone, because somebody may be deleting the database: writing the status would
+        bring it back. If the landing zone still exists after a while, the folder is made again.
+        """
+        if self._storage.exists(monitoring.MONITORING):
+            return True
+        if not self._storage.exists(LANDING_ZONE):
+            return False
+        now = time.monotonic()
+        if self._missed_since is None:
+            self._missed_since = now
+        return not self._has_folder or now - self._missed_since > _DELETED
+
+
+__all__ = ["StatusWriter"]

@@ -1,0 +1,75 @@
+"""A table's state as the status files and `lakemirror status` show it (contract section 11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakemirror.errors import CODES
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.mirror import table_state
+from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.table_state import TableState
+from lakemirror.status import TableStatus
+
+
+def table_status(name: TableName, state: TableState) -> TableStatus:
+    """The status of a table that a running engine knows."""
+    error = state.error
+    return TableStatus(
+        id=state.identity,
+        status=state.status,
+        table=name.table,
+        schema=name.schema,
+        error_code=error.code if error else "",
+        error_message=error.message if error else "",
+        error_file=(error.file or "") if error else "",
+        error_hint=error.hint if error else "",
+        processed_rows=state.rows,
+        processed_bytes=state.bytes,
+        last_source_commit=state.last_commit or None,
+        last_sync=state.last_sync or None,
+        position=state.position,
+        pending_files=state.pending,
+        waiting_for=state.waiting,
+        warnings=state.warnings,
+        oldest_pending=state.oldest,
+        engine=state.engine,
+        engine_reason=state.engine_reason,
+    )
+
+
+def remembered(last: TableStatus | None) -> TableState:
+    """What an earlier process wrote down and the table itself does not tell: its last apply, its wait, its events."""
+    if last is None:
+        return TableState()
+    return TableState(
+        last_sync=last.last_sync or 0.0,
+        waiting=last.waiting_for,
+        engine=last.engine,
+        engine_reason=last.engine_reason,
+        warnings=last.warnings,
+    )
+
+
+def status_now(name: TableName, look: TablePlan, last: TableStatus | None, now: float) -> TableStatus:
+    """The status of a table from a look at it and from the record of the last pass.
+
+    An error that only an apply can find is taken from the last pass, as long as its file is still there.
+    """
+    state = table_state.looked(remembered(last), replace(look, error=look.error or look.pending.error), "", now)
+    found = table_status(name, state)
+    if found.error_code or last is None or not last.error_code or last.id != found.id:
+        return found
+    still_there = any(f.path == last.error_file for f in look.folder.files)
+    if not (look.pending.count and still_there and last.position == look.position):
+        return found
+    kind = CODES.get(last.error_code)  # another version of lakemirror may know other codes
+    failed = last.status == table_state.FAILED or kind is None or not kind.retry
+    return TableStatus(**{
+        **found.__dict__,
+        "status": table_state.FAILED if failed else found.status,
+        "error_code": last.error_code,
+        "error_message": last.error_message,
+        "error_file": last.error_file,
+        "error_hint": last.error_hint,
+    })  # fmt: skip

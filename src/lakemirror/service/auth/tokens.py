@@ -1,0 +1,112 @@
+"""Access tokens: JWT signed with RS256, good on both planes and across restarts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.service.auth.principals import Principal
+from lakemirror.service.private_files import write_private
+
+_ALGORITHM = "RS256"
+_REQUIRED = ["exp", "iat", "nbf", "oid", "tid"]
+
+
+class TokenRefused(Exception):
+    """`expired`: the token is ours and its time is over."""
+
+    def __init__(self, message: str, *, expired: bool = False) -> None:
+        super().__init__(message)
+        self.expired = expired
+
+
+class Tokens:
+    """Issues and verifies the tokens of one root folder."""
+
+    def __init__(self, folder: Path, lifetime: int = 3600) -> None:
+        """`folder`: where the signing key is, made once. `lifetime`: of a token, in seconds."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.lifetime = lifetime
+        self._key = _signing_key(folder / "signing.pem")
+        self._public = self._key.public_key()
+        self.key_id = _key_id(self._public)
+
+    def issue(self, principal: Principal, tenant_id: str, audience: str, issuer: str) -> tuple[str, int]:
+        """The token and when it expires, in seconds since the epoch."""
+        now = int(time.time())
+        claims = {
+            "aud": audience, "iss": issuer, "tid": tenant_id, "appid": principal.client_id,
+            "azp": principal.client_id, "oid": principal.client_id, "sub": principal.client_id,
+            "iat": now, "nbf": now, "exp": now + self.lifetime, "uti": uuid.uuid4().hex, "ver": "2.0",
+        }  # fmt: skip
+        return jwt.encode(claims, self._key, _ALGORITHM, headers={"kid": self.key_id}), now + self.lifetime
+
+    def verify(self, token: str, tenant_id: str) -> str:
+        """The client id that the token was issued to. TokenRefused for any token that is not ours, or expired."""
+        try:
+            claims = jwt.decode(
+                token, self._public, algorithms=[_ALGORITHM],
+                options={"require": _REQUIRED, "verify_aud": False, "verify_iss": False},
+            )  # fmt: skip
+        except jwt.ExpiredSignatureError as error:
+            raise TokenRefused("the token has expired", expired=True) from error
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+            raise TokenRefused("the token was not issued here, or was changed") from error
+        if claims["tid"] != tenant_id or not isinstance(claims["oid"], str):
+            raise TokenRefused("the token was issued for another tenant")
+        return claims["oid"]
+
+    def key_set(self) -> dict[str, Any]:
+        """The JSON Web Key Set with the public key."""
+        return {"keys": [{**_jwk(self._public), "use": "sig", "alg": _ALGORITHM, "kid": self.key_id}]}
+
+    def derived_key(self, purpose: str) -> bytes:
+        """32 secret bytes for another purpose, the same across restarts."""
+        numbers = self._key.private_numbers()
+        return hashlib.sha256(f"lakemirror {purpose} {numbers.d}".encode()).digest()
+
+
+def _signing_key(path: Path) -> rsa.RSAPrivateKey:
+    if not path.exists():
+        made = rsa.generate_private_key(65537, 2048)
+        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        write_private(path, made.private_bytes(encoding, form, serialization.NoEncryption()))
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except ValueError as error:
+        raise LakemirrorError("service-option-invalid", f"{path} is no private key: {error}") from error
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise LakemirrorError("service-option-invalid", f"{path} is no RSA key")
+    return key
+
+
+def _jwk(key: rsa.RSAPublicKey) -> dict[str, str]:
+    numbers = key.public_numbers()
+    return {"e": _number(numbers.e), "kty": "RSA", "n": _number(numbers.n)}
+
+
+def _key_id(key: rsa.RSAPublicKey) -> str:
+    """The key's thumbprint (RFC 7638)."""
+    text = json.dumps(_jwk(key), separators=(",", ":"), sort_keys=True)
+    return _base64url(hashlib.sha256(text.encode()).digest())
+
+
+def _number(value: int) -> str:
+    return _base64url(value.to_bytes((value.bit_length() + 7) // 8, "big"))
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+__all__ = ["TokenRefused", "Tokens"]

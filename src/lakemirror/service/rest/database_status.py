@@ -1,0 +1,67 @@
+"""A database's status as the REST interface, the metrics and the page show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from lakemirror.api import current_status, read_stored
+from lakemirror.errors import LakemirrorError
+from lakemirror.mirror.declared_readers import allowed
+from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.operator_settings import OperatorSettings, warnings_of
+from lakemirror.settings import DEFINITION, MOST_BYTES, read_definition
+from lakemirror.status import DatabaseStatus, TableStatus, format_time
+from lakemirror.storage import LocalStorage
+
+
+def status_of(database: DatabaseEntry, state: str) -> DatabaseStatus:
+    """What the database's engine wrote last; where none runs, what is there now, all tables `Stopped`.
+
+    `state`: of the database. Never raises for what is in the database's folder.
+    """
+    storage = LocalStorage(database.folder)
+    if state in ("Running", "Stopping"):
+        return read_stored(storage)
+    try:
+        definition = read_definition(storage)
+        settings = allowed(OperatorSettings.from_environment().of_database(definition))
+        found = current_status(storage, settings, warnings_of(definition))
+    except LakemirrorError as error:
+        found = replace(read_stored(storage), error_code=error.code, error_message=error.message)
+    return replace(found, tables=tuple(replace(each, status="Stopped") for each in found.tables))
+
+
+def table_rows(tables: Iterable[TableStatus]) -> list[dict[str, Any]]:
+    """The entries of getTablesMirroringStatus."""
+    return [_row(each) for each in tables]
+
+
+def read_definition_file(database: DatabaseEntry) -> bytes | None:
+    """The bytes of `mirroring.json`; None where there is none, or nothing that can be read."""
+    try:
+        return LocalStorage(database.folder).read(DEFINITION, MOST_BYTES)
+    except (FileNotFoundError, LakemirrorError):
+        return None
+
+
+def _row(table: TableStatus) -> dict[str, Any]:
+    metrics: dict[str, Any] = {"processedRows": table.processed_rows, "processedBytes": table.processed_bytes}
+    if table.last_sync:
+        metrics["lastSyncDateTime"] = format_time(table.last_sync)
+        if table.last_source_commit and table.last_sync >= table.last_source_commit:
+            metrics["lastSyncLatencyInSeconds"] = round(table.last_sync - table.last_source_commit)
+    row = {
+        "sourceObjectType": "Table",
+        "sourceSchemaName": table.schema,
+        "sourceTableName": table.table,
+        "status": table.status,
+        "metrics": metrics,
+    }
+    if table.status == "Failed":
+        row["error"] = {"errorCode": table.error_code, "message": table.error_message}
+    return row
+
+
+__all__ = ["read_definition_file", "status_of", "table_rows"]

@@ -1,0 +1,357 @@
+"""The REST interface: workspaces and mirrored databases (specification of the service, section 4).
+
+path ─▶ call ─▶ role ─▶ registry, engine host ─▶ answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from lakemirror.bounded_json import parsed
+from lakemirror.errors import LakemirrorError
+from lakemirror.service.host import EngineHost
+from lakemirror.service.interface import (
+    AccessDenied,
+    Authenticator,
+    Caller,
+    DatabaseEntry,
+    Limits,
+    WorkspaceEntry,
+)
+from lakemirror.service.raw_query import AddressError, query_of, raw_path_of
+from lakemirror.service.request_body import BodyRefused, read_body
+from lakemirror.service.request_notes import notes
+from lakemirror.service.rest.calls import DATABASE, RestCall, calls_at
+from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows
+from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
+from lakemirror.service.rest.paging import Paging
+from lakemirror.service.rest.registry import FolderRegistry, NameInUse
+from lakemirror.service.rest.rest_answers import Refused, answer, invalid
+from lakemirror.service.workspace_names import is_display_name, is_guid
+
+MOST_BYTES = 16 * 1024**2  # of a request
+MOST_DESCRIPTION = 256  # characters
+STOP_WITHIN = 60.0  # seconds that a deletion waits for the engine before it is answered
+_OTHER_ITEMS = frozenset({
+    "copyJobs", "dashboards", "dataPipelines", "datamarts", "environments", "eventhouses", "eventstreams",
+    "graphQLApis", "kqlDashboards", "kqlDatabases", "kqlQuerysets", "lakehouses", "mirroredAzureDatabricksCatalogs",
+    "mirroredWarehouses", "mlExperiments", "mlModels", "notebooks", "paginatedReports", "reflexes", "reports",
+    "semanticModels", "sparkJobDefinitions", "sqlDatabases", "sqlEndpoints", "variableLibraries",
+    "warehouseSnapshots", "warehouses", "dataflows", "apacheAirflowJobs", "mountedDataFactories",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Asked:
+    request: web.BaseRequest
+    caller: Caller
+    query: Mapping[str, str]
+    address: str
+    workspace: WorkspaceEntry | None = None
+    database: DatabaseEntry | None = None
+
+    @property
+    def the_workspace(self) -> WorkspaceEntry:
+        assert self.workspace is not None
+        return self.workspace
+
+    @property
+    def the_database(self) -> DatabaseEntry:
+        assert self.database is not None
+        return self.database
+
+
+@dataclass
+class Rest:
+    """Answers the calls of section 4."""
+
+    registry: FolderRegistry
+    host: EngineHost
+    authenticator: Authenticator
+    base_url: Callable[[web.BaseRequest], str]
+    paging: Paging
+    limits: Limits
+    has_room: Callable[[], bool]
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """The answer. Refused, AccessDenied; LakemirrorError where the store fails."""
+        caller = await self.authenticator.authenticate(request)
+        try:
+            raw = raw_path_of(request.raw_path)
+            parts = [unquote(part, errors="strict") for part in raw.split("/") if part][1:]
+            query = query_of(request.raw_path)
+        except AddressError as refused:
+            raise Refused(400, refused.code, str(refused)) from refused
+        except ValueError as error:
+            raise invalid("The address is no UTF-8.") from error
+        asked = _Asked(request, caller, query, f"{self.base_url(request)}{raw}")
+        call = call_at(parts, request.method)
+        notes().operation = call.operation
+        if call.operation == "CreateWorkspace":
+            raise _not_offered("A workspace is made by `lakemirror access`, or as a folder.")
+        found = self._found(asked, call, parts)
+        return await self.act(call.operation)(found)
+
+    def _found(self, asked: _Asked, call: RestCall, parts: list[str]) -> _Asked:
+        """The request with the workspace and the database that its address names; its role is checked."""
+        if len(parts) == 1:
+            return asked
+        workspace = self._workspace(asked.caller, parts[1], call.role)
+        if not call.offered:
+            raise _not_offered("This service has mirrored databases only.")
+        database = None
+        if len(parts) > 3:
+            database = self.registry.database(workspace, parts[3]) if is_guid(parts[3]) else None
+            if database is None or database.id != parts[3].lower():
+                raise _no_item()
+        return replace(asked, workspace=workspace, database=database)
+
+    def act(self, operation: str) -> Callable[[_Asked], Awaitable[web.Response]]:
+        """The function that answers a call."""
+        return {
+            "ListWorkspaces": self._workspaces,
+            "GetWorkspace": self._get_workspace,
+            "ListItems": self._items,
+            "ListMirroredDatabases": self._databases,
+            "CreateMirroredDatabase": self._create,
+            "GetMirroredDatabase": self._get,
+            "UpdateMirroredDatabase": self._update,
+            "DeleteMirroredDatabase": self._delete,
+            "GetDefinition": self._get_definition,
+            "UpdateDefinition": self._update_definition,
+            "StartMirroring": self._start,
+            "StopMirroring": self._stop,
+            "GetMirroringStatus": self._status,
+            "GetTablesMirroringStatus": self._tables,
+        }[operation]
+
+    def _workspace(self, caller: Caller, name_or_id: str, role: str) -> WorkspaceEntry:
+        found = self.registry.workspace(name_or_id)
+        if not caller.may(found.name if found else "*", role):
+            raise AccessDenied(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
+        if found is None:
+            raise Refused(404, "WorkspaceNotFound", "There is no such workspace.")
+        return found
+
+    async def _workspaces(self, asked: _Asked) -> web.Response:
+        readable = [each for each in self.registry.workspaces() if asked.caller.may(each.name, "read")]
+        shown, more = self.paging.page(readable, lambda each: (each.name.lower(),), asked.query, asked.address)
+        return answer({"value": [_workspace_row(each) for each in shown], **more})
+
+    async def _get_workspace(self, asked: _Asked) -> web.Response:
+        return answer(_workspace_row(asked.the_workspace))
+
+    async def _items(self, asked: _Asked) -> web.Response:
+        other = asked.query.get("type", DATABASE).lower() != DATABASE.lower()
+        return self._listed(asked, [] if other else self.registry.databases(asked.the_workspace))
+
+    async def _databases(self, asked: _Asked) -> web.Response:
+        return self._listed(asked, self.registry.databases(asked.the_workspace), self._row)
+
+    def _listed(
+        self, asked: _Asked, found: list[DatabaseEntry], row: Callable[[_Asked, DatabaseEntry], Any] | None = None
+    ) -> web.Response:
+        shown, more = self.paging.page(
+            found, lambda each: (each.display_name.casefold(), each.id), asked.query, asked.address
+        )
+        return answer({"value": [row(asked, each) if row else _item_row(each) for each in shown], **more})
+
+    async def _create(self, asked: _Asked) -> web.Response:
+        body = await self._body(asked.request)
+        name, description = _display_name(body), _description(body)
+        if name is None:
+            raise invalid("The request has no displayName.")
+        data, bounds = definition_of(body), self.host.settings.bounds
+        definition = await asyncio.to_thread(stored_definition, data, None, bounds)
+        try:
+            made = await asyncio.to_thread(
+                self.registry.create, asked.the_workspace, name, description or "", definition
+            )
+        except NameInUse as error:
+            raise _name_in_use(name) from error
+        except KeyError as error:
+            raise Refused(404, "WorkspaceNotFound", "There is no such workspace.") from error
+        return answer(_item_row(made), 201)
+
+    async def _get(self, asked: _Asked) -> web.Response:
+        return answer(await asyncio.to_thread(self._row, asked, asked.the_database))
+
+    async def _update(self, asked: _Asked) -> web.Response:
+        body = await self._body(asked.request)
+        name, description = _display_name(body), _description(body)
+        if name is None and description is None:
+            raise invalid("The request has neither displayName nor description.")
+        try:
+            renamed = await self._change(self.registry.rename, asked.the_database, name, description)
+        except NameInUse as error:
+            raise _name_in_use(name or "") from error
+        return answer(_item_row(renamed))
+
+    async def _delete(self, asked: _Asked) -> web.Response:
+        hard = asked.query.get("harddelete", "").lower() == "true"
+        database = asked.the_database
+        try:
+            await asyncio.to_thread(self.registry.delete, database, hard=hard)
+        except KeyError as error:
+            raise _no_item() from error
+        self.host.stop(database.id)
+        if await self._has_stopped(database.id):
+            await asyncio.to_thread(self.registry.bury, database)
+        return answer()
+
+    async def _has_stopped(self, database_id: str) -> bool:
+        """False where an engine is still at work after STOP_WITHIN. No thread waits, so others find theirs free."""
+        deadline = time.monotonic() + STOP_WITHIN
+        while not self.host.wait_stopped(database_id, 0.0):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    async def _get_definition(self, asked: _Asked) -> web.Response:
+        data = await asyncio.to_thread(read_definition_file, asked.the_database)
+        return answer(parts_of(asked.the_database, data))
+
+    async def _update_definition(self, asked: _Asked) -> web.Response:
+        data = definition_of(await self._body(asked.request))
+        database = asked.the_database
+        bounds = self.host.settings.bounds
+
+        def stored() -> bytes:
+            return stored_definition(data, read_definition_file(database), bounds)
+
+        await asyncio.to_thread(stored)
+        before = await asyncio.to_thread(read_definition_file, database)
+        state, _ = self.host.state(database)
+        if default_schema(data) != default_schema(before) and state not in ("Initialized", "Stopped"):
+            raise Refused(400, "OperationNotSupportedForItem", "defaultSchema changes only while mirroring is stopped.")
+        await self._change(self.registry.define, database, stored)
+        self.host.wake(database.id)
+        return answer()
+
+    async def _start(self, asked: _Asked) -> web.Response:
+        self.host.start(await self._change(self.registry.set_state, asked.the_database, "Running"))
+        return answer()
+
+    async def _stop(self, asked: _Asked) -> web.Response:
+        if asked.the_database.state != "Initialized":
+            await self._change(self.registry.set_state, asked.the_database, "Stopped")
+        self.host.stop(asked.the_database.id)
+        return answer()
+
+    async def _status(self, asked: _Asked) -> web.Response:
+        state, error = self.host.state(asked.the_database)
+        if error is None and state == "Running":
+            error = await asyncio.to_thread(_written_error, asked.the_database)
+        shown = {"error": {"errorCode": error.code, "message": error.message}} if error else {}
+        return answer({"status": state, **shown})
+
+    async def _tables(self, asked: _Asked) -> web.Response:
+        database = asked.the_database
+        state, _ = self.host.state(database)
+        found = await asyncio.to_thread(status_of, database, state)
+        shown, more = self.paging.page(
+            sorted(found.tables, key=lambda t: (t.schema, t.table)), lambda t: (t.schema, t.table), asked.query,
+            asked.address,
+        )  # fmt: skip
+        return answer({"data": table_rows(shown), **more})
+
+    async def _change(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """The act in a thread; `ItemNotFound` where the database was deleted meanwhile."""
+        try:
+            return await asyncio.to_thread(act, *arguments)
+        except KeyError as error:
+            raise _no_item() from error
+
+    async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
+        if not self.has_room():
+            raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
+        try:
+            found = parsed((await read_body(request, self.limits, MOST_BYTES)).decode("utf-8-sig"))
+        except BodyRefused as error:
+            code = {408: "RequestTimeout", 413: error.code}.get(error.status, "InvalidRequest")
+            raise Refused(error.status, code, error.message, error.headers) from error
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"The body is no JSON: {error}.") from error
+        if not isinstance(found, dict):
+            raise invalid("The body is no JSON object.")
+        return found
+
+    def _row(self, asked: _Asked, database: DatabaseEntry) -> dict[str, Any]:
+        schema = default_schema(read_definition_file(database))
+        assert database.workspace is not None
+        path = f"{self.base_url(asked.request)}/{database.workspace.id}/{database.id}/Tables"
+        properties = {"oneLakeTablesPath": path, **({"defaultSchema": schema} if schema else {})}
+        return {**_item_row(database), "properties": properties}
+
+
+def _item_row(database: DatabaseEntry) -> dict[str, Any]:
+    assert database.workspace is not None
+    return {
+        "id": database.id,
+        "type": DATABASE,
+        "displayName": database.display_name,
+        "description": database.description,
+        "workspaceId": database.workspace.id,
+    }
+
+
+def _workspace_row(workspace: WorkspaceEntry) -> dict[str, str]:
+    return {"id": workspace.id, "displayName": workspace.name, "type": "Workspace"}
+
+
+def _display_name(body: Mapping[str, Any]) -> str | None:
+    name = body.get("displayName")
+    if name is not None and (not isinstance(name, str) or not is_display_name(name)):
+        raise invalid("displayName has 1 to 123 letters, digits and underscores, inside also spaces, dots and hyphens.")
+    return name
+
+
+def _description(body: Mapping[str, Any]) -> str | None:
+    description = body.get("description")
+    if description is not None and (not isinstance(description, str) or len(description) > MOST_DESCRIPTION):
+        raise invalid(f"description is a text of at most {MOST_DESCRIPTION} characters.")
+    return description
+
+
+def _written_error(database: DatabaseEntry) -> LakemirrorError | None:
+    """The error of the engine as its status file has it."""
+    from lakemirror.errors import CODES
+
+    found = status_of(database, "Running")
+    return LakemirrorError(found.error_code, found.error_message) if found.error_code in CODES else None
+
+
+def call_at(parts: list[str], method: str) -> RestCall:
+    """The call of a request. Refused 404 `EntityNotFound`, 405 `OperationNotSupported`."""
+    if len(parts) > 2 and parts[0] == "workspaces" and parts[2] in _OTHER_ITEMS:
+        return RestCall("OtherItemType", method, "", "read", offered=False)
+    calls = calls_at(parts)
+    if not calls:
+        raise Refused(404, "EntityNotFound", "There is nothing at this address.")
+    if method not in calls:
+        allowed = ", ".join(call.method for call in calls.values() if call.offered)
+        raise Refused(405, "OperationNotSupported", f"Use {allowed}.", {"Allow": allowed})
+    return calls[method]
+
+
+def _not_offered(message: str) -> Refused:
+    return Refused(501, "OperationNotSupported", message)
+
+
+def _no_item() -> Refused:
+    return Refused(404, "ItemNotFound", "There is no such mirrored database in this workspace.")
+
+
+def _name_in_use(name: str) -> Refused:
+    return Refused(409, "ItemDisplayNameAlreadyInUse", f"There is a mirrored database {name} in this workspace.")
+
+
+__all__ = ["Rest", "call_at"]

@@ -1,0 +1,127 @@
+"""How to read a database's Delta tables: where they are, and what to paste into the tool at hand. Starts no JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakemirror.delta.log import read_snapshot
+from lakemirror.errors import LakemirrorError
+from lakemirror.features.compatibility import newest_clients, verdicts
+from lakemirror.landing_zone.database_folder import missing_database
+from lakemirror.landing_zone.zone import LANDING_ZONE
+from lakemirror.storage.place import Place, StorePath, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class ReadableTable:
+    """One Delta table of a database. `name`: `orders`, or `sales.customers`. `path` is absolute.
+
+    `has_vectors`: some of its files have deletion vectors, which not every reader knows. `unreadable_by`: the clients
+    whose newest version cannot read it. `error`: why its log cannot be read; empty where it can.
+    """
+
+    name: str
+    path: str
+    version: int = 0
+    columns: tuple[str, ...] = ()
+    has_vectors: bool = False
+    unreadable_by: tuple[str, ...] = ()
+    error: str = ""
+
+    def snippets(self) -> dict[str, str]:
+        """For each tool the lines that read this table."""
+        path = repr(self.path)
+        frame = _identifier(self.name)
+        return {
+            "duckdb": f"import duckdb\n{frame} = duckdb.sql(\"SELECT * FROM delta_scan('{_sql(self.path)}')\")",
+            "polars": f"import polars\n{frame} = polars.scan_delta({path}).collect()",
+            "pandas": (
+                "from deltalake import DeltaTable, QueryBuilder\nimport pyarrow\n"
+                f'rows = QueryBuilder().register("t", DeltaTable({path})).execute("SELECT * FROM t")\n'
+                f"{frame} = pyarrow.table(rows).to_pandas()"
+            ),
+            "spark": f'{frame} = spark.read.format("delta").load({path})',
+            "sql": f"SELECT * FROM delta.`{self.path}`",
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as `lakemirror tables --json` prints it."""
+        return {
+            "table": self.name, "path": self.path, "version": self.version, "columns": list(self.columns),
+            "deletionVectors": self.has_vectors, "unreadableBy": list(self.unreadable_by),
+            "error": self.error, "snippets": self.snippets(),
+        }  # fmt: skip
+
+
+def readable_tables(database: str | os.PathLike[str] | Place) -> list[ReadableTable]:
+    """The Delta tables of a database by name; none before the first apply. `database-missing`."""
+    top = place(database).absolute()
+    if not (top / LANDING_ZONE).is_dir() and not (top / "Tables").is_dir():
+        raise missing_database(str(top))
+    begin = len(f"{top / 'Tables'}/")
+    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in sorted(_tables(top / "Tables"))]
+
+
+def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> dict[str, str]:
+    """Makes each table an external table of the session's catalog; returns the catalog's name for each.
+
+    `sales.customers` becomes `<schema>.sales_customers`. Registered again, a table that is there stays as it is. Only
+    the place is registered: queries see every later version, and columns that come later.
+    """
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+    names = {}
+    for table in tables:
+        if table.error:
+            continue
+        name = f"{_quoted(schema)}.{_quoted(table.name.replace('.', '_'))}"
+        place = table.path.replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{place}'")
+        names[table.name] = name.replace("`", "")
+    return names
+
+
+def _tables(folder: Place) -> Iterator[Place]:
+    """The folders with a log, one or two levels below."""
+    if isinstance(folder, StorePath):
+        for each in folder.iterdir():
+            if (each / "_delta_log").is_dir():
+                yield each
+            else:
+                yield from (inner for inner in each.iterdir() if (inner / "_delta_log").is_dir())
+        return
+    yield from (log.parent for pattern in ("*/_delta_log", "*/*/_delta_log") for log in folder.glob(pattern))
+
+
+def _look_at(folder: Place, name: str) -> ReadableTable:
+    try:
+        snapshot = read_snapshot(folder)
+    except (LakemirrorError, OSError) as error:
+        return ReadableTable(name, str(folder), error=str(error))
+    if snapshot is None:
+        return ReadableTable(name, str(folder), error="its log holds no version")
+    columns = tuple(field["name"] for field in snapshot.metadata.schema["fields"])
+    vectors = any(add.get("deletionVector") for add in snapshot.files.values())
+    unreadable = tuple(each.client for each in verdicts(snapshot, newest_clients()) if each.read != "yes")
+    return ReadableTable(name, str(folder), snapshot.version, columns, vectors, unreadable)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W|^(?=\d)", "_", name)
+
+
+def _sql(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+__all__ = ["ReadableTable", "readable_tables", "register"]

@@ -1,0 +1,233 @@
+"""Positions, manifests, table states and dropped tables: decisions without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.delta.test_delta_log import METADATA, PROTOCOL, add
+
+from lakemirror.delta.checkpoint import write_checkpoint
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log_folder import RecentLog
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import Waiting
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.pending import Pending
+from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.mirror import table_state
+from lakemirror.mirror.apply_plan import ApplyStart
+from lakemirror.mirror.dropped_tables import DroppedTables
+from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest
+from lakemirror.mirror.table_log import TableLog, read_table_log
+from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.table_state import TableState
+from lakemirror.storage import LocalStorage
+
+FOLDER = TableFolder(TableName("", "t"))
+MANIFEST = Manifest("abc", 1, 7, "f", 10, 20, ("id",), 5, 6, 1.5, ("note",))
+
+
+def commit(table: Path, version: int, *actions: dict[str, Any]) -> None:
+    log = table / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / f"{version:020}.json").write_text("".join(json.dumps(a) + "\n" for a in actions))
+
+
+def applied(
+    number: int, identity: str = "abc", generation: int = 1, manifest: Manifest | None = MANIFEST
+) -> list[dict[str, Any]]:
+    info = {"commitInfo": {"operation": "WRITE", "userMetadata": manifest.to_json() if manifest else "mine"}}
+    return [info, {"txn": {"appId": f"lakemirror:{generation}:{identity}", "version": number}}]
+
+
+def test_the_highest_generation_is_the_current_one() -> None:
+    assert current_position({"lakemirror:1:a": 900, "lakemirror:2:b": 3, "stream": 5}) == Position("b", 2, 3)
+    assert current_position({"stream": 5, "lakemirror:x:y": 1, "lakemirror:1:": 1, "lakemirrors:1:a": 1}) is None
+
+
+def test_a_manifest_comes_back_as_it_was() -> None:
+    assert parse_manifest(MANIFEST.to_json()) == MANIFEST
+    for other in (None, "", "{}", "[]", '{"lakemirror": 3}', '{"lakemirror": {"more": 1}}'):
+        assert parse_manifest(other) is None
+
+
+def test_the_position_is_found_behind_commits_of_others(tmp_path: Path) -> None:
+    assert read_table_log(str(tmp_path)) is None
+    commit(tmp_path, 0, *applied(3))
+    commit(tmp_path, 1, *applied(7))
+    commit(tmp_path, 2, {"commitInfo": {"operation": "OPTIMIZE"}})
+    found = read_table_log(str(tmp_path))
+    assert found is not None
+    assert (found.position, found.manifest, found.key_columns) == (Position("abc", 1, 7), MANIFEST, ("id",))
+    before = read_table_log(str(tmp_path), version=0)
+    assert before is not None
+    assert before.position == Position("abc", 1, 3)
+
+
+def test_a_position_before_the_known_end_of_the_log_is_found(tmp_path: Path) -> None:
+    commit(tmp_path, 0, PROTOCOL, METADATA, *applied(7))
+    for version in range(1, 50):
+        commit(tmp_path, version, {"commitInfo": {"operation": "WRITE"}}, add(f"{version}"))
+        if version % 10 == 0:
+            snapshot = read_snapshot(tmp_path)
+            assert snapshot is not None
+            write_checkpoint(snapshot, durable=False)
+    known = RecentLog(tmp_path).read()
+    assert known is not None and min(known.commits) == 20
+    found = read_table_log(str(tmp_path), known=known)
+    assert found is not None and found.position is not None
+    assert found.manifest == MANIFEST, "the commit that holds it is older than what is known"
+    assert found == read_table_log(str(tmp_path))
+
+
+def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    schema = json.dumps({"type": "struct", "fields": []})
+    metadata = {
+        "metaData": {"id": "x", "format": {"provider": "parquet"}, "schemaString": schema, "partitionColumns": []}
+    }
+    commit(tmp_path, 0, protocol, metadata)
+    found = read_table_log(str(tmp_path))
+    assert found is not None
+    assert found.position is None
+
+
+def look(
+    state: TableState, *, position: int = 0, pending: int = 0, fingerprint: str = "1", work: bool = True, **facts: Any
+) -> TableState:
+    """The state after a look that found this. `work`: there is something to apply."""
+    log = TableLog(Position("i", 1, position), None) if position else None
+    start = ApplyStart(None, "i", 1, (), False, {}) if work else None
+    found = TablePlan(FOLDER, TableMetadata(), log, Pending(behind=pending), start, "i", **facts)
+    return table_state.looked(state, found, fingerprint, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        ({}, "Initialized"),
+        ({"pending": 2, "waiting": Waiting("number 1", 0.0)}, "Initialized"),
+        ({"pending": 2}, "Snapshotting"),
+        ({"position": 3}, "Replicating"),
+        ({"position": 3, "pending": 1, "waiting": Waiting("number 4", 0.0)}, "Replicating"),
+        ({"reseeding": True}, "Reseeding"),
+        ({"position": 3, "error": TableError("type-changed", "m")}, "Failed"),
+        ({"position": 3, "error": LakemirrorError("storage-unavailable", "m")}, "Replicating"),
+    ],
+)
+def test_states_after_a_look(facts: dict[str, Any], status: str) -> None:
+    assert look(TableState(), **facts).status == status
+
+
+def test_a_permanent_failure_stays_until_what_it_failed_on_changes() -> None:
+    error = TableError("row-marker-invalid", "m")
+    state = table_state.failed(TableState(position=1), error, "file-a", now=0.0, longest=60.0)
+    assert (state.status, state.due("file-a", 10.0**9), state.due("file-b", 0.0)) == ("Failed", False, True)
+    assert look(state, position=1, fingerprint="file-a").error is error
+    assert look(state, position=1, fingerprint="file-b").error is None
+
+
+def test_an_error_goes_with_what_it_was_about() -> None:
+    for code in ("concurrent-commit", "row-marker-invalid"):
+        state = table_state.failed(TableState(position=1), LakemirrorError(code, "m"), "f", now=0.0, longest=60.0)
+        assert look(state, position=1, fingerprint="f").error is not None
+        assert look(state, position=1, fingerprint="f", work=False).error is None
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
+    error = LakemirrorError("concurrent-commit", "m")
+    state, pauses = TableState(status="Replicating", position=1), []
+    for _ in range(9):
+        state = table_state.failed(state, error, "f", now=100.0, longest=60.0)
+        pauses.append(state.next_try - 100.0)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert state.status == "Failed"
+    assert not state.due("f", 159.0)
+    assert state.due("f", 160.0)
+    done = table_state.applied(state, position=2, files=1, rows=5, bytes=6, commit_time=7.0, now=8.0)
+    assert (done.status, done.error, done.failures, done.position) == ("Replicating", None, 0, 2)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> LocalStorage:
+    for target in ("Tables/gone", "Tables/sales/gone"):
+        commit(tmp_path / target, 0, *applied(1))
+    commit(tmp_path / "Tables/kept", 0, *applied(1))
+    commit(tmp_path / "Tables/foreign", 0, {"txn": {"appId": "stream", "version": 1}})
+    (tmp_path / "Tables/a-file").write_text("")
+    (tmp_path / NOTE).parent.mkdir(parents=True)
+    return LocalStorage(tmp_path)
+
+
+def pass_over(dropped: DroppedTables) -> list[str]:
+    return sorted(dropped.look({"Tables/kept"}, lambda _: False))
+
+
+def test_a_table_is_dropped_when_its_folder_was_missed_twice(database: LocalStorage, tmp_path: Path) -> None:
+    dropped = DroppedTables(database, 0.0)
+    assert pass_over(dropped) == []
+    assert sorted(json.loads(database.read(NOTE))) == ["Tables/gone", "Tables/sales/gone"]
+    assert pass_over(DroppedTables(database, 0.0)) == ["Tables/gone", "Tables/sales/gone"], "by another process"
+    assert not database.exists(NOTE)
+    assert sorted(p.name for p in (tmp_path / "Tables").iterdir()) == ["a-file", "foreign", "kept", "sales"]
+    assert len(list((tmp_path / "Files/_DroppedTables").glob("gone-*"))) == 1
+    assert len(list((tmp_path / "Files/_DroppedTables/sales").glob("gone-*"))) == 1
+
+
+def test_losing_the_note_delays_the_drop_by_a_pass(database: LocalStorage) -> None:
+    dropped = DroppedTables(database, 0.0)
+    pass_over(dropped)
+    database.delete(NOTE)
+    assert pass_over(dropped) == []
+    assert pass_over(dropped) == ["Tables/gone", "Tables/sales/gone"]
+
+
+def test_a_folder_that_came_back_is_not_counted_any_more(database: LocalStorage) -> None:
+    dropped = DroppedTables(database, 0.0)
+    pass_over(dropped)
+    assert dropped.look({"Tables/kept", "Tables/gone", "Tables/sales/gone"}, lambda _: False) == []
+    assert pass_over(dropped) == []
+
+
+def test_a_table_at_work_is_not_dropped(database: LocalStorage) -> None:
+    dropped = DroppedTables(database, 0.0)
+    for _ in range(3):
+        assert dropped.look({"Tables/kept", "Tables/sales/gone"}, lambda t: t == "Tables/gone") == []
+
+
+def test_dropped_tables_rest_for_a_while(database: LocalStorage, tmp_path: Path) -> None:
+    dropped = DroppedTables(database, 0.0)
+    pass_over(dropped)
+    pass_over(dropped)
+    (resting,) = (tmp_path / "Files/_DroppedTables").glob("gone-*")
+    dropped.purge(7.0)
+    assert resting.exists()
+    then = time.time() - 8 * 86400
+    os.utime(resting, (then, then))
+    dropped.purge(7.0)
+    assert not resting.exists()
+    assert len(list((tmp_path / "Files/_DroppedTables/sales").glob("gone-*"))) == 1
+
+
+def test_only_dropped_tables_are_purged(database: LocalStorage, tmp_path: Path) -> None:
+    dropped = DroppedTables(database, 0.0)
+    pass_over(dropped)
+    pass_over(dropped)
+    folder, stamp = tmp_path / "Files/_DroppedTables", "20200101T000000000000000"
+    (table,) = (folder / "sales").glob("gone-*")
+    foreign = [folder / "notes", folder / "sales/notes", folder / f"notes-{stamp}", folder / f"sales/notes-{stamp}"]
+    for each in foreign:
+        each.mkdir()
+        (each / "thesis.txt").write_text("somebody's")
+    (folder / f"linked-{stamp}").symlink_to(foreign[0])
+    for each in [*foreign, table]:
+        os.utime(each, (1, 1))
+    dropped.purge(7.0)
+    assert not table.exists()
+    assert all((each / "thesis.txt").exists() for each in foreign)

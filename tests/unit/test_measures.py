@@ -1,0 +1,77 @@
+"""The house does not grow back unnoticed: the way of one change, and what makes code hard to find one's way in.
+
+The limits are what was reached. Whoever needs more raises a limit here, and says why in the commit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "measures.py"
+
+
+@pytest.fixture(scope="module")
+def measures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("measures", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["measures"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_way_of_one_upserted_row() -> None:
+    script = f"import sys, json, dataclasses; sys.path.insert(0, {str(SCRIPT.parent)!r}); import measures; "
+    script += "print(json.dumps(dataclasses.asdict(measures.way())))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    way = json.loads(ran.stdout)
+    assert way["files"] <= 112, way
+    assert way["functions"] <= 632, way
+    assert way["calls"] <= 1700, way
+    assert way["crossings"] <= 735, way
+
+
+def test_functions_records_circles_and_names(measures: ModuleType) -> None:
+    size = measures.size()
+    assert len(size.long_functions) <= 13, size.long_functions
+    assert len(size.many_parameters) <= 25, size.many_parameters
+    assert len(size.wide_records) <= 8, size.wide_records
+    assert len(size.circles) <= 1, size.circles
+    assert len(size.doubled_names) <= 3, size.doubled_names
+
+
+TOUR = Path(__file__).parents[2] / "docs/explanation/tour.md"
+
+
+def test_an_apply_meets_the_stops_of_the_tour_in_their_order() -> None:
+    """In a process of its own: the profile would see what other tests left running."""
+    script = f"""
+import sys, json
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import measures
+met = []
+def profile(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(str(measures.PACKAGE)):
+        place = code.co_filename[len(str(measures.PACKAGE)) + 1 :]
+        owner = type(frame.f_locals["self"]).__name__ + "." if "self" in frame.f_locals else ""
+        met.append([owner + code.co_name, place])
+measures.upsert_one_row(profile)
+print(json.dumps(met))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    met = [tuple(each) for each in json.loads(ran.stdout)]
+    stops = re.findall(r"^\| \d+ \| `([\w.]+)` \| `([\w/.]+)` \|", TOUR.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(stops) >= 12
+    missing = [stop for stop in stops if stop not in met]
+    assert not missing, "these stops are no longer on the way"
+    places = [met.index(stop) for stop in stops]
+    assert places == sorted(places), [stop for _, stop in sorted(zip(places, stops, strict=True))]
