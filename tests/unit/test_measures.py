@@ -33,16 +33,16 @@ def test_the_way_of_one_upserted_row() -> None:
     script += "print(json.dumps(dataclasses.asdict(measures.way())))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     way = json.loads(ran.stdout)
-    assert way["files"] <= 112, way
-    assert way["functions"] <= 632, way
-    assert way["calls"] <= 1700, way
-    assert way["crossings"] <= 735, way
+    assert way["files"] <= 105, way
+    assert way["functions"] <= 636, way
+    assert way["calls"] <= 1600, way
+    assert way["crossings"] <= 645, way
 
 
 def test_functions_records_circles_and_names(measures: ModuleType) -> None:
     size = measures.size()
-    assert len(size.long_functions) <= 13, size.long_functions
-    assert len(size.many_parameters) <= 25, size.many_parameters
+    assert len(size.long_functions) <= 9, size.long_functions
+    assert len(size.many_parameters) <= 21, size.many_parameters
     assert len(size.wide_records) <= 8, size.wide_records
     assert len(size.circles) <= 1, size.circles
     assert len(size.doubled_names) <= 3, size.doubled_names
