@@ -61,7 +61,7 @@ Master = Annotated[
 ]
 SparkSetting = Annotated[list[str] | None, typer.Option("--spark", help="Any spark.* setting, as KEY=VALUE.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def require(database: Place) -> None:
@@ -77,7 +77,7 @@ def engine_flags(
     spark: SparkSetting = None,
     jars: Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")] = None,
     driver_memory: Annotated[str | None, typer.Option(help="Heap of the local Spark, such as 4g.")] = None,
-    parallel: Annotated[int | None, typer.Option(help="How many tables are applied at once.", min=1)] = None,
+    parallel: Annotated[int | None, typer.Option(help="How many tables are worked on at once.", min=1)] = None,
 ) -> dict[str, Any]:
     """The settings that these options give. Its parameters are the options of every command that has them."""
     return {

@@ -40,7 +40,7 @@ Force = Annotated[
     float | None,
     typer.Option("--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."),
 ]
-Parallel = Annotated[int, typer.Option(help="How many tables at once.", min=1)]
+Parallel = Annotated[int, typer.Option(help="How many tables are worked on at once.", min=1)]
 Include = Annotated[
     list[str] | None, typer.Option(help="Only tables whose path below Tables/ fits, such as 'sales/*'; repeatable.")
 ]
