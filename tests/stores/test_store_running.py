@@ -52,7 +52,9 @@ def test_an_apply_of_one_small_file_takes_eight_requests_and_the_files_that_it_t
 ) -> None:
     """Touched: the change file, the data file that is written, the file that is set aside; of an update also the data
     file that has the old row, and its deletion vector. One of the eight is the status."""
-    monkeypatch.setattr(ObjectStorage, "capabilities", replace(STORE, looks_last=3600.0))  # nothing comes due meanwhile, however slow the machine
+    monkeypatch.setattr(
+        ObjectStorage, "capabilities", replace(STORE, looks_last=3600.0)
+    )  # nothing comes due meanwhile, however slow the machine
     with fault_proxy(server.endpoint) as proxy:
         database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
         bucket = database.address.removesuffix("/shop")

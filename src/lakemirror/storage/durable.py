@@ -13,14 +13,13 @@ import ctypes
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place, StorePath, storage_errors, written_here
 from lakemirror.storage.storage import Entry
 
 POWER, PROCESS = "power", "process"
@@ -103,7 +102,7 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
     """
     if isinstance(path, StorePath):
         return path.store.create(path.key, data)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = _temporary(path)
     with storage_errors(path):
         try:
             ours = _write(temporary, data, durable=durable)
@@ -125,10 +124,11 @@ def put_over(path: Place, data: bytes, *, durable: bool) -> None:
     if isinstance(path, StorePath):
         path.store.put(path.key, data)
         return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = _temporary(path)
     with storage_errors(path):
         try:
             _write(temporary, data, durable=durable)
+            remove_hadoop_checksum(path)
             temporary.replace(path)
         finally:
             with contextlib.suppress(OSError):
@@ -147,22 +147,60 @@ def is_same(path: Place, ours: Put) -> bool:
             return False
 
 
-@contextlib.contextmanager
-def storage_errors(path: object) -> Iterator[None]:
-    """Turns OSErrors of the block into `storage-unavailable`, with the path and the system's message.
-    FileNotFoundError, NotADirectoryError and FileExistsError are raised unchanged.
+def put_table(path: Place, write: Callable[[Any], object], *, durable: bool) -> None:
+    """Writes a file atomically by `write`, which gets what pyarrow writes to; replaces an older one.
+
+    Errors: FileNotFoundError, `storage-unavailable`, OSError of `write`.
     """
+    if isinstance(path, StorePath):
+        with path.store.writer(path.key) as sink:
+            write(sink)
+        return
+    temporary = _temporary(path)
     try:
-        yield
-    except (*_GONE, FileExistsError):
-        raise
-    except OSError as error:
-        raise storage_unavailable(path, error) from error
+        write(temporary)
+        if durable:
+            sync(temporary)
+        remove_hadoop_checksum(path)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
-    """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
-    return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
+def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
+    """Checks that files below `root` still exist. Those that were changed before then (seconds since 1970) get the time
+    of now: a vacuum removes old files that no commit names.
+
+    FileNotFoundError, `storage-unavailable`. Sends no request for a file that this process has just made.
+    """
+    with storage_errors(root):
+        for path in paths:
+            own = written_here(path)
+            if (own is None or own.stat().st_mtime < before) and path.stat().st_mtime < before:
+                os.utime(path) if isinstance(path, Path) else path.touch()  # `Path.touch` would make a file
+
+
+def remove_unchanged(path: Place, modified: float) -> bool:
+    """Deletes a file if it was not changed after that time (seconds since 1970). True if it existed."""
+    with storage_errors(path):
+        try:
+            if (path.stat() if isinstance(path, StorePath) else path.lstat()).st_mtime > modified:
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            return False
+    remove_hadoop_checksum(path)
+    return True
+
+
+def remove_hadoop_checksum(path: Place) -> None:
+    """Deletes the `.crc` file that Hadoop keeps beside a local file: Hadoop refuses other content with it."""
+    if isinstance(path, Path):
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
 
 def _write(path: Path, data: bytes, *, durable: bool) -> os.stat_result:

@@ -9,22 +9,30 @@ from: the path itself of a local file, which is mapped, or a file of ranged requ
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import stat
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import store_at
+from lakemirror.storage.local import copy_file
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.object_writer import ObjectWriter
-from lakemirror.storage.storage import Entry
+from lakemirror.storage.storage import DISK, STORE, Capabilities, Entry
+
+_COPIES = threading.BoundedSemaphore(2)  # that a store makes at one time
 
 
 class ObjectStatus(NamedTuple):
@@ -90,10 +98,6 @@ class StorePath:
 
     def with_name(self, name: str) -> StorePath:
         return self.parent / name
-
-    def as_written(self) -> StorePath:
-        """The same, `known` as this process wrote it last; as it is where it did not."""
-        return replace(self, known=self.store.cache.own(self.key))
 
     def absolute(self) -> StorePath:
         return self
@@ -161,6 +165,7 @@ class StorePath:
 
 
 Place: TypeAlias = Path | StorePath
+NewFile: TypeAlias = Path | ObjectWriter
 
 
 def place(address: str | os.PathLike[str] | StorePath) -> Place:
@@ -175,9 +180,37 @@ def place(address: str | os.PathLike[str] | StorePath) -> Place:
     return Path(text)
 
 
-def is_in_store(address: str | Place) -> bool:
-    """True for what is in a store, not on a local disk."""
-    return isinstance(address, StorePath) or (isinstance(address, str) and is_store_address(address))
+def capabilities_of(address: str | os.PathLike[str] | Place) -> Capabilities:
+    """What the storage of that address can do, and what its operations cost."""
+    in_store = is_store_address(address) if isinstance(address, str) else isinstance(address, StorePath)
+    return STORE if in_store else DISK
+
+
+def local_path(address: str | os.PathLike[str] | Place) -> Path | None:
+    """The path on a local disk, for work that only a disk can do; None if there is none."""
+    path = place(address)
+    return path if isinstance(path, Path) else None
+
+
+def etag_of(path: Place) -> str:
+    """The ETag that a listing or a write of this process gave; empty if there is none. Sends no request."""
+    return path.known.etag if isinstance(path, StorePath) and path.known is not None else ""
+
+
+def written_here(path: Place) -> Place | None:
+    """The file as this process wrote it last: `stat` and `read_bytes` then send no request, or fewer. None if that is
+    not known, and on a disk.
+    """
+    known = path.store.cache.own(path.key) if isinstance(path, StorePath) else None
+    return replace(path, known=known) if known is not None else None  # type: ignore[type-var]
+
+
+def status_of_new(path: Place) -> os.stat_result | ObjectStatus:
+    """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
+    status = (written_here(path) or path).stat()
+    if isinstance(path, StorePath) and isinstance(status, ObjectStatus):
+        path.store.cache.remember(path.key, status.st_size, status.tag)
+    return status
 
 
 def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
@@ -186,33 +219,176 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
     `known`: the object as a listing showed it; FileNotFoundError if another one is in its place. `written_once`: the
     file is a data file, which nobody replaces.
     """
-    found = place(address)
-    if isinstance(found, StorePath):
-        return ObjectFile(found.store, found.key, known or found.known, written_once=written_once)
-    return str(found)
+    path = place(address)
+    if isinstance(path, StorePath):
+        return ObjectFile(path.store, path.key, known or path.known, written_once=written_once)
+    return str(path)
 
 
-def created(address: Place) -> Path | ObjectWriter:
-    """The target that pyarrow writes a new file to: a local path, or a writer of a store, which the caller closes."""
-    return address.store.writer(address.key) if isinstance(address, StorePath) else address
+@contextlib.contextmanager
+def opened_new(path: Place) -> Iterator[tuple[Any, Any]]:
+    """A file that this process has just made, opened to be checked: for Python, and the same for pyarrow."""
+    if isinstance(path, StorePath):
+        with ObjectFile(path.store, path.key) as file:
+            path.store.cache.remember(path.key, file.size, file.entry.tag)
+            yield file, file
+    else:
+        with path.open("rb") as local:
+            yield local, str(path)
 
 
-def names_in(folder: Place, after: str = "") -> Iterator[tuple[str, Place]]:
-    """The entries of a folder by name; in a store with size, time and ETag of the listing. FileNotFoundError if there
-    is none. `after`: in a store, only names behind it."""
+def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
+    """Reads these pieces, from begin to end, of a file of `opened_new` by requests side by side, and keeps them for the
+    next reads. Does nothing on a disk.
+    """
+    if isinstance(file, ObjectFile):
+        file.hold(pieces)
+
+
+def created(path: Place) -> NewFile:
+    """The target that pyarrow writes a new file to. The caller ends it with `completed` or `abandoned`."""
+    return path.store.writer(path.key) if isinstance(path, StorePath) else path
+
+
+def size_so_far(target: NewFile) -> int:
+    """The bytes that were written to a target of `created`."""
+    return target.tell() if isinstance(target, ObjectWriter) else target.stat().st_size
+
+
+def completed(target: NewFile) -> tuple[int, float]:
+    """Completes a target of `created`. Returns its size and its modified time in seconds."""
+    if isinstance(target, ObjectWriter):
+        target.close()
+        return target.tell(), time.time()
+    status = target.stat()
+    return status.st_size, status.st_mtime
+
+
+def abandoned(target: NewFile) -> None:
+    """Ends a target of `created` that is not completed. A local file stays for the caller to delete."""
+    if isinstance(target, ObjectWriter):
+        target.abort()
+
+
+def make_folders(folder: Place, root: Place) -> None:
+    """Makes a folder and its missing parents below `root`. Never makes `root`: a database or table that is deleted
+    while it is written must stay deleted. FileNotFoundError if `root` is gone. Does nothing in a store.
+    """
+    if isinstance(folder, StorePath) or isinstance(root, StorePath):
+        return
+    for path in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            continue
+        if not path.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def copy(source: str, target: Place, size: int = 0) -> None:
+    """Copies a file to another file of the same kind of storage; replaces an older one. FileNotFoundError.
+
+    `size`: of the source, if it is known. A store makes two copies at once: the first is read meanwhile.
+    """
+    if isinstance(target, StorePath):
+        with _COPIES:
+            target.store.copy(parse_address(source)[1], target.key, size)
+    else:
+        copy_file(source, target)
+
+
+def names_in(folder: Place, first: str = "") -> Iterator[tuple[str, Place | None]]:
+    """The names in a folder; in a store from the name `first` on, with what the listing says of each object.
+
+    On a disk each name comes alone: there may be millions. FileNotFoundError if there is no folder.
+    """
     if isinstance(folder, StorePath):
-        found = False
+        is_empty = True
         begin = f"{folder.key}/" if folder.key else ""
-        for entry in folder.store.entries(begin, f"{begin}{after}" if after else ""):
-            found = True
+        for entry in folder.store.entries(begin, begin + first[:-1] if first else ""):
+            is_empty = False
             if "/" not in entry.path[len(begin) :]:
                 yield entry.name, StorePath(folder.root, entry.path, entry)
-        if not found:
+        if is_empty:
             raise FileNotFoundError(2, "No such folder", str(folder))
+    else:
+        yield from ((name, None) for name in os.listdir(folder))  # noqa: PTH208, a Path for each takes seconds
+
+
+def end_of(folder: Place, first: str) -> dict[str, Place]:
+    """The files of a folder from the name `first` on, by name. A disk is not listed: only `first` is looked for."""
+    if isinstance(folder, StorePath):
+        with contextlib.suppress(FileNotFoundError):
+            return {name: path for name, path in names_in(folder, first) if path is not None}
+        return {}
+    path = folder / first
+    return {first: path} if path.exists() else {}
+
+
+def folders_in(folder: Place) -> Iterator[Place]:
+    """The folders that are directly in a folder; links are left out. None if there is no such folder."""
+    if isinstance(folder, StorePath):
+        keys, _ = folder.store.folders(f"{folder.key}/" if folder.key else "")
+        yield from (StorePath(folder.root, key) for key in keys)
+    else:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            yield from [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def files_below(root: Place, enter: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
+    """The regular files below a folder: paths relative to it, and modified times in seconds. Links are not followed.
+
+    `enter(name)` False: the content of folders with this name is left out. One listing in a store.
+    """
+    if isinstance(root, StorePath):
+        begin = f"{root.key}/" if root.key else ""
+        for found in root.store.entries(begin):
+            path = found.path[len(begin) :]
+            if all(map(enter, path.split("/")[:-1])):
+                yield path, found.modified / 1e9
         return
-    with os.scandir(folder) as entries:
-        for each in entries:
-            yield each.name, folder / each.name
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        with contextlib.suppress(FileNotFoundError), storage_errors(root / below), os.scandir(root / below) as entries:
+            for entry in entries:
+                path = f"{below}/{entry.name}" if below else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if enter(entry.name):
+                        waiting.append(path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield path, entry.stat(follow_symlinks=False).st_mtime
 
 
-__all__ = ["ObjectStatus", "Place", "StorePath", "created", "is_in_store", "names_in", "opened", "place"]
+def relative_to(root: Place, address: str) -> str:
+    """The path relative to `root` that a URI-encoded path or address names, as Delta logs have them."""
+    if isinstance(root, StorePath):
+        return unquote(address).removeprefix(f"{root}/")
+    path = unquote(urlsplit(address).path if address.startswith("file:") else address)
+    return os.path.relpath(path, root) if path.startswith("/") else path
+
+
+@contextlib.contextmanager
+def storage_errors(path: object) -> Iterator[None]:
+    """Turns OSErrors of the block into `storage-unavailable`, with the path and the system's message.
+    FileNotFoundError, NotADirectoryError and FileExistsError are raised unchanged.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError):
+        raise
+    except OSError as error:
+        raise storage_unavailable(path, error) from error
+
+
+def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
+    """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
+    return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
+
+
+__all__ = [
+    "NewFile", "ObjectStatus", "Place", "StorePath", "abandoned", "capabilities_of", "completed", "copy", "created",
+    "end_of",
+    "etag_of", "files_below", "folders_in", "local_path", "make_folders", "names_in", "opened", "opened_new", "place",
+    "read_together", "relative_to", "size_so_far", "status_of_new", "storage_errors", "storage_unavailable",
+    "written_here",
+]  # fmt: skip
