@@ -12,13 +12,12 @@ from importlib import metadata
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.jvm import has_pyspark
 from lakemirror.storage.addresses import parse_address
-from lakemirror.storage.place import Place, local_path
+from lakemirror.storage.place import Place, local_path, storage_of
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory that Spark's default heap of 1 GB and Python need together."""

@@ -32,8 +32,8 @@ from lakemirror.mirror import table_commit
 from lakemirror.mirror.applied_record import Detection
 from lakemirror.mirror.apply_plan import Applied, ApplyPlan
 from lakemirror.mirror.planner import whole_unit
-from lakemirror.storage.durable import POWER
-from lakemirror.storage.place import Place, capabilities_of, make_folders, place
+from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.place import Place, capabilities_of, place
 
 log = logging.getLogger("lakemirror")
 

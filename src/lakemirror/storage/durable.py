@@ -12,15 +12,22 @@ import contextlib
 import ctypes
 import errno
 import os
+import threading
+import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lakemirror.storage.place import Place, StorePath, storage_errors, written_here
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.local import copy_file
+from lakemirror.storage.object_file import ObjectFile
+from lakemirror.storage.object_writer import ObjectWriter
+from lakemirror.storage.place import Place, storage_errors, written_here
 from lakemirror.storage.storage import Entry
+from lakemirror.storage.store_path import ObjectStatus, StorePath
 
 POWER, PROCESS = "power", "process"
 
@@ -28,8 +35,10 @@ _AT_ONCE = 16  # syncs: a file system writes several in one turn of its journal
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_COPIES = threading.BoundedSemaphore(2)  # that a store makes at one time
 _GONE = (FileNotFoundError, NotADirectoryError)
 
+NewFile: TypeAlias = Path | ObjectWriter
 Put: TypeAlias = os.stat_result | Entry
 """The identity of a written file: inode and device, or the ETag."""
 
@@ -133,6 +142,93 @@ def put_over(path: Place, data: bytes, *, durable: bool) -> None:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def created(path: Place) -> NewFile:
+    """The target that pyarrow writes a new file to. The caller ends it with `completed` or `abandoned`."""
+    return path.store.writer(path.key) if isinstance(path, StorePath) else path
+
+
+def size_so_far(target: NewFile) -> int:
+    """The bytes that were written to a target of `created`."""
+    return target.tell() if isinstance(target, ObjectWriter) else target.stat().st_size
+
+
+def completed(target: NewFile) -> tuple[int, float]:
+    """Completes a target of `created`. Returns its size and its modified time in seconds."""
+    if isinstance(target, ObjectWriter):
+        target.close()
+        return target.tell(), time.time()
+    status = target.stat()
+    return status.st_size, status.st_mtime
+
+
+def abandoned(target: NewFile) -> None:
+    """Ends a target of `created` that is not completed. A local file stays for the caller to delete."""
+    if isinstance(target, ObjectWriter):
+        target.abort()
+
+
+def copy(source: str, target: Place, size: int = 0) -> None:
+    """Copies a file to another file of the same kind of storage; replaces an older one. FileNotFoundError.
+
+    `size`: of the source, if it is known. A store makes two copies at once: the first is read meanwhile.
+    """
+    if isinstance(target, StorePath):
+        with _COPIES:
+            target.store.copy(parse_address(source)[1], target.key, size)
+    else:
+        copy_file(source, target)
+
+
+def make_folders(folder: Place, root: Place) -> None:
+    """Makes a folder and its missing parents below `root`. Never makes `root`: a database or table that is deleted
+    while it is written must stay deleted. FileNotFoundError if `root` is gone. Does nothing in a store.
+    """
+    if isinstance(folder, StorePath) or isinstance(root, StorePath):
+        return
+    for path in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            continue
+        if not path.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+@contextlib.contextmanager
+def opened_new(path: Place) -> Iterator[tuple[Any, Any]]:
+    """A file that this process has just made, opened to be checked: for Python, and the same for pyarrow."""
+    if isinstance(path, StorePath):
+        with ObjectFile(path.store, path.key) as file:
+            path.store.cache.remember(path.key, file.size, file.entry.tag)
+            yield file, file
+    else:
+        with path.open("rb") as local:
+            yield local, str(path)
+
+
+def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
+    """Reads these pieces, from begin to end, of a file of `opened_new` by requests side by side, and keeps them for the
+    next reads. Does nothing on a disk.
+    """
+    if isinstance(file, ObjectFile):
+        file.hold(pieces)
+
+
+def status_of_new(path: Place) -> os.stat_result | ObjectStatus:
+    """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
+    status = (written_here(path) or path).stat()
+    if isinstance(path, StorePath) and isinstance(status, ObjectStatus):
+        path.store.cache.remember(path.key, status.st_size, status.tag)
+    return status
+
+
+def begin_folder(folder: Place, name: str, data: bytes) -> None:
+    """Makes a folder with its parents. A store has no empty folder: there it begins with the object `name`."""
+    if isinstance(folder, StorePath):
+        (folder / name).write_bytes(data)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def is_same(path: Place, ours: Put) -> bool:

@@ -139,7 +139,7 @@ class ObjectStorage:
 
     def delete(self, path: str) -> None:
         key = self._key(path)
-        self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
+        self.store.delete([*(self._key(each.path) for each in self._entries(path)), *([key] if key else [])])
 
     def free_name(self, path: str, listed: Collection[str]) -> str:
         return first_free(path, listed.__contains__)

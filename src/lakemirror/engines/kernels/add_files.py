@@ -27,8 +27,9 @@ from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import check_pages, extents
-from lakemirror.storage.place import Place, make_folders, opened, opened_new, place, read_together, status_of_new
-from lakemirror.storage.place import copy as copy_to
+from lakemirror.storage.durable import copy as copy_to
+from lakemirror.storage.durable import make_folders, opened_new, read_together, status_of_new
+from lakemirror.storage.place import Place, opened, place
 
 SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
 _FEW = 4

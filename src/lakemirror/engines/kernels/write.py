@@ -26,7 +26,8 @@ from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.storage.place import NewFile, Place, abandoned, completed, created, make_folders, size_so_far
+from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
+from lakemirror.storage.place import Place
 from lakemirror.storage.place import place as place_at
 
 CHANGE_TYPE = "_change_type"
