@@ -36,10 +36,10 @@ def config(
 
     Example: lakemirror config shop
     """
-    from lakemirror.landing_zone.database_folder import storage_of
     from lakemirror.settings import read_definition
     from lakemirror.settings_origin import setting_origins
     from lakemirror.settings_spelling import unknown_settings
+    from lakemirror.storage.place import storage_of
 
     require(database)
     definition = read_definition(storage_of(database))

@@ -10,7 +10,7 @@ import typer
 from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting, StorageOptions
 from lakemirror.cli.narration import log_to_stderr
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import database_place
+from lakemirror.storage.place import database_place, local_path
 
 
 def demo(
@@ -44,10 +44,9 @@ def demo(
     log_to_stderr(False)
     if on:
         from lakemirror.demo.in_store import mirror_in_store
-        from lakemirror.storage.place import StorePath
 
         found = database_place(on)
-        if not isinstance(found, StorePath):
+        if local_path(found) is not None:
             raise LakemirrorError("setting-invalid", f"--on {on} is no address of an object store")
         if not mirror_in_store(found, days, **({"engine": engine} if engine else {})):
             raise typer.Exit(1)

@@ -14,8 +14,7 @@ import typer
 
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import database_place
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, database_place
 
 if TYPE_CHECKING:
     from lakemirror.features.fleet import Outcome, State

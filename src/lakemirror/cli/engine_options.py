@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lakemirror.landing_zone.database_folder import database_place, is_database, missing_database
+from lakemirror.landing_zone.database_folder import is_database, missing_database
 from lakemirror.storage import Place
 from lakemirror.storage.connections import give_options
+from lakemirror.storage.place import database_place
 
 
 def _give_storage_options(given: list[str] | None) -> list[str] | None:

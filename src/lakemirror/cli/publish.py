@@ -17,7 +17,7 @@ import typer
 from lakemirror.cli.durations import seconds
 from lakemirror.cli.engine_options import StorageOptions, require
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import database_place
+from lakemirror.storage.place import database_place
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published

@@ -119,7 +119,7 @@ def _warning(warned: Warned) -> str:
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
     from lakemirror.api import MirroredDatabase, read_stored
-    from lakemirror.landing_zone.database_folder import storage_of
+    from lakemirror.storage.place import storage_of
 
     try:
         return MirroredDatabase(database).status()

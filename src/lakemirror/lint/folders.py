@@ -48,8 +48,7 @@ from lakemirror.mirror.declared_readers import allowed
 from lakemirror.mirror.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
-from lakemirror.storage.addresses import is_store_address
-from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.place import local_path, storage_of
 
 MANY_FILES = 1000  # that wait in one folder
 SMALL_FILES = 20  # so many files, each on average smaller than both
@@ -72,17 +71,14 @@ def check(
     the settings have it: a younger file may still be written. `progress` is
     called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
     """
-    address = str(path)
-    storage, place = _open_store(address) if is_store_address(address) else _open(Path(address))
+    local = local_path(path)
+    storage, place = _open_store(str(path)) if local is None else _open(local)
     now = time.time() if now is None else now
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
         raise SetupError("database-missing", f"{path} is gone") from error
-    if isinstance(storage, ObjectStorage):
-        zone.tables = {
-            name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)
-        }
+    zone.tables = {name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)}
     settings, findings = _settings(storage)
     findings += _check_zone(storage, zone, settings)
     settings = settings if settle is None else replace(settings, settle=settle)
@@ -192,7 +188,7 @@ class _Mounted(LocalStorage):
 def _open_store(address: str) -> tuple[Storage, str]:
     """The same for an address in a store: a database, its landing zone, or a folder of it."""
     database, found, below = address.partition(f"/{LANDING_ZONE}")
-    storage = ObjectStorage(database)
+    storage = storage_of(database)
     if not storage.exists(LANDING_ZONE):
         raise missing_database(address)
     return storage, f"{LANDING_ZONE}{below}" if found else ""

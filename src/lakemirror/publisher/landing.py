@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.buffer import Buffer
 from lakemirror.publisher.landing_table import LandingTable
@@ -19,7 +18,8 @@ from lakemirror.publisher.table_folder import TableFolder
 from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import give_options
-from lakemirror.storage.place import StorePath
+from lakemirror.storage.place import storage_of
+from lakemirror.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     from lakemirror.publisher.credentials import Credential

@@ -21,9 +21,10 @@ import lakemirror as package
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app, run_log
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder, missing_database
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.settings import Settings
 from lakemirror.settings_origin import setting_origins
+from lakemirror.storage.addresses import local_folder
 
 
 def lakemirror(*words: object, code: int = 0) -> str:

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher import Landing
 from lakemirror.publisher.files import read_file
 from lakemirror.publisher.sql import publish_sql
+from lakemirror.storage.place import storage_of
 from lakemirror.verify.source_rows import Source
 
 DELIMITERS = "/?#@:%&=;, []'\""
