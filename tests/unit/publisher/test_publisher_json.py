@@ -15,7 +15,7 @@ from published_contents import changes
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, json_rows
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.sources.files import publish_files, read_file
 
 pytestmark = pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 

@@ -17,9 +17,9 @@ from published_contents import changes, fold
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
-from lakemirror.publisher.text_types import Choice, Guess
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import Choice, Guess
 
 NAIVE, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 

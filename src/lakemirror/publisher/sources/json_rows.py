@@ -22,7 +22,15 @@ from lakemirror.landing_zone.delimited.plain_values import converted_as_written
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.disk_rows import DiskParts
-from lakemirror.publisher.text_types import PLAIN, Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
+from lakemirror.publisher.sources.text_types import (
+    PLAIN,
+    Choice,
+    Guess,
+    KnownTypes,
+    first_lost,
+    hint_for_another_type,
+    shown,
+)
 
 ROWS = 20_000  # in a part
 NUMBER, STRING, TRUTH, NESTED = "numbers", "strings", "true and false", "objects and arrays"

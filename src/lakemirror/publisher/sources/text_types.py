@@ -23,7 +23,7 @@ from lakemirror.landing_zone.delimited.plain_values import converted_as_written
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.metadata import DelimitedFormat
 from lakemirror.landing_zone.zoneless import Zones
-from lakemirror.publisher.number_texts import (
+from lakemirror.publisher.sources.number_texts import (
     SURE_DIGITS,
     cast_or_none,
     earlier,

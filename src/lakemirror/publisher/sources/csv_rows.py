@@ -25,7 +25,7 @@ from lakemirror.landing_zone.metadata import THOUSANDS, DeclaredColumn, Delimite
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
+from lakemirror.publisher.sources.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
 
 
 @dataclass(frozen=True)

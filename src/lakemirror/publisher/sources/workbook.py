@@ -15,7 +15,7 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.zoneless import NoInstant, Zones, instants
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.disk_rows import DiskParts
-from lakemirror.publisher.text_types import MOST_DIGITS, Choice, KnownTypes, hint_for_another_type, shown
+from lakemirror.publisher.sources.text_types import MOST_DIGITS, Choice, KnownTypes, hint_for_another_type, shown
 
 ROWS = 5_000  # in a part
 WHOLE_DOUBLES = 2**53  # a double gives back every whole number up to this one
