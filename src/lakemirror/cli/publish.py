@@ -21,8 +21,8 @@ from lakemirror.storage.place import database_place
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published
-    from lakemirror.publisher.preview import Preview
-    from lakemirror.publisher.text_types import Choice
+    from lakemirror.publisher.sources.preview import Preview
+    from lakemirror.publisher.sources.text_types import Choice
     from lakemirror.storage import Place
 
 
@@ -130,11 +130,11 @@ def _publish(
     preview: bool,
     names: str,
 ) -> None:
-    from lakemirror.publisher.files import missing_file, publish_files
     from lakemirror.publisher.plain_names import KINDS_OF_NAMES, plain_name
-    from lakemirror.publisher.preview import preview_files
+    from lakemirror.publisher.sources.csv_rows import TextForm
+    from lakemirror.publisher.sources.files import missing_file, publish_files
+    from lakemirror.publisher.sources.preview import preview_files
     from lakemirror.publisher.sql import publish_sql
-    from lakemirror.publisher.text_rows import TextForm
 
     if bool(sources) == bool(url) or bool(url) != bool(query):
         raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
@@ -160,7 +160,7 @@ def _publish(
         marker = plain_name(marker)
     form = TextForm(*text)
     if preview:
-        from lakemirror.publisher.preview import preview_sql
+        from lakemirror.publisher.sources.preview import preview_sql
 
         _show(
             preview_files(
@@ -243,7 +243,7 @@ def _named_types(text: str) -> list[tuple[str, str]]:
 
 def _show(previews: list[Preview]) -> None:
     """Previews as lines of name, type and reason."""
-    from lakemirror.publisher.text_types import shown
+    from lakemirror.publisher.sources.text_types import shown
 
     for each in previews:
         names, kinds = ([column.column for column in each.columns], [shown(column.kind) for column in each.columns])

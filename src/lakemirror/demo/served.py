@@ -28,7 +28,7 @@ from lakemirror.demo.source import FlightsSource
 from lakemirror.demo.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.credentials import Tokens
+from lakemirror.publisher.folders.credentials import Tokens
 
 WORKSPACE, DATABASE, PRINCIPAL = "demo", "flights", "viewer"
 _PACE = 0.05  # seconds between two files, so that the page shows them arrive

@@ -42,8 +42,8 @@ class Source:
         if "://" in self.place and not self.place.startswith("file:"):
             if not self.query:
                 raise LakemirrorError("input-invalid", "a database is compared by a query", hint="Give --query SQL.")
-            from lakemirror.publisher.sql_databases import connected  # drivers: only for a query
-            from lakemirror.publisher.sql_types import INFINITE
+            from lakemirror.publisher.sources.sql_databases import connected  # drivers: only for a query
+            from lakemirror.publisher.sources.sql_types import INFINITE
 
             query = self.query.strip().rstrip(";")
             with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:

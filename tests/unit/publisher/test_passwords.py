@@ -16,7 +16,7 @@ from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher import Landing
-from lakemirror.publisher.files import read_file
+from lakemirror.publisher.sources.files import read_file
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.storage.place import storage_of
 from lakemirror.verify.source_rows import Source
@@ -62,7 +62,7 @@ def refused(act: Callable[[], object]) -> LakemirrorError:
 @pytest.mark.parametrize("url", URLS)
 def test_what_the_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, password: str) -> None:
     """A driver that quotes all of the URL, and each part of it."""
-    from lakemirror.publisher.sql_databases import DRIVERS
+    from lakemirror.publisher.sources.sql_databases import DRIVERS
 
     given = url.format(password)
 

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, endpoint, endpoint_folder
-from lakemirror.publisher.endpoint import Answer, Endpoint
+from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher.folders import endpoint, endpoint_folder
+from lakemirror.publisher.folders.endpoint import Answer, Endpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 

@@ -18,8 +18,8 @@ from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files
 from lakemirror.publisher.plain_names import plain_name
+from lakemirror.publisher.sources.files import publish_files
 
 FORMATS = ["csv", "parquet", "arrow", "xlsx"]
 

@@ -20,8 +20,8 @@ from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files, read_file
 
 pytestmark = pytest.mark.usefixtures("door")
 

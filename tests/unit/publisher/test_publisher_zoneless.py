@@ -19,9 +19,9 @@ from lakemirror.cli.publish import publish
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.files import publish_files
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files
 from lakemirror.publisher.sql import publish_sql
-from lakemirror.publisher.text_rows import TextForm
 
 UTC = dt.timezone.utc
 MORNING = dt.datetime(2026, 7, 1, 9)
