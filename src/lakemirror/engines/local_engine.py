@@ -102,7 +102,7 @@ class LocalEngine:
                     return self._large(work, written, size)
         except Bad as bad:
             written.remove()
-            return RowResult(error=bad.row)
+            return RowResult(error=bad.rejected)
         except BaseException:
             written.remove()
             raise

@@ -22,7 +22,6 @@ from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import from_delta
 from lakemirror.engines.engine import Engine, Preference
-from lakemirror.engines.kernels.add_files import NotAdded
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, TableError
@@ -123,14 +122,14 @@ class Replicator:
                     if self._merged_at is None:
                         self._merged_at = max(0, done.version - 1)
                     return done, planned.error or error or found.pending.error
-                if isinstance(done, NotAdded):
+                if done.try_as == "rows":
                     attempt = replace(attempt, as_they_are=False)
-                elif done.code == "marker-statistics":
+                elif done.try_as == "mixed":
                     attempt = replace(attempt, trust_statistics=False)
                 else:
                     place = _index(files, done.file)
                     self._check_still_there(files[place : place + 1])
-                    error = TableError(done.code, done.message, file=done.file, row=done.row, column=done.column)
+                    error = done.error()
                     files = files[:place]
             return None, error or found.pending.error
         except BaseException:

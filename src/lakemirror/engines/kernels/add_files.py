@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +20,8 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.kernels.leaves import indexed_leaves
-from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import Action, ChangeUnit, Target
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
@@ -49,12 +49,6 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-
-
-class NotAdded(NamedTuple):
-    """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
-
-    reason: str
 
 
 def large_enough(sizes: Sequence[int]) -> bool:
@@ -108,12 +102,12 @@ def add_file(
     folder: str | None = None,
     trust_footer: bool = False,
     is_own: bool = False,
-) -> Action | NotAdded | BadRow:
+) -> Action | Rejected:
     """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
-    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is BadRow
-    `file-unreadable`. A file whose bounds would make a reader miss rows is NotAdded. Then the copy is removed; the
-    copy of a killed process is removed by VACUUM.
+    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Rejected with
+    `file-unreadable`. A file whose bounds would make a reader miss rows is Rejected with `try_as` rows: its rows are
+    correct. Then the copy is removed; the copy of a killed process is removed by VACUUM.
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
     `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
@@ -147,11 +141,11 @@ def add_file(
         if isinstance(error, FileNotFoundError):
             raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
         if isinstance(error, UnsafeBounds):
-            return NotAdded(f"{unit.name}: {error}")
+            return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
         if isinstance(error, OSError) and error.errno is not None:
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
         if isinstance(error, pa.ArrowException | OSError | ValueError):
-            return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
+            return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
         raise
     add = {
         "path": logged_path(below),
