@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import typer
 from folders import file_name, parquet, storage_with, write
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import check as cli_check
 from lakemirror.errors import CODES, LakemirrorError
@@ -457,7 +457,7 @@ def test_fuzzed_files_are_coded_findings(tmp_path: Path) -> None:
 def run() -> Any:
     app = typer.Typer()
     app.command()(cli_check.check)
-    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+    return lambda *arguments: CommandRunner().invoke(app, [str(a) for a in arguments])
 
 
 def test_the_command_says_what_where_and_what_helps(tmp_path: Path, run: Any) -> None:
