@@ -15,6 +15,7 @@ import typer
 from folders import file_name, parquet, storage_with, write
 from tests.commands import CommandRunner
 
+from lakemirror import MirroredDatabase
 from lakemirror.cli import check as cli_check
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.findings import REPORTED, Finding
@@ -359,6 +360,21 @@ def test_keys_that_are_absent_or_null(tmp_path: Path) -> None:
         ("key-null", 1, "warning"),
     ]
     assert "2 rows" in found[2].message
+
+
+@pytest.mark.parametrize("keys", [["number"], ["id", "number"], []])
+def test_key_columns_that_are_not_those_of_the_table(tmp_path: Path, keys: list[str]) -> None:
+    root = database(tmp_path / "shop", {"id": [1], "number": [1]})
+    opened = MirroredDatabase(root, cache_dir=str(tmp_path / "cache"))
+    assert not opened.sync().failed and check(root) == []
+    write(root, "orders/_metadata.json", json.dumps({"keyColumns": keys}))
+    age(write(root, f"orders/{file_name(2)}", parquet(pa.table({"id": [2], "number": [2]}))))
+    before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
+    finding = only(check(root))
+    assert (finding.code, finding.severity, finding.table) == ("key-columns-changed", "error", "orders")
+    assert finding.file == f"{ORDERS}/_metadata.json"
+    assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
+    assert [error.code for error in opened.sync().failed.values()] == ["key-columns-changed"]
 
 
 def test_types_that_change_between_files(tmp_path: Path) -> None:
