@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import CommandRunner
 from tests.landing import put
 from typer.testing import CliRunner
 
@@ -28,7 +29,7 @@ from lakemirror.storage.addresses import local_folder
 
 
 def lakemirror(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CommandRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == code, (result.output, result.exception)
     return result.output
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
@@ -98,7 +98,7 @@ def test_addresses_that_are_no_place(tmp_path: Path, url: str) -> None:
         assert refused(lambda: publish_sql(table, given, "select 1")).code == "input-invalid"
     assert refused(lambda: Source(given).rows({}).__enter__()).code == "input-invalid"
     assert refused(lambda: read_file(given)).code == "input-invalid"
-    found = CliRunner().invoke(app, ["publish", str(tmp_path), "t", "--from", given, "--create"])
+    found = CommandRunner().invoke(app, ["publish", str(tmp_path), "t", "--from", given, "--create"])
     assert found.exit_code == 2
     assert "kxq" not in found.output and "wvz" not in found.output
 

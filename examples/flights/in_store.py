@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
+from flights import show
+from flights.performance import Watch, follow
+from flights.source import FlightsSource
+from flights.tables_compared import compared
 from lakemirror.api import MirroredDatabase
-from lakemirror.demo import show
-from lakemirror.demo.performance import Watch, follow
-from lakemirror.demo.source import FlightsSource
-from lakemirror.demo.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.publisher import Landing

@@ -22,10 +22,10 @@ from typing import Any
 
 from rich.console import Console
 
-from lakemirror.demo import show
-from lakemirror.demo.performance import clear, follow
-from lakemirror.demo.source import FlightsSource
-from lakemirror.demo.tables_compared import compared
+from flights import show
+from flights.performance import clear, follow
+from flights.source import FlightsSource
+from flights.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.folders.credentials import Tokens
