@@ -36,7 +36,7 @@ class SeenFiles:
 
     def fetch_footers(self, files: TableFiles, applied: AppliedFiles, most: int) -> None:
         """Reads the footers of waiting files side by side, where each is a request. What fails is read again."""
-        if not self._storage.look_again or files.metadata.file_format != "Parquet":
+        if not self._storage.capabilities.waits or files.metadata.file_format != "Parquet":
             return
         waiting = [
             file.entry

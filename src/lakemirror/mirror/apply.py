@@ -33,9 +33,8 @@ from lakemirror.mirror.applied_record import AppliedPaths, Detection
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import Manifest, Position, with_notes
-from lakemirror.storage.durable import POWER
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.place import Place, is_in_store, place
+from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
 _MOST_NOTES = 50
@@ -159,7 +158,7 @@ def _as_they_are(files: Sequence[AddedFile], target: Target, trust_footers: bool
     def add(file: AddedFile) -> Action | Rejected:
         return add_file(file.unit, target, file.footer, trust_footer=trust_footers, is_own=file.is_own)
 
-    threads = _AT_ONCE if is_in_store(target.path) else max(1, min(_AT_ONCE, os.cpu_count() or 1))
+    threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
     with ThreadPoolExecutor(threads) as pool:
         begun = [pool.submit(add, file) for file in files]
     ended = [future.result() for future in begun if future.exception() is None]

@@ -197,7 +197,7 @@ class TableObserver:
 
     def _read_log(self) -> tuple[TableLog | None, Log | None]:
         log = self._log.read()
-        if log is None and self._storage.look_again:
+        if log is None and self._storage.capabilities.waits:
             return None, None
         return read_table_log(self._path, log), log
 

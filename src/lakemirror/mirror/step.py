@@ -44,7 +44,6 @@ from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
 from lakemirror.storage.durable import POWER, sync_each
-from lakemirror.storage.place import is_in_store
 
 log = logging.getLogger("lakemirror")
 
@@ -79,7 +78,7 @@ class Replicator:
         self._staging = Staging(storage, settings.memory)
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
-        self._log = LogCache(self._path, storage.look_again)
+        self._log = LogCache(self._path, storage.capabilities.looks_last)
         self._observer = TableObserver(storage, name, settings, self._log)
 
     def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
@@ -162,12 +161,12 @@ class Replicator:
             raise LakemirrorError("concurrent-commit", f"{self.target} has another version than it was seen at")
 
     def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
-        """What is checked again before a commit: the local change files are those that were listed.
+        """What is checked again before a commit: each change file, of which some rows were read, is the listed one.
 
-        Some rows were read from each. An object is read with its listed ETag, or copied at once. That nobody else has
-        committed since the view is what the commit itself finds, as version N + 1 is then taken.
+        Nothing is to be done where a file is read as it was listed or not at all. That nobody else has committed since
+        the view is what the commit itself finds: version N + 1 is then taken.
         """
-        if not is_in_store(self._path):
+        if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders():
                 self._check_still_there(files)
 
@@ -288,7 +287,7 @@ class Replicator:
         before, self._merged_at = self._merged_at or 0, version
         # What attempts left that were not committed (section 9): after the first apply of this process, and later as
         # often as small files are looked at. In a store only then: it takes a listing of the table.
-        if compaction.is_due(before, version) or (not is_in_store(self._path) and is_first_look(self._path)):
+        if compaction.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._path)):
             remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
         if not self._settings.maintenance:
             return

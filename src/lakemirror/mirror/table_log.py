@@ -12,18 +12,18 @@ import json
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
-from lakemirror.delta.log_folder import Log, RecentLog, list_end, table_folder
+from lakemirror.delta.log_folder import Log, RecentLog, commit_path, list_end
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.warned import Warned
 from lakemirror.mirror.applied_record import DETECTION_PROPERTY
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest, sequences
 from lakemirror.mirror.stored_columns import KEYS_PROPERTY, missing_key_columns
-from lakemirror.storage.place import StorePath, is_in_store
+from lakemirror.storage.place import capabilities_of, etag_of, written_here
 
 OURS = "lakemirror"
 """The `engineInfo` of commits that lakemirror makes without Delta."""
@@ -92,7 +92,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if not is_in_store(table) and not _has_log(Path(table) / "_delta_log"):
+    if not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []
@@ -176,20 +176,18 @@ class LogCache:
     """
 
     def __init__(self, table: str, holds: float) -> None:
-        """`holds`: seconds for which the listing of a store counts; 0 for a disk."""
+        """`holds`: seconds for which a listing counts; 0: each read looks for what is new."""
         self._table = table
-        self._recent = None if is_in_store(table) else RecentLog(table)
+        self._recent = None if holds else RecentLog(table)
         self._holds = holds
         self._log: Log | None = None
         self._listed = 0
         self._until = 0.0
 
     def read(self) -> Log | None:
-        """The log, or its end; None if the folder has none, or a store's log is always listed. As `list_log`."""
+        """The log, or its end; None if the folder has none. As `list_log`."""
         if self._recent is not None:
             return self._recent.read()
-        if not self._holds:
-            return None
         if self._log is None or time.monotonic() >= self._until:
             before, self._log = self._log, None
             listed = time.time_ns()
@@ -201,7 +199,7 @@ class LogCache:
 
     def ends_as(self, log: Log | None, version: int) -> bool:
         """True if the log ends with that version, as it did in `log`: nobody has committed since, and it is the same
-        table. In a store whose log is always listed it is True: then the commit finds out.
+        table.
         """
         newest = self.read()
         if newest is None or log is None:
@@ -216,21 +214,18 @@ class LogCache:
 
     def _with_own_commits(self, log: Log) -> Log:
         """The log with the commits that this process made after it was listed."""
-        added: dict[int, StorePath] = {}
-        version, folder = log.version + 1, table_folder(log.folder)
-        while isinstance(folder, StorePath) and version:
-            path = (folder / f"{version:020}.json").as_written()
-            if path.known is None or path.known.modified < self._listed:
+        version = log.version
+        while (path := written_here(commit_path(log.folder, version + 1))) is not None:
+            if path.stat().st_mtime_ns < self._listed:
                 break
-            added[version] = path
             version += 1
-        return replace(log, commits={**log.commits, **added}) if added else log
+        return (log.with_commits_to(version) or log) if version > log.version else log
 
 
 def _end(log: Log) -> tuple[object, ...]:
     """Tells whether the newest commit of a log is the same file as before."""
-    known = getattr(log.commits.get(log.version), "known", None)
-    return log.version, log.newest, known.etag if known is not None else ""
+    path = log.commits.get(log.version)
+    return log.version, log.newest, etag_of(path) if path is not None else ""
 
 
 def judge(newer: Sequence[tuple[int, Sequence[Action]]], applied: int | None, position: Position | None) -> Verdict:

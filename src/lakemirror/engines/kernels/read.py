@@ -17,7 +17,7 @@ from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.row_markers import INSERT
-from lakemirror.storage.place import is_in_store, opened
+from lakemirror.storage.place import opened
 
 
 def read_changes(
@@ -64,9 +64,7 @@ def read_changes(
 
 def source_of(unit: ChangeUnit) -> pa.NativeFile:
     """The unit's file, open. Errors: FileNotFoundError, other OSErrors."""
-    if is_in_store(unit.path):
-        return pa.PythonFile(opened(unit.path, unit.listed), mode="r")
-    return pa.OSFile(unit.path)
+    return pa.input_stream(opened(unit.path, unit.listed), compression=None)
 
 
 def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Rejected:
