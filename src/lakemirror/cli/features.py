@@ -35,10 +35,10 @@ For = Annotated[str, typer.Option("--for", help="A client, such as delta-rs@0.19
 Mode = Annotated[str, typer.Option(help="What the client is to do: read or write.")]
 Truncate = Annotated[bool, typer.Option("--truncate-history", help="Cut the history instead of protecting it.")]
 Unprotect = Annotated[bool, typer.Option(help="Then drop checkpointProtection too, once its waiting time has passed.")]
-Numbers = Annotated[bool, typer.Option("--as-numbers", help="End at a protocol of two plain numbers if possible.")]
+Numbers = Annotated[bool, typer.Option("--as-numbers", help="End at version numbers without names, if possible.")]
 Force = Annotated[
     float | None,
-    typer.Option("--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."),
+    typer.Option("--force-retention", help="Hours before history is cut; a longer write can damage the table."),
 ]
 Parallel = Annotated[int, typer.Option(help="How many tables are worked on at once.", min=1)]
 Include = Annotated[

@@ -65,7 +65,7 @@ def publish(
         False, "--preview", help="Show columns, types and the reason of each; publish nothing."
     ),
     zoneless: str = typer.Option(
-        "", help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
+        "", help="What times without a zone are: utc, ntz (kept so), or their zone; empty: ntz, with a warning."
     ),
     watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
     every: str = typer.Option("", help="With --from-sql: repeat the query, such as every 10s or 5m, until Ctrl-C."),

@@ -28,7 +28,7 @@ def serve(
     root: Path = typer.Argument(help="The folder that holds the workspaces."),
     host: str = typer.Option("127.0.0.1", help="The address to listen on."),
     port: int = typer.Option(8443, help="The port to listen on; 0: any.", min=0, max=65535),
-    public_url: str = typer.Option("", help="Address that clients see, such as https://lake.example; empty: as asked."),
+    public_url: str = typer.Option("", help="Clients' address, such as https://lake.example; empty: each request's."),
     tls_cert: Path | None = typer.Option(None, help="Certificate chain, PEM; without it one is made."),
     tls_key: Path | None = typer.Option(None, help="Private key of --tls-cert, PEM."),
     tls_name: list[str] = typer.Option([], help="A further name or address in the certificate that is made."),
