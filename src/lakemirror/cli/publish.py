@@ -105,7 +105,7 @@ class TableOptions:
     zoneless: Annotated[
         str,
         typer.Option(
-            help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
+            help="What times without a zone are: utc, ntz (kept so), or their zone; empty: ntz, with a warning."
         ),
     ] = ""
     storage: StorageOptions = None

@@ -327,7 +327,7 @@ FEATURES: tuple[Feature, ...] = (
         reads=True,
         requires=("inCommitTimestamp", "vacuumProtocolCheck"),
         traces=("commits outside the log",),
-        way_out="Only the catalog can give the table back. " + _REBUILD,
+        way_out="Only the catalog can remove it from the table. " + _REBUILD,
     ),
     Feature(
         "adaptiveMetadata-preview",

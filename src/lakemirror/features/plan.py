@@ -170,7 +170,7 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
         raise LakemirrorError(
             "feature-history",
             f"{', '.join(names)} need no history cut",
-            hint="Leave --truncate-history or TRUNCATE HISTORY away.",
+            hint="Leave out --truncate-history or TRUNCATE HISTORY.",
         )
 
 

@@ -80,8 +80,8 @@ class Landing:
 
         `keys`: the key columns; None: as the folder declares them. `columns`: types of some columns, for rows without
         types, such as dicts. `buffer`: gathers changes into fewer files. `zoneless`: what times without a zone are:
-        `utc`; `ntz` keeps them as they are; or the name of their zone, in which they become instants. Empty: they are
-        kept, with a warning, and the mirror's setting decides.
+        `utc`; `ntz` keeps them so; or the name of their zone, in which they become instants. Empty: they are kept, with
+        a warning, and the mirror's setting decides.
         """
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
         return LandingTable(self._place(named), named, keys, columns, buffer, compression, self._may_widen, zoneless)
@@ -115,7 +115,7 @@ def _checked(name: str, what: str) -> str:
         raise LakemirrorError(
             "input-invalid",
             f"{name!r} cannot be a {what} name",
-            hint="A name is one folder's: without / and not beginning with _ or a dot.",
+            hint="Give a name without / that does not begin with _ or a dot.",
         )
     return name
 

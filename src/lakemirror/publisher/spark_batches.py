@@ -117,7 +117,9 @@ class Target:
         """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder; options `keys`, `mode`, `marker`, `zoneless`."""
         given = {name.lower(): value for name, value in options.items()}
         if "path" not in given:
-            raise LakemirrorError("input-invalid", "there is no path", hint='Write: .save("shop/orders")')
+            raise LakemirrorError(
+                "input-invalid", "there is no path", hint='Give database and table: .save("shop/orders")'
+            )
         db, schema, table = _place(given["path"])
         keys = tuple(key.strip() for key in given["keys"].split(",")) if given.get("keys") else None
         marker = given.get("marker") or (MARKER_COLUMN if MARKER_COLUMN in columns else None)

@@ -50,7 +50,7 @@ class TextForm:
             raise LakemirrorError(
                 "input-invalid",
                 f"numbers cannot be written with decimal {decimal!r} and thousands {self.thousands!r}",
-                hint="The decimal separator is a point or a comma, and the one for thousands another character.",
+                hint="Give a point or a comma as decimal separator, and another character between thousands.",
             )
         for pattern in (self.date_format, self.timestamp_format):
             try:
@@ -64,7 +64,9 @@ class TextForm:
             "a".encode(self.encoding or "utf-8")
         except LookupError as error:
             raise LakemirrorError(
-                "input-invalid", f"{self.encoding!r} is no encoding", hint="Such as utf-8, windows-1252 or utf-16."
+                "input-invalid",
+                f"{self.encoding!r} is no encoding",
+                hint="Give an encoding such as utf-8, windows-1252 or utf-16.",
             ) from error
         return DelimitedFormat(
             "\n", delimiter, escape="", encoding=self.encoding or "UTF-8", decimal_separator=decimal,
