@@ -20,10 +20,12 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import database_place
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakemirror.publisher import LandingTable, Published
+    from lakemirror.publisher.sources.file_options import FileOptions
     from lakemirror.publisher.sources.preview import Preview
     from lakemirror.publisher.sources.text_types import Choice
-    from lakemirror.storage import Place
 
 
 def publish(
@@ -98,100 +100,89 @@ def publish(
 
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
+    from lakemirror.publisher import Landing
+    from lakemirror.publisher.plain_names import KINDS_OF_NAMES, plain_name
+    from lakemirror.publisher.sources.file_options import FileOptions
+
     place = db if db.startswith(("https://", "http://")) else database_place(db)
+    text = (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet)
+    spelled = plain_name if names == "plain" else str
     try:
         if not create and not isinstance(place, str):
             require(place)
         with _warnings_on_stderr():
-            _publish(
-                lambda: _table(place, credential, ca, table, keys, types, names, zoneless), source, from_sql, query,
-                mode or None,
-                marker_column or None, format or None,
-                (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet), watermark or None,
-                every, recreate, preview, names,
-            )  # fmt: skip
+            _refuse({
+                "give --from FILE, or --from-sql URL with --query SQL":
+                    bool(source) == bool(from_sql) or bool(from_sql) != bool(query),
+                f"--names is one of {', '.join(KINDS_OF_NAMES)}": names not in KINDS_OF_NAMES,
+                '--names belongs to --from; a query names its columns: select "a b" as a_b':
+                    names == "plain" and from_sql,
+                "--watermark and --every belong to --from-sql": (watermark or every) and not from_sql,
+                "--mode, --marker-column and --watermark exclude one another":
+                    (mode and marker_column) or (watermark and (mode or marker_column)),
+                "--marker-column, --format and the options of text need --from":
+                    from_sql and (marker_column or format or any(text)),
+            })  # fmt: skip
+            landing = Landing(place if isinstance(place, Path) else str(place), credential, ca=ca)
+
+            def open_table() -> LandingTable:
+                schema, _, name = table.rpartition(".")
+                listed = [spelled(key.strip()) for key in keys.split(",") if key.strip()]
+                columns = _columns(types, spelled)
+                opened = landing.table(name, listed or None, schema or None, columns=columns, zoneless=zoneless)
+                if recreate:
+                    opened.recreate_first()
+                return opened
+
+            if from_sql:
+                _publish_query(open_table, from_sql, query, mode or None, watermark or None, every, preview)
+            else:
+                options = FileOptions(*text, format, names == "plain")
+                marker = spelled(marker_column) or None
+                _publish_files(open_table, source, mode or None, marker, options, recreate, preview)
     except LakemirrorError as error:
         typer.echo(f"{error}\n  {error.hint}", err=True)
         raise typer.Exit(error.exit_code) from None
 
 
-def _publish(
-    open_table: Callable[[], LandingTable],
-    sources: list[str],
-    url: str,
-    query: str,
-    mode: str | None,
-    marker: str | None,
-    format: str | None,
-    text: tuple[str, ...],
-    watermark: str | None,
-    every: str,
-    recreate: bool,
-    preview: bool,
-    names: str,
-) -> None:
-    from lakemirror.publisher.plain_names import KINDS_OF_NAMES, plain_name
-    from lakemirror.publisher.sources.csv_rows import TextForm
+def _publish_files(
+    open_table: Callable[[], LandingTable], sources: list[str], mode: str | None, marker: str | None,
+    options: FileOptions, recreate: bool, preview: bool,
+) -> None:  # fmt: skip
     from lakemirror.publisher.sources.files import missing_file, publish_files
     from lakemirror.publisher.sources.preview import preview_files
-    from lakemirror.publisher.sql import publish_sql
 
-    if bool(sources) == bool(url) or bool(url) != bool(query):
-        raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
-    if names not in KINDS_OF_NAMES:
-        raise typer.BadParameter(f"--names is one of {', '.join(KINDS_OF_NAMES)}")
-    is_plain = names == "plain"
-    if is_plain and url:
-        raise typer.BadParameter('--names belongs to --from; a query names its columns: select "a b" as a_b')
-    if (watermark or every) and not url:
-        raise typer.BadParameter("--watermark and --every belong to --from-sql")
-    if (mode and marker) or (watermark and (mode or marker)):
-        raise typer.BadParameter("--mode, --marker-column and --watermark exclude one another")
-    if url and (marker or format or any(text)):
-        raise typer.BadParameter("--marker-column, --format and the options of text need --from")
     for path in sources:
         if path != "-" and not Path(path).is_file():
             raise missing_file(path)
-    pause = seconds(every) if every else None
     table = open_table()
-    if recreate:
-        table.recreate_first()
-    if marker and is_plain:
-        marker = plain_name(marker)
-    form = TextForm(*text)
     if preview:
-        from lakemirror.publisher.sources.preview import preview_sql
-
-        _show(
-            preview_files(
-                table, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain
-            ) if sources else [preview_sql(table, url, query, mode)]
-        )  # fmt: skip
+        _show(preview_files(table, sources, mode, marker=marker, options=options))
         return
     if recreate and len(sources) > 1 and "-" not in sources and mode != "snapshot":
-        checked = open_table()
-        checked.recreate_first()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the publish warns
-            preview_files(checked, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain)
-    if sources:
-        choices: list[Choice] = []
-        published = publish_files(
-            table,
-            sources,
-            mode,
-            format=format,
-            marker=marker,
-            text=form,
-            plain_names=is_plain,
-            tell=choices.append,
-        )
-        for choice in choices:
-            if choice.guessed:
-                typer.echo(str(choice), err=True)
-        _say(table, published)
+            preview_files(open_table(), sources, mode, marker=marker, options=options)
+    choices: list[Choice] = []
+    published = publish_files(table, sources, mode, marker=marker, options=options, tell=choices.append)
+    for choice in choices:
+        if choice.guessed:
+            typer.echo(str(choice), err=True)
+    _say(table, published)
+
+
+def _publish_query(
+    open_table: Callable[[], LandingTable], url: str, query: str, mode: str | None, watermark: str | None, every: str,
+    preview: bool,
+) -> None:  # fmt: skip
+    from lakemirror.publisher.sources.preview import preview_sql
+    from lakemirror.publisher.sql import publish_sql
+
+    pause, stop = seconds(every) if every else None, threading.Event()
+    table = open_table()
+    if preview:
+        _show([preview_sql(table, url, query, mode)])
         return
-    stop = threading.Event()
     if pause is not None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
@@ -208,29 +199,20 @@ def _publish(
             return
 
 
-def _table(
-    db: Place | str,
-    credential: Path | None,
-    ca: Path | None,
-    name: str,
-    keys: str,
-    types: list[str],
-    names: str,
-    zoneless: str,
-) -> LandingTable:
+def _refuse(combinations: dict[str, object]) -> None:
+    """A usage error for the first combination of options that is given and makes no sense."""
+    for why, is_given in combinations.items():
+        if is_given:
+            raise typer.BadParameter(why)
+
+
+def _columns(types: list[str], spelled: Callable[[str], str]) -> pa.Schema:
+    """The types that the user names."""
     import pyarrow as pa
 
-    from lakemirror.publisher import Landing
     from lakemirror.publisher.declared_types import named_type
-    from lakemirror.publisher.plain_names import plain_name
 
-    spelled = plain_name if names == "plain" else str
-    fields = [(spelled(column), named_type(kind)) for each in types for column, kind in _named_types(each)]
-    schema, _, table = name.rpartition(".")
-    listed = [spelled(key.strip()) for key in keys.split(",") if key.strip()]
-    return Landing(db if isinstance(db, Path) else str(db), credential, ca=ca).table(
-        table, listed or None, schema or None, columns=pa.schema(fields), zoneless=zoneless
-    )
+    return pa.schema([(spelled(column), named_type(kind)) for each in types for column, kind in _named_types(each)])
 
 
 def _named_types(text: str) -> list[tuple[str, str]]:

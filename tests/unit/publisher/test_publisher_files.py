@@ -20,8 +20,9 @@ from published_contents import change_files, changes, fold
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.publisher.declared_types import named_type
-from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -95,12 +96,15 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, name: str, told: bool) 
 
     monkeypatch.setattr(sys, "stdin", Stdin())
     formats = {"o.parquet": "parquet", "o.csv": "csv", "o.jsonl": "jsonl", "o.json": "jsonl"}
-    assert read_file("-", formats.get(name, "arrow") if told else None).read_all().to_pylist() == ROWS
+    assert (
+        read_file("-", options=FileOptions(format=formats.get(name, "arrow") if told else "")).read_all().to_pylist()
+        == ROWS
+    )
 
 
 def csv_rows(tmp_path: Path, text: str, **types: pa.DataType) -> list[dict[str, Any]]:
     (tmp_path / "t.csv").write_text(text)
-    return read_file(tmp_path / "t.csv", columns=types).read_all().to_pylist()  # type: ignore[no-any-return]
+    return read_file(tmp_path / "t.csv", KnownTypes(types)).read_all().to_pylist()  # type: ignore[no-any-return]
 
 
 def test_null_and_empty_text(tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_line_breaks_and_quotes_in_a_field(tmp_path: Path) -> None:
 
 def test_another_delimiter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1;x,y\n")
-    assert read_file(tmp_path / "t.csv", text=TextForm(";")).read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
+    assert read_file(tmp_path / "t.csv", options=FileOptions(";")).read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
 
 
 def test_a_type_that_is_named_keeps_zeros(tmp_path: Path) -> None:
@@ -186,7 +190,7 @@ def test_damage_that_shows_late_publishes_nothing(tmp_path: Path, orders: Landin
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert code_of(read_file, tmp_path / "none.csv") == "input-invalid"
-    assert code_of(read_file, tmp_path / "none.csv", "xml") == "input-invalid"
+    assert code_of(lambda: FileOptions(format="xml")) == "input-invalid"
 
 
 @pytest.mark.parametrize(
