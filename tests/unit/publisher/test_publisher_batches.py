@@ -13,7 +13,7 @@ from published_contents import change_files, changes
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable, batches
 from lakemirror.publisher.batches import Run, publish_batch
-from lakemirror.publisher.folders import endpoint_folder, local_folder
+from lakemirror.publisher.folders import local_folder, remote_folder
 from lakemirror.publisher.table_writer import Prepared
 
 pytestmark = pytest.mark.usefixtures("door")
@@ -132,7 +132,7 @@ def test_stopped_anywhere(point: str, times: int, other: bool, tmp_path: Path, m
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_number_that_is_lost_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool) -> None:
     """Where no lock keeps others out: the rest goes on in the types of then, and each row is there once."""
-    for folder in (local_folder.LocalFolder, endpoint_folder.EndpointFolder):
+    for folder in (local_folder.LocalFolder, remote_folder.RemoteFolder):
         monkeypatch.setattr(folder, "locked", lambda _: contextlib.nullcontext())
     table = Landing(tmp_path).table("t", ["id"])
 
@@ -152,7 +152,7 @@ def test_a_number_that_is_lost_in_the_middle(tmp_path: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         batch = files()
-        for module in (batches, local_folder, endpoint_folder):
+        for module in (batches, local_folder, remote_folder):
             patch.setattr(module, "reach", reach)
         try:
             assert publish_batch(table, "q", 0, batch) == 3 and not stopped

@@ -48,6 +48,15 @@ class Answer:
         return self.headers.get("x-ms-error-code", "")
 
 
+@dataclass(frozen=True)
+class FilePart:
+    """A part of a file as the body of a request."""
+
+    path: Path
+    start: int
+    size: int
+
+
 class Endpoint:
     """A mirrored database behind `https://host/workspace/database`. Safe for threads."""
 
@@ -81,25 +90,21 @@ class Endpoint:
     def ask(
         self,
         method: str,
-        path: str,
+        path: str | None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes | Path = b"",
-        *,
-        start: int = 0,
-        length: int | None = None,
-        workspace: bool = False,
+        body: bytes | FilePart = b"",
     ) -> Answer:
-        """The answer to a request about a path of the database, or about the `workspace`. It is sent again, for
+        """The answer to a request about a path of the database; None: about the workspace. It is sent again, for
         PATIENCE seconds, while the service cannot be reached or is busy.
 
-        `start`, `length`: the part of a file that is the body. LakemirrorError `storage-unavailable`,
-        `credential-invalid` (401, 403), `database-missing` (no such workspace or database).
+        LakemirrorError `storage-unavailable`, `credential-invalid` (401, 403), `database-missing` (no such workspace
+        or database).
         """
-        inner = "" if workspace else f"/{quote(self.database, safe='')}/{quote(path)}".rstrip("/")
+        inner = "" if path is None else f"/{quote(self.database, safe='')}/{quote(path)}".rstrip("/")
         target = f"/{quote(self.workspace, safe='')}{inner}"
         target += f"?{urlencode(query, quote_via=quote)}" if query else ""
-        size = length if length is not None else len(body) if isinstance(body, bytes) else body.stat().st_size - start
+        size = len(body) if isinstance(body, bytes) else body.size
         until = time.monotonic() + PATIENCE
         pause, lost, renewed = 0.1, False, False
         while True:
@@ -109,7 +114,7 @@ class Endpoint:
                 sent["Content-Length"] = str(size)
             wait = 0.0
             try:
-                answer = self._sent(method, target, sent, body, start, size, lost)
+                answer = self._sent(method, target, sent, body, lost)
             except ssl.SSLCertVerificationError as error:
                 raise self._no_trust(error) from error
             except (OSError, http.client.HTTPException) as error:
@@ -131,22 +136,13 @@ class Endpoint:
             time.sleep(wait)
             pause = min(1.0, 2 * pause)
 
-    def _sent(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Path,
-        start: int,
-        size: int,
-        lost: bool,
-    ) -> Answer:
+    def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | FilePart, lost: bool) -> Answer:
         connection = self._connection()
         try:
-            if isinstance(body, Path):
-                with body.open("rb") as file:
-                    file.seek(start)
-                    connection.request(method, target, _Part(file, size), dict(headers))
+            if isinstance(body, FilePart):
+                with body.path.open("rb") as file:
+                    file.seek(body.start)
+                    connection.request(method, target, _Part(file, body.size), dict(headers))
             else:
                 connection.request(method, target, body or None, dict(headers))
             found = connection.getresponse()
@@ -269,4 +265,4 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
 
 
-__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint"]
+__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint", "FilePart"]
