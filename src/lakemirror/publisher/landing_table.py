@@ -49,8 +49,7 @@ class LandingTable(TableWriter):
         """
         self.flush()
         reader = self.take(rows)
-        if not reader.schema.names:
-            raise LakemirrorError("input-invalid", f"{self.name}: the rows have no typed column, so there is no table")
+        self.require_types(reader.schema)
         published = self.publish(reader, number, empty=True)
         assert published is not None
         return published

@@ -158,6 +158,7 @@ def compare_in_parts(
 def _gathered(table: TableWriter, rows: Any) -> pa.Table:
     """The content: in memory, or where it is large in a file on the disk."""
     reader = table.take(rows)
+    table.require_types(reader.schema)
     with DiskRows(reader.schema, table.place.staged("arrow")) as gathered:
         for batch in reader:
             gathered.add(batch)

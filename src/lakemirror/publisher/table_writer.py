@@ -259,16 +259,31 @@ class TableWriter:
         self._warn_of_names(conformed.schema.names)
         present = {name.lower() for name in conformed.schema.names}
         for key in self.keys:
-            if key.lower() not in present and reader.schema.names:
-                raise LakemirrorError(
-                    "key-column-absent",
-                    f"{self.name}: the rows have no typed column {key}, which is a key column; their columns are "
-                    + ", ".join(reader.schema.names),
-                    table=str(self.name),
-                    column=key,
-                    hint="Publish every key column with each row, or correct the names of the keys.",
-                )
+            if key.lower() in present or not reader.schema.names:
+                continue
+            has_name = key.lower() in {name.lower() for name in reader.schema.names}
+            if has_name and not sum(batch.num_rows for batch in conformed):
+                return conformed.schema.empty_table().to_reader()  # no row tells the type of a key column
+            raise LakemirrorError(
+                "key-column-absent",
+                f"{self.name}: the rows have no typed column {key}, which is a key column; their columns are "
+                + ", ".join(reader.schema.names),
+                table=str(self.name),
+                column=key,
+                hint="Publish every key column with each row, or correct the names of the keys.",
+            )
         return conformed
+
+    def require_types(self, schema: pa.Schema) -> None:
+        """`input-invalid` where no row tells the type of a key column, or of any column: no table can be made of it."""
+        present = {name.lower() for name in schema.names}
+        untyped = [key for key in self.keys if key.lower() not in present]
+        if untyped or not schema.names:
+            raise LakemirrorError(
+                "input-invalid",
+                f"{self.name}: no row tells the type of {', '.join(untyped) or 'any column'}, so there is no table",
+                hint="Publish a row, or name the types: columns=pa.schema(…), or --types id=bigint.",
+            )
 
     def _warn_of_names(self, names: Sequence[str]) -> None:
         """Says which readers the first file of a column loses by its name."""

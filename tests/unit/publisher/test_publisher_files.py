@@ -275,3 +275,24 @@ def test_types_by_name(text: str, kind: pa.DataType) -> None:
 @pytest.mark.parametrize("text", ["", "number", "decimal(x)", "decimal(99,1)"])
 def test_no_types(text: str) -> None:
     assert code_of(named_type, text) == "input-invalid"
+
+
+@pytest.mark.parametrize("mode", [None, "insert", "update", "upsert", "delete"])
+def test_a_header_without_rows_publishes_nothing(tmp_path: Path, mode: str | None) -> None:
+    (tmp_path / "h.csv").write_text("id,v\n")
+    table = Landing(tmp_path).table("t", ["id"])
+    assert publish_files(table, [tmp_path / "h.csv"], mode) == []
+    assert publish_files(Landing(tmp_path).table("none"), [tmp_path / "h.csv"], "insert") == []
+
+
+@pytest.mark.parametrize("mode", ["load", "snapshot"])
+def test_no_table_is_made_of_a_header_unless_types_are_named(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "h.csv").write_text("id,v\n")
+    with pytest.raises(LakemirrorError) as caught:
+        publish_files(Landing(tmp_path).table("t", ["id"]), [tmp_path / "h.csv"], mode)
+    assert (caught.value.code, "type of id" in caught.value.message) == ("input-invalid", True)
+    assert "--types id=bigint" in caught.value.hint
+    named = Landing(tmp_path).table("t", ["id"], columns=pa.schema({"id": pa.int64()}))
+    (published,) = publish_files(named, [tmp_path / "h.csv"], mode)
+    assert published.rows == 0
+    assert pq.read_schema(named.folder / published.path.name).names == ["id"]

@@ -346,3 +346,8 @@ def test_a_snapshot_of_several_files_has_one_type(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.row) == ("value-invalid", 2)
     publish_files(table, [tmp_path / "b.csv", tmp_path / "a.csv"], "snapshot")
     assert fold(changes(table.folder), ["id"]) == [{"id": 2, "v": "007"}, {"id": 1, "v": "7"}]
+
+
+def test_a_small_double_is_its_value(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("v\n0.00001\n2.5\n")
+    assert read_file(tmp_path / "t.csv").read_all().to_pydict() == {"v": [0.00001, 2.5]}

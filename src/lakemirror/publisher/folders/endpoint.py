@@ -7,7 +7,6 @@ name of its own, and the second answer to a rename shows that the first was carr
 from __future__ import annotations
 
 import http.client
-import io
 import ipaddress
 import os
 import random
@@ -15,11 +14,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from lakemirror.errors import LakemirrorError
@@ -55,6 +53,15 @@ class FilePart:
     path: Path
     start: int
     size: int
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its bytes."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            left = self.size
+            while left and (piece := file.read(min(_PIECE, left))):
+                left -= len(piece)
+                yield piece
 
 
 class Endpoint:
@@ -139,12 +146,8 @@ class Endpoint:
     def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | FilePart, lost: bool) -> Answer:
         connection = self._connection()
         try:
-            if isinstance(body, FilePart):
-                with body.path.open("rb") as file:
-                    file.seek(body.start)
-                    connection.request(method, target, _Part(file, body.size), dict(headers))
-            else:
-                connection.request(method, target, body or None, dict(headers))
+            content = body.pieces() if isinstance(body, FilePart) else body or None
+            connection.request(method, target, content, dict(headers))
             found = connection.getresponse()
             return Answer(found.status, found.headers, found.read(), lost)
         except BaseException:
@@ -214,27 +217,6 @@ class Endpoint:
         if answer.status in (409, 412):
             return FileExistsError(f"{path}: {answer.code}")
         return OSError(f"{path}: status {answer.status} {answer.code}")
-
-
-class _Part(io.RawIOBase):
-    """The next `size` bytes of a file, as a request's body."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(min(_PIECE, self._left))
-        self._left -= len(data)
-        return data
 
 
 class _Connection(http.client.HTTPConnection):

@@ -23,18 +23,21 @@ import pyarrow as pa
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import PROCESSED
 from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.folders.table_folder import ABANDONED_SECONDS, IS_TEMPORARY, TEMPORARY_PREFIX, write_whole
+from lakemirror.publisher.folders.table_folder import (
+    ABANDONED_SECONDS,
+    IS_TEMPORARY,
+    TEMPORARY_PREFIX,
+    TableFolder,
+    write_whole,
+)
 
 KEPT = "Files/_publishing"  # of the database: uploads that have no number yet
 SEQUENCE = "_sequence"
 _LOCKS: dict[str, threading.Lock] = {}
 
 
-class RemoteFolder(ABC):
-    """A table folder of a database that is reached by requests (`table_folder.TableFolder`).
-
-    A subclass says how: its methods take paths below the database.
-    """
+class RemoteFolder(TableFolder, ABC):
+    """A table folder of a database that is reached by requests. A subclass says how, by paths below the database."""
 
     def __init__(self, database: str, path: str) -> None:
         """`database`: its address, `path`: of the folder in it."""
@@ -45,18 +48,6 @@ class RemoteFolder(ABC):
     @property
     def path(self) -> Path:
         return Path(self._folder)
-
-    @abstractmethod
-    def is_there(self) -> bool: ...
-
-    @abstractmethod
-    def make(self) -> None: ...
-
-    @abstractmethod
-    def names(self, inner: str = "", first: str = "") -> list[str]: ...
-
-    @abstractmethod
-    def drop(self, staged: Path | None = None) -> None: ...
 
     @abstractmethod
     def _exists(self, path: str) -> bool: ...

@@ -4,7 +4,8 @@
 
 No leading zero, no exponent, no plus sign and no digit is lost, so two different texts never become one value. Whole
 numbers are int64, then decimal(38,0). Numbers with the same number of digits behind the point are decimals. Others
-are double, where each text is the shortest form of its value. Dates and times are ISO 8601, truth values `true` and
+are double, where each text is the shortest form of its value: 0.00001 is that value, though programs may write it as
+1e-05. Dates and times are ISO 8601, truth values `true` and
 `false`.
 """
 
