@@ -19,12 +19,13 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.landing_zone.zoneless import NTZ
-from lakemirror.publisher.batches import Prepared, Run, discard, publish_batch
+from lakemirror.publisher.batches import Run, discard, publish_batch
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import unsaid_zone
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
 from lakemirror.publisher.sources.spark_values import arrow_ready, as_text
+from lakemirror.publisher.table_writer import Prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
