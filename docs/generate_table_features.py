@@ -27,14 +27,16 @@ def pages() -> dict[str, str]:
 
 def _features() -> str:
     from lakemirror.features.catalogue import FEATURES
+    from lakemirror.features.feature_names import LEGACY
 
     lines = ["# Table features", "", _MADE, "", "Names are matched without regard to case.", ""]
     for feature in FEATURES:
         lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
         facts = {"must be known by": who}
-        if feature.legacy:
-            facts["implied from version"] = f"reader {feature.legacy[0]}, writer {feature.legacy[1]}"
+        if feature.name in LEGACY:
+            reader, writer = LEGACY[feature.name]
+            facts["implied from version"] = f"reader {reader}, writer {writer}"
         facts["stands on"] = ", ".join(feature.requires)
         facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)
         facts["domains"] = ", ".join(f"`{domain}`" for domain in feature.domains)

@@ -34,7 +34,6 @@ HEARTBEAT = 10.0  # most seconds between two heartbeats of a running engine
 STALE = 60.0  # seconds without a heartbeat after which an engine counts as not running
 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
-DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
 
 
 @dataclass(frozen=True)
@@ -380,7 +379,6 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
 
 
 __all__ = [
-    "DATABASE_STATES",
     "HEARTBEAT",
     "MONITORING",
     "REPLICATOR",
