@@ -37,7 +37,7 @@ TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stop
 
 
 @dataclass(frozen=True)
-class TableStatus:
+class TableStatus:  # 19 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Table features of any Delta table: list them, and drop them.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(help="A Delta table, or a mirrored database for all its tables.")]
-Parallel = Annotated[int, typer.Option(help="How many tables at once.", min=1)]
+Parallel = Annotated[int, typer.Option(help="How many tables are worked on at once.", min=1)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -113,7 +113,7 @@ class EngineOptions(SparkOptions):
     jars: Annotated[str | None, typer.Option(help="Local Delta jars, comma separated.")] = None
     driver_memory: Annotated[str | None, typer.Option(help="Heap of the local Spark, such as 4g.")] = None
     parallel_tables: Annotated[
-        int | None, typer.Option("--parallel", help="How many tables are applied at once.", min=1)
+        int | None, typer.Option("--parallel", help="How many tables are worked on at once.", min=1)
     ] = None
 
 

@@ -105,9 +105,13 @@ class TableOptions:
     zoneless: Annotated[
         str,
         typer.Option(
-            help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
+            help="What times without a zone are: utc, ntz (kept without a zone), or their zone; empty: as ntz, with a "
+            "warning."
         ),
     ] = ""
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
+    ] = False
     storage: StorageOptions = None
     credential: Annotated[
         Path | None,
@@ -148,9 +152,6 @@ def publish(
             "files all are checked first, except with standard input.",
         ),
     ] = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
-    ] = False,
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
@@ -166,7 +167,7 @@ def publish(
     """
     place = db if db.startswith(("https://", "http://")) else database_place(db)
     _check(source, text, declared)
-    if not create and not isinstance(place, str):
+    if not declared.create and not isinstance(place, str):
         require(place)
     with _warnings_on_stderr():
         opened = functools.partial(_table, place, table, declared)

@@ -77,7 +77,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan:  # 13 fields: the keys of the object that --json prints
     """The steps of a drop on one table, and what they change for readers and writers."""
 
     table: str
