@@ -28,6 +28,7 @@ def pages() -> dict[str, str]:
 
 def _features() -> str:
     from lakemirror.features.catalogue import FEATURES
+    from lakemirror.features.feature_names import LEGACY
 
     lines = [
         "# Table features",
@@ -42,7 +43,8 @@ def _features() -> str:
     for feature in FEATURES:
         lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
-        since = f"; in reader {feature.legacy[0]}, writer {feature.legacy[1]}" if feature.legacy else ""
+        legacy = LEGACY.get(feature.name)
+        since = f"; in reader {legacy[0]}, writer {legacy[1]}" if legacy else ""
         facts = {"for": who + since}
         facts["needs"] = ", ".join(feature.requires)
         facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)

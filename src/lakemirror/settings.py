@@ -34,7 +34,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:
+class DatabaseSettings:  # 24 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
@@ -142,7 +142,7 @@ class DatabaseSettings:
 
 
 @dataclass(frozen=True)
-class ProcessSettings:
+class ProcessSettings:  # 13 fields: a field is the one place where a setting is declared
     """What a process has once: memory, caches, engines, Spark. In a service, no definition is read for it."""
 
     # the engine

@@ -63,7 +63,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How a CSV file or a spreadsheet is written. The fields are those of `publisher.sources.file_options.FileOptions`."""
+    """How a CSV file or a spreadsheet is written, as fields of `FileOptions`."""
 
     delimiter: Annotated[str, typer.Option(help="Column separator of CSV; empty: a comma, a tab for .tsv.")] = ""
     decimal: Annotated[
@@ -108,6 +108,9 @@ class TableOptions:
             help="What times without a zone are: utc, ntz (kept so), or their zone; empty: ntz, with a warning."
         ),
     ] = ""
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
+    ] = False
     storage: StorageOptions = None
     credential: Annotated[
         Path | None,
@@ -148,9 +151,6 @@ def publish(
             "files all are checked first, except with standard input.",
         ),
     ] = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
-    ] = False,
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
@@ -166,7 +166,7 @@ def publish(
     """
     place = db if db.startswith(("https://", "http://")) else database_place(db)
     _check(source, text, declared)
-    if not create and not isinstance(place, str):
+    if not declared.create and not isinstance(place, str):
         require(place)
     with _warnings_on_stderr():
         opened = functools.partial(_table, place, table, declared)

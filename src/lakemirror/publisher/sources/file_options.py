@@ -57,7 +57,9 @@ class FileOptions:
             "a".encode(self.encoding or "utf-8")
         except LookupError as error:
             raise LakemirrorError(
-                "input-invalid", f"{self.encoding!r} is no encoding", hint="Give an encoding such as utf-8, windows-1252 or utf-16."
+                "input-invalid",
+                f"{self.encoding!r} is no encoding",
+                hint="Give an encoding such as utf-8, windows-1252 or utf-16.",
             ) from error
         return DelimitedFormat(
             "\n", self.delimiter or delimiter, escape="", encoding=self.encoding or "UTF-8", decimal_separator=decimal,
