@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from lakemirror import api
 from lakemirror.settings import Settings
 from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
@@ -40,6 +41,12 @@ SMALL = Settings(
 def pytest_configure(config: pytest.Config) -> None:
     for plugin in (one_spark, raised_codes, rounds, time_limits):
         config.pluginmanager.register(plugin)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass tries again at once what failed by a transient error."""
+    monkeypatch.setattr(api, "RETRY_PAUSES", (0.001, 0.001, 0.001))
 
 
 @pytest.fixture(autouse=True)
