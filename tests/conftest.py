@@ -22,6 +22,7 @@ settings.register_profile("lakemirror", deadline=None)  # no test is about time:
 settings.load_profile("lakemirror")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
+sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
 
 SMALL = Settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import IO
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.values import BadValue, arrow_type
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 from lakemirror.landing_zone.zoneless import NTZ, Zones
+from lakemirror.worker_pool import worker_pool
 
 _THREADS = 2
 _NUMBERS = ("smallint", "int", "bigint", "float", "double")
@@ -155,7 +156,7 @@ def _fast(
         return _typed(reader.parsed(piece), types, schema, form, zones)
 
     at_work: deque[tuple[Piece, Future[pa.RecordBatch]]] = deque()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
+    with worker_pool(_THREADS, "delimited") as pool:
         pieces = whole_rows(blocks, form, line)
         while True:
             while len(at_work) <= _THREADS and (piece := next(pieces, None)) is not None:
