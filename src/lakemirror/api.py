@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lakemirror.mirror import operations
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+RETRY_PAUSES = (0.5, 1.0, 2.0)  # seconds before a pass tries again what failed by a transient error
 _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
 
 
@@ -162,7 +163,7 @@ class MirroredDatabase:
                 break
             stop.wait(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
             self._tick(scheduler, stop)
-        for pause in (0.5, 1.0, 2.0):  # transient errors get a few more tries before the pass ends
+        for pause in RETRY_PAUSES:
             if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
                 break
             stop.wait(pause)

@@ -219,7 +219,7 @@ def _complete(step: _Step, number: int, readiness: Readiness, files: TableFiles)
         constants = partition_values(step.partition) if files.metadata.partitioned else ()
     except UnicodeError:
         message = f"the percent-encoded bytes in the folder name {step.partition} are not UTF-8"
-        hint = "Move the files into a folder with another name: %C3%A9 stands for é."
+        hint = "Move the files into a folder whose percent-encoded name is UTF-8: é is %C3%A9."
         return Rejected("value-invalid", message, found.entry.path, hint=hint)
     return replace(found, partition=step.partition, sequence=step.sequence, constants=constants)
 

@@ -276,7 +276,7 @@ class Replicator:
             return False
         aside = files_aside.quarantine(self._storage, view.folder, entry, error)
         if aside is not None:
-            log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
+            log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return aside is not None
 
     def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
