@@ -85,12 +85,12 @@ class View:
         """The number of the last applied file; 0 where none is, or where the folder was made again."""
         return 0 if self.at is None or self.is_recreated else self.at.number
 
-    @property
+    @cached_property
     def has_work(self) -> bool:
         """True where files can be applied."""
         return bool(self.pending.files) and self.failure is None and self.folder.paused is None
 
-    @property
+    @cached_property
     def error(self) -> LakemirrorError | None:
         """Why nothing can be applied: the failure of the look, or the file that would be next."""
         if self.failure is not None or self.pending.rejected is None or self.pending.files or self.folder.paused:
