@@ -239,7 +239,8 @@ class TableObserver:
                     table=self.target,
                 )
             check_key_columns(view.table.missing_keys, self.target)
-            view = _warned(view, capped(view.table.foreign.warnings))
+            if view.table.foreign.changes:
+                view = _warned(view, capped(view.table.foreign.warnings))
         detection = Detection() if view.is_recreated else before
         detection = declared(detection, view.metadata, view.position, str(self.name))
         if detection is not before:
