@@ -289,7 +289,7 @@ class TableObserver:
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
         with self._storage.holding_folders():
             found = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
-        self._seen.keep(found.files, {entry.path for entry in folder.files})
+        self._seen.keep(folder.files)
         warnings = self._quarantined(folder)
         warnings += already_applied(view.files, view.applied, self._last_applied(view))
         warnings += ignored(view.files)
