@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 _DELTA_NAMES = {"smallint": "short", "int": "integer", "bigint": "long"}
@@ -54,6 +55,7 @@ def to_delta(columns: Sequence[Column], before: str = "") -> str:
     return json.dumps({"type": "struct", "fields": fields})
 
 
+@lru_cache(maxsize=32)
 def from_delta(schema_string: str) -> tuple[Column, ...]:
     """The columns of a Delta `schemaString`. The type of a nested column is its JSON text."""
     fields = json.loads(schema_string)["fields"]

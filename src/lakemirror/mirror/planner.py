@@ -1,6 +1,8 @@
-"""What one commit will do, from a view of the table, the footers of its change files and a snapshot; opens no file.
+"""What one commit will do, from a view of the table, the footers of its change files and a snapshot.
 
 View + change files + snapshot ─▶ batch ─▶ metadata, protocol ─▶ units, target ─▶ engine ─▶ ApplyPlan
+
+No file is read but the checkpoint of the snapshot, where rows of the table may change.
 """
 
 from __future__ import annotations
