@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.landing_zone.zoneless import NoInstant, instants
-from lakemirror.publisher.declared_types import NESTED, json_leaf
+from lakemirror.publisher.declared_types import NESTED, json_leaf, json_text
 
 MOST_DIGITS = 38
 
@@ -123,7 +123,7 @@ def _in_type(values: list[Any], kinds: set[str], kind: pa.DataType, zone: str = 
         return _as_numbers(values, kinds, kind)
     found = next(iter(kinds))
     if found == "a list or dict" and (kind == NESTED or _is_text(kind)):
-        texts = _built(_each(values, json_text), pa.string())
+        texts = _built(_each(values, lambda value: json_text(_json(value))), pa.string())
         return pa.ExtensionArray.from_storage(NESTED, texts) if kind == NESTED else texts.cast(kind)
     if found == "a duration" and kind == pa.int64():
         return _in_type(values, kinds, _TYPES[found])  # it becomes a number where types get their place
@@ -201,12 +201,8 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
     return pa.decimal128(max(before + behind, 1), behind)
 
 
-def json_text(value: Any) -> str:
-    """A list or dict as JSON text; ValueError for a value in it that JSON has no place for."""
-    return json.dumps(_json(value), ensure_ascii=False, separators=(",", ":"))
-
-
 def _json(value: Any) -> Any:
+    """A list or dict as plain JSON values; ValueError for a value in it that JSON has no place for."""
     value = _plain(value)
     kind = _KINDS[type(value)]
     if kind != "a list or dict":
@@ -393,4 +389,4 @@ _BASES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((list, tuple), list),
 )
 
-__all__ = ["MOST_DIGITS", "Refused", "cast_exactly", "column", "declared_column", "is_number", "json_text"]
+__all__ = ["MOST_DIGITS", "Refused", "cast_exactly", "column", "declared_column", "is_number"]
