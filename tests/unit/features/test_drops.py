@@ -393,7 +393,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, point: str, truncate: boo
         drop(table, wish)
     arguments = [sys.executable, "-c", KILLED, str(table), point, str(int(truncate)), *later]
     killed = subprocess.run(arguments, check=False).returncode
-    reached_only = {"barrier", "lowered"} if truncate else {"cut", "clean", "truncate-drop"}
+    reached_only = {"barrier", "protected-drop"} if truncate else {"cut", "clean", "truncate-drop"}
     if not any(word in point for word in reached_only):
         assert killed == 9, point
     others_read_state = snapshot(table)

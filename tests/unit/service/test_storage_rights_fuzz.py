@@ -147,7 +147,7 @@ def needed(
         yield "o", "r"
     if NAME.encode() in answer.body:
         yield "c", "l"
-    if b'"sales"' in answer.body or b"<Name>sales<" in answer.body:
+    if b'"name": "sales"' in answer.body or b"<Name>sales<" in answer.body:
         yield "s", "l"
 
 
