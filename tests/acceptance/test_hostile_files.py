@@ -511,15 +511,15 @@ def test_signals_end_a_backlog_that_grows(tmp_path: Path, number: int) -> None:
 STUCK = """
 import sys, threading, time
 import lakemirror.mirror.loop
-from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.step import Replicator
 lakemirror.mirror.loop.PATIENCE = 1.0
-apply = Replicator.apply
-def stuck(self, session, found):
+step = Replicator.step
+def stuck(self, view, engine):
     if self.name.table == "stuck":
         open(sys.argv[2] + "/reached", "w").close()
         time.sleep(1000)
-    return apply(self, session, found)
-Replicator.apply = stuck
+    return step(self, view, engine)
+Replicator.step = stuck
 from lakemirror.cli import main
 main()
 """

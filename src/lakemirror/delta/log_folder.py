@@ -72,8 +72,8 @@ class Log:
     """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
 
     `checksums`: versions that have a checksum file. Its content is not read. `is_whole`: False if only the end of the
-    log is here. `listed`: the commits that there were when the whole log was
-    listed, and those since.
+    log is here. `listed`: the commits that there were when the whole log was listed, and those since. `newest`: tells
+    whether the newest commit of a local log is the same file as before; None where nobody asked.
     """
 
     folder: Place
@@ -82,6 +82,7 @@ class Log:
     checksums: frozenset[int] = frozenset()
     is_whole: bool = True
     listed: int = 0
+    newest: _Identity | None = None
 
     @property
     def version(self) -> int:
@@ -221,7 +222,7 @@ class RecentLog:
         self._pointer, self._newest = pointer, _identity(log.commits[log.version])
         now = time.monotonic()
         self._counts_until = now + max(self._counts_for, _SHARE * (now - begun))
-        return _end(log)
+        return _end(replace(log, newest=self._newest))
 
     def _continued(self, log: Log) -> Log | None:
         """The known log with what came since; None if it must be listed."""
@@ -237,7 +238,7 @@ class RecentLog:
             longer = log.with_commits_to(version)
             if longer is None:
                 return None
-            log = longer
+            log = replace(longer, newest=self._newest)
         if pointer != self._pointer:
             checkpoint = self._pointed(log)
             if checkpoint is None:

@@ -15,10 +15,10 @@ from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.warned import EVENTS, Warned
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import table_state
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.position import from_note
-from lakemirror.mirror.table_plan import TablePlan
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_status import remembered, table_status
 from lakemirror.status import TableStatus
@@ -44,12 +44,12 @@ class KnownTables:
         state = self.states.get(name)
         return state is not None and state.error is None
 
-    def due(self, name: TableName, look: TablePlan, now: float) -> bool:
+    def due(self, name: TableName, look: View, now: float) -> bool:
         """True if what the look found is to be applied now."""
         state = self.states[name]
-        return look.start is not None and state.due(_fingerprint(look, state.error), now)
+        return look.has_work and state.due(_fingerprint(look, state.error), now)
 
-    def looked(self, name: TableName, look: TablePlan) -> None:
+    def looked(self, name: TableName, look: View) -> None:
         """Takes what a look found."""
         state = self._state(name)
         before = state.error
@@ -79,7 +79,7 @@ class KnownTables:
         self._mark(name)
         self.tell(lambda observer: observer.applied(name, applied))
 
-    def failed(self, name: TableName, look: TablePlan, error: LakemirrorError) -> None:
+    def failed(self, name: TableName, look: View, error: LakemirrorError) -> None:
         """Takes the error of an apply."""
         state = self.states.get(name, TableState())
         before = state.error
@@ -153,13 +153,13 @@ class KnownTables:
         self.tell(lambda observer: observer.failed(name, error))
 
 
-def _fingerprint(look: TablePlan, error: LakemirrorError | None) -> str:
+def _fingerprint(look: View, error: LakemirrorError | None) -> str:
     """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
     table.
     """
     file = next((f.etag for f in look.folder.files if error is not None and f.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
-    version = look.table_log.version if look.table_log is not None else -1
+    version = look.table.version if look.table is not None else -1
     return f"{file}|{metadata}|{look.identity}|{version}"
 
 

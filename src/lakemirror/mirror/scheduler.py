@@ -25,7 +25,7 @@ from lakemirror.failures import coded
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.mirror.core_turns import CORES
@@ -33,10 +33,10 @@ from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.fair_turns import FairTurns
 from lakemirror.mirror.known_tables import KnownTables
 from lakemirror.mirror.lookers import Lookers
-from lakemirror.mirror.moved_tables import was_filled_from
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.replicator import Replicator
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_places import was_filled_from
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.turns import Turns
 from lakemirror.mirror.unchanged_tables import SettledLooks
@@ -272,7 +272,7 @@ class Scheduler:
             log_time = self._settled.log_time(target)
             look = self._look(name, folder, rival, now)
         except Exception as failure:  # the boundary around one table
-            look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
+            look = View(TableFiles(folder), failure=coded(failure, table=str(name)))
         due = False
         try:
             self._known.looked(name, look)
@@ -285,14 +285,14 @@ class Scheduler:
         if due:
             self._turns.submit_looked()  # its apply starts while other tables are looked at
 
-    def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
+    def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> View:
         replicator = self._replicators[name]
-        look = replicator.inspect(folder, now=now)
+        look = replicator.observe(folder, now=now)
         while rival is None and replicator.quarantine(look, look.error):
-            look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
+            look = replicator.observe(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
-            look.start = None
-            look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
+            message = f"{name.folder} and {rival.folder} share one table"
+            look = look.failed(TableError("table-name-ambiguous", message))
         return look
 
     def _no_answer(self, name: TableName) -> None:
@@ -300,7 +300,7 @@ class Scheduler:
         error = LakemirrorError("storage-unavailable", message, table=str(name))
         self._known.no_answer(name, error)
 
-    def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
+    def _tidy(self, name: TableName, look: View, now: float) -> None:
         """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
             if look.leftovers:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -62,27 +62,27 @@ class TableState:
         return fingerprint != self.failed_on
 
 
-def looked(state: TableState, look: TablePlan, fingerprint: str, now: float) -> TableState:
+def looked(state: TableState, look: View, fingerprint: str, now: float) -> TableState:
     """The state after a look at folder and table. `fingerprint`: changes when the cause of a failed apply may have.
 
     An error of an apply stays until its cause changes or is gone. What a table waits for keeps the time when the wait
     began, and so does a warning.
     """
-    manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
+    manifest = look.manifest
     if manifest is not None:
         state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
     waiting, error = look.waiting, look.error
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
     unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
-    if error is None and look.start is not None and unchanged:
+    if error is None and look.has_work and unchanged:
         error = state.error
         failed_on = state.failed_on
     else:
         failed_on = fingerprint if error is not None else ""
     if error is not None and not error.retry:
         status = FAILED
-    elif look.reseeding:
+    elif look.is_recreated:
         status = RESEEDING
     elif look.position:
         status = REPLICATING
@@ -93,7 +93,7 @@ def looked(state: TableState, look: TablePlan, fingerprint: str, now: float) -> 
     return replace(
         state, identity=look.identity, status=status, position=look.position, pending=look.pending.count,
         waiting=waiting, warnings=lasting(state.warnings, look.warnings, now), error=error, failed_on=failed_on,
-        oldest=look.oldest, failures=state.failures if error is not None else 0,
+        oldest=look.pending.oldest, failures=state.failures if error is not None else 0,
     )  # fmt: skip
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import table_state
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.table_state import TableState
 from lakemirror.status import TableStatus
 
@@ -51,12 +49,14 @@ def remembered(last: TableStatus | None) -> TableState:
     )
 
 
-def status_now(name: TableName, look: TablePlan, last: TableStatus | None, now: float) -> TableStatus:
+def status_now(name: TableName, look: View, last: TableStatus | None, now: float) -> TableStatus:
     """The status of a table from a look at it and from the record of the last pass.
 
     An error that only an apply can find is taken from the last pass, as long as its file is still there.
     """
-    state = table_state.looked(remembered(last), replace(look, error=look.error or look.pending.error), "", now)
+    if look.error is None and look.pending.rejected is not None:
+        look = look.failed(look.pending.rejected.error())
+    state = table_state.looked(remembered(last), look, "", now)
     found = table_status(name, state)
     if found.error_code or last is None or not last.error_code or last.id != found.id:
         return found

@@ -20,11 +20,12 @@ from lakemirror.engines.engines import Engines
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName, scan_table
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.core_turns import CORES
 from lakemirror.mirror.fair_turns import FairTurns
 from lakemirror.mirror.known_tables import KnownTables
-from lakemirror.mirror.replicator import Replicator
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.storage import Storage
 
 log = logging.getLogger("lakemirror")
@@ -57,7 +58,7 @@ class Turns:
         self._applied_at: dict[TableName, float] = {}
         self._running: dict[TableName, Future[None]] = {}
         self._looking: set[TableName] = set()
-        self._looked: list[tuple[TableName, TablePlan]] = []  # what there is to apply, not started yet
+        self._looked: list[tuple[TableName, View]] = []  # what there is to apply, not started yet
         self._pool = ThreadPoolExecutor(max(1, most), thread_name_prefix="table")
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -108,7 +109,7 @@ class Turns:
             self._looking.add(name)
             return True
 
-    def end_look(self, name: TableName, look: TablePlan | None = None) -> None:
+    def end_look(self, name: TableName, look: View | None = None) -> None:
         """The look has ended. `look`: what it found to apply; `submit_looked` gives it a turn."""
         with self._lock:
             self._looking.discard(name)
@@ -120,7 +121,7 @@ class Turns:
         with self._lock:
             self._begin_looked()
 
-    def submit(self, name: TableName, look: TablePlan) -> None:
+    def submit(self, name: TableName, look: View) -> None:
         """Gives one table its turn, unless it is paused or at work."""
         with self._lock:
             self._begin(name, look)
@@ -168,14 +169,14 @@ class Turns:
         for name, look in looks:
             self._begin(name, look)
 
-    def _begin(self, name: TableName, look: TablePlan) -> None:
+    def _begin(self, name: TableName, look: View) -> None:
         """Gives a table its turn, unless it is paused or at work since the look. Call with the lock held."""
         if not self._stopping.is_set() and name not in self._running and name not in self._looking:
             self._running[name] = self._pool.submit(self._turn, name, look)
 
-    def _turn(self, name: TableName, look: TablePlan, races: int = 0) -> None:
+    def _turn(self, name: TableName, look: View, races: int = 0) -> None:
         """One commit of one table, then the next turn if there is more. Every error becomes the table's error."""
-        again: TablePlan | None = None
+        again: View | None = None
         try:
             try:
                 again = self._apply_in_turn(name, look)
@@ -189,47 +190,47 @@ class Turns:
             self._known.failed(name, look, coded(failure, table=str(name)))
         finally:
             with self._lock:
-                if again is not None and again.start is not None and not self._stopping.is_set():
+                if again is not None and again.has_work and not self._stopping.is_set():
                     self._running[name] = self._pool.submit(self._turn, name, again, races)
                 else:
                     self._running.pop(name, None)
 
-    def _apply_in_turn(self, name: TableName, look: TablePlan) -> TablePlan | None:
+    def _apply_in_turn(self, name: TableName, look: View) -> View | None:
         if self._fair is None:
             return self._apply_once(name, look)
         with self._fair.turn(self._storage.uri(), self._stopping.is_set) as has_turn:
             return self._apply_once(name, look) if has_turn else None
 
-    def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
+    def _apply_once(self, name: TableName, look: View) -> View | None:
         """Applies one batch. Returns the look for the next batch, None if the table is done."""
         with nullcontext() if self._storage.capabilities.waits else CORES.taken():
             return self._apply_batch(name, look)
 
-    def _apply_batch(self, name: TableName, look: TablePlan) -> TablePlan | None:
+    def _apply_batch(self, name: TableName, look: View) -> View | None:
         replicator = self._replicators[name]
-        applied, error = replicator.apply(self._engines.get, look)
-        if applied is not None:
-            self._applied_at[name] = time.monotonic()
-            self._known.applied(name, applied)
-            assert look.start is not None
-            look = look.after(applied, look.start, self._storage.uri(replicator.target))
-            replicator.archive(look)
-            if look.pending.files and error is None:
-                return look
-            if not look.pending.behind:
-                replicator.tidy_up(applied.version, self._engines.index_keys)
-        if replicator.quarantine(look, error):
+        look, done = replicator.step(look, self._engines.get)
+        match done:
+            case Conflict():
+                raise done.error()
+            case Applied():
+                self._applied_at[name] = time.monotonic()
+                self._known.applied(name, done)
+                if look.has_work:
+                    return look
+                if not look.pending.behind:
+                    replicator.tidy_up(done.version, self._engines.index_keys)
+        if replicator.quarantine(look, look.error):
             return self._look_again(name)
-        if error is not None:
-            self._known.failed(name, look, error)
+        if look.error is not None:
+            self._known.failed(name, look, look.error)
             return None
         return self._look_again(name) if look.pending.behind and look.waiting is None else None
 
-    def _look_again(self, name: TableName) -> TablePlan | None:
+    def _look_again(self, name: TableName) -> View | None:
         folder = scan_table(self._storage, name)
         if folder is None:
             return None
-        look = self._replicators[name].inspect(folder)
+        look = self._replicators[name].observe(folder)
         self._known.looked(name, look)
         return look
 

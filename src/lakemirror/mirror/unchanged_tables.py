@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
 from lakemirror.storage import Storage
 
 LASTS = 600.0
@@ -58,15 +58,15 @@ class SettledLooks:
             return False
         return self.log_time(target) == note.log_time != 0
 
-    def note(self, name: TableName, look: TablePlan, log_time: int) -> None:
+    def note(self, name: TableName, look: View, log_time: int) -> None:
         """Remembers a look. `log_time`: as it was before."""
-        nothing_to_do = look.start is None and not look.pending.count and look.table_log is not None
+        nothing_to_do = not look.pending.count and look.table is not None
         if (
             nothing_to_do
             and log_time
             and look.error is None
             and look.waiting is None
-            and not look.reseeding
+            and not look.is_recreated
             and not look.leftovers
         ):
             lasts = self._storage.capabilities.looks_last or LASTS

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import allowed
 from lakemirror.mirror.fair_turns import FairTurns
 from lakemirror.mirror.loop import Runner

@@ -21,7 +21,7 @@ from lakemirror.delta import exact_json
 from lakemirror.delta.log import Action
 from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata

@@ -246,7 +246,7 @@ def test_a_table_paused_since_the_look_does_not_begin(tmp_path: Path) -> None:
     assert scheduler.tick() == 1 and scheduler.wait(60)
     (name,) = scheduler.states
     put(tmp_path, "t", 2, {"id": [2]})
-    late = scheduler._replicators[name].inspect(scan(LocalStorage(tmp_path)).tables[name])
+    late = scheduler._replicators[name].observe(scan(LocalStorage(tmp_path)).tables[name])
     with scheduler.paused(name) as is_free:
         scheduler._turns.submit(name, late)
         assert is_free and not scheduler.wait(0.5)

@@ -15,8 +15,8 @@ from tests.unit.mirror.test_states_and_positions import applied, commit
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone import seen_files
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror import inspector
 from lakemirror.mirror.dropped_tables import MISSING, DroppedTables
 from lakemirror.mirror.missing_folders import NOTE, Look, note_of, read_note
 from lakemirror.mirror.scheduler import Scheduler
@@ -207,7 +207,7 @@ def rows_of(database: Path, table: str) -> int:
 
 
 def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "_STEADY", 0.05)
+    monkeypatch.setattr(seen_files, "_STEADY", 0.05)
     for name in ("orders", "sales.orders"):
         put(tmp_path, name, 1, {"id": [1]})
     sync(tmp_path)

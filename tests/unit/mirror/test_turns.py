@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.zone import TableFolder, TableName
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.turns import Turns
 from lakemirror.storage import LocalStorage
 
@@ -23,7 +23,7 @@ def test_a_look_that_has_just_ended_is_not_forgotten(tmp_path: Path, monkeypatch
     name = TableName("", "t")
     assert turns.begin_look(name)
     turns.submit_looked()
-    turns.end_look(name, TablePlan(TableFolder(name), TableMetadata()))
+    turns.end_look(name, View(TableFiles(TableFolder(name))))
     running, looking = turns.running_and_looking()
     assert len(running) == 1 and not looking
     running[0].result(10)

@@ -17,8 +17,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import unchanged_tables
 from lakemirror.mirror.missing_folders import NOTE
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -41,13 +41,13 @@ class Opening(LocalStorage):
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each table was looked into."""
     counted: Counter[str] = Counter()
-    inspect = Replicator.inspect
+    observe = Replicator.observe
 
     def counting(self: Replicator, *given: Any, **more: Any) -> Any:
         counted[str(self.name)] += 1
-        return inspect(self, *given, **more)
+        return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "inspect", counting)
+    monkeypatch.setattr(Replicator, "observe", counting)
     return counted
 
 

@@ -311,7 +311,7 @@ def _guarded(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         with named_errors("the table"):
             yield from act()
     except Bad as bad:
-        yield bad.row
+        yield bad.rejected
     except LakemirrorError as error:
         yield Failed(error.code, error.message, error.file)
 
