@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action
-from lakemirror.delta.log_folder import table_folder
-from lakemirror.storage.place import Place, opened
+from lakemirror.storage.place import Place, opened, place
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
@@ -54,7 +53,7 @@ def check_file(
     """
     report = FileReport()
     name = real_path(add["path"])
-    path = table_folder(add["path"]) if ":/" in add["path"] else folder / name
+    path = place(add["path"]) if ":/" in add["path"] else folder / name
 
     def found(code: str, message: str) -> None:
         report.findings.append(Finding(code, table, f"{name}: {message}", name))
@@ -105,7 +104,7 @@ def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) ->
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
     """
-    path = table_folder(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
+    path = place(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
     with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
         gone = np.empty(0, np.uint64)
         if add.get("deletionVector"):
