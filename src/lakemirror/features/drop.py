@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Snapshot
-from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.features import cleaning, kernel_route
 from lakemirror.features.catalogue import BY_NAME
@@ -21,7 +20,7 @@ from lakemirror.features.history import clean_checkpoints, clean_since, cut, ret
 from lakemirror.features.log_commit import commit, existing, newest_commit
 from lakemirror.features.plan import Obstacle, Plan, Step, Wish, make_plan
 from lakemirror.features.read_back import check_unchanged
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +62,7 @@ def drop(
     first: `feature-in-use`, `column-names-invalid`, `confirmation-needed`, `spark-unsupported` where such a step has no
     session, `table-feature-unsupported` where files in an object store cannot be rewritten.
     """
-    folder = table_folder(table).absolute()
+    folder = place(table).absolute()
     before = existing(folder)
     plan = make_plan(before, wish, now())
     _refuse(plan, confirmed, session)

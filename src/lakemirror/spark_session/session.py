@@ -26,6 +26,7 @@ from lakemirror.errors import SetupError
 from lakemirror.settings import ProcessSettings
 from lakemirror.spark_session import jars, java, jvm
 from lakemirror.spark_session.archive_path import find_archive
+from lakemirror.spark_session.connect_server import check_listens
 from lakemirror.storage.own_files import entries, remove_own_file
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ def _remote(address: str) -> SparkSession:
 
     if SparkContext._active_spark_context is not None:
         raise SetupError("spark-unsupported", f"this process has a classic Spark session: it cannot use {address}")
+    check_listens(address)
     try:
         session = SparkSession.builder.remote(address).getOrCreate()
         version = session.version
