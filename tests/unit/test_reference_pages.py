@@ -18,6 +18,7 @@ from lakemirror.settings import Settings, parse_definition, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 
+
 def generator() -> Any:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     assert spec is not None
@@ -26,12 +27,14 @@ def generator() -> Any:
     spec.loader.exec_module(module)
     return module
 
+
 @pytest.mark.parametrize(
     "name",
     ["commands.md", "settings.md", "errors.md", "verify.md", "failpoints.md", "python.md", "storage-rights.md"],
 )
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: make docs"
+
 
 def test_every_setting_and_code_has_its_sentence() -> None:
     for field in dataclasses.fields(Settings):
@@ -41,10 +44,12 @@ def test_every_setting_and_code_has_its_sentence() -> None:
         assert kind.hint, code
         assert kind.exit_code in (1, 2, 3, 4), code
 
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
+
 
 def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     definition = {"properties": {"target": {"typeProperties": {"defaultSchema": "dbo", "retentionInDays": "2"}}}}
@@ -57,6 +62,7 @@ def test_settings_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(definition).settle == 7.0
     assert resolve(definition, settle=9).settle == 9.0
     assert resolve({}, spark=["spark.a=b=c"]).spark == (("spark.a", "b=c"),)
+
 
 @pytest.mark.parametrize(
     ("definition", "code"),
@@ -83,16 +89,19 @@ def test_settings_that_are_refused(definition: dict[str, Any], code: str) -> Non
         resolve(definition)
     assert caught.value.code == code
 
+
 def test_null_in_the_definition_is_the_default() -> None:
     names = ("defaultSchema", "retentionInDays", "enableDeltaChangeDataFeed")
     definition = {"properties": {"target": {"typeProperties": dict.fromkeys(names)}}, "lakemirror": {"settle": None}}
     assert resolve(definition) == resolve({})
+
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"\xff\xfe"])
 def test_definitions_that_are_refused(data: bytes) -> None:
     with pytest.raises(LakemirrorError) as caught:
         parse_definition(data)
     assert caught.value.code == "definition-invalid"
+
 
 def test_every_test_that_the_page_of_failpoints_names_is_there() -> None:
     page = (ROOT / "docs/reference/failpoints.md").read_text(encoding="utf-8")
