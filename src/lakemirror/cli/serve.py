@@ -34,12 +34,12 @@ def serve(
     tls_name: list[str] = typer.Option([], help="A further name or address in the certificate that is made."),
     http: bool = typer.Option(False, "--http", help="Plain HTTP, on a loopback address only."),
     token_lifetime: int = typer.Option(3600, help="Seconds that a token is valid.", min=1),
-    page_size: int = typer.Option(100, help="Entries of a page of a REST list.", min=1, max=10_000),
+    page_size: int = typer.Option(100, help="Entries on each page of a REST list.", min=1, max=10_000),
     max_body: str = typer.Option("4GiB", help="Largest request body, such as 500MiB or 4GiB."),
     body_timeout: float = typer.Option(
         30.0, help="Seconds without a byte after which a request body is refused.", min=0.1
     ),
-    max_requests: int = typer.Option(512, help="Requests under way at one time.", min=1),
+    max_requests: int = typer.Option(512, help="Requests that may be under way at one time.", min=1),
     log_format: str = typer.Option("text", help="How the log on stderr is written: text or json."),
 ) -> None:
     """Serve every mirrored database under a folder: REST, storage endpoint, page. Ends on SIGTERM or Ctrl-C.

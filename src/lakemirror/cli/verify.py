@@ -48,7 +48,7 @@ def verify(
     from lakemirror.verify.source_rows import Source
 
     if against and not table:
-        raise typer.BadParameter("--against belongs to one table: name it")
+        raise typer.BadParameter("--against needs one table: name it")
     if quick and (against or against_files):
         raise typer.BadParameter("--quick reads no rows that could be compared")
     if zoneless and not against:

@@ -190,7 +190,7 @@ def _put(
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
     if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
+        raise LakemirrorError("concurrent-commit", f"another program committed first: version {path.stem} is taken")
     return ours
 
 
@@ -208,7 +208,7 @@ def _check_end(folder: StorePath, snapshot: Snapshot) -> None:
         raise LakemirrorError("concurrent-commit", f"{folder.parent} is another table than it was")
     if f"{snapshot.version + 1:020}.json" in end:
         raise LakemirrorError(
-            "concurrent-commit", f"another commit was faster: version {snapshot.version + 1} is taken"
+            "concurrent-commit", f"another program committed first: version {snapshot.version + 1} is taken"
         )
 
 
