@@ -346,7 +346,7 @@ class Scheduler:
         try:
             unfilled = {name.target(schema) for name, state in self.states.items() if not state.position}
             for target in self._dropped.look(targets, is_no_miss, unfilled, again=again):
-                log.info("%s left Tables/: its folder is gone", target)
+                log.info("%s was dropped: its folder is gone", target)
                 self._known.tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)
             if self._dropped.failure is not None:

@@ -112,7 +112,7 @@ def _natural(values: list[Any], kinds: set[str]) -> pa.Array:
         return _in_type(values, kinds, _decimal_for(values))
     found = "a float" if "a float" in kinds else next(iter(kinds))
     if found not in _TYPES:
-        raise Refused(_first(values), f"{found} has no place in a table")
+        raise Refused(_first(values), f"{found} cannot be kept in a table")
     return _in_type(values, kinds, _TYPES[found])
 
 
@@ -193,7 +193,7 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         _, digits, exponent = number.as_tuple()
         if not isinstance(exponent, int):
-            raise Refused(place, f"{value} has no place beside decimals")
+            raise Refused(place, f"{value} cannot be kept beside decimals")
         before = max(before, len(digits) + exponent if number else 0)
         behind = max(behind, -exponent)
         if before + behind > MOST_DIGITS:
@@ -216,7 +216,7 @@ def _json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The same value as one of Python's own types; ValueError for one that has no place in a table."""
+    """The same value as one of Python's own types; ValueError for one that cannot be kept in a table."""
     kind = type(value)
     if kind in _KINDS:
         return value
@@ -234,7 +234,7 @@ def _plain(value: Any) -> Any:
     for base, make in _BASES:
         if isinstance(value, base):
             return make(value)
-    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} has no place in a table")
+    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept in a table")
 
 
 def _plain_numpy(value: Any) -> Any:
@@ -247,7 +247,7 @@ def _plain_numpy(value: Any) -> Any:
         return coarse.item()
     found = value.item()
     if type(found) not in _KINDS:
-        raise ValueError(f"a value of type numpy.{type(value).__name__} has no place in a table")
+        raise ValueError(f"a value of type numpy.{type(value).__name__} cannot be kept in a table")
     return found
 
 
