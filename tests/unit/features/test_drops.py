@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from protocol_tables import IDS, make
+from tests import preloaded
 
 from lakemirror.delta import commit as delta_commit
 from lakemirror.delta.checkpoint import write_checkpoint
@@ -392,7 +392,7 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, point: str, truncate: boo
     if later and "clean" not in point:
         drop(table, wish)
     arguments = [sys.executable, "-c", KILLED, str(table), point, str(int(truncate)), *later]
-    killed = subprocess.run(arguments, check=False).returncode
+    killed = preloaded.run(arguments).returncode
     reached_only = {"barrier", "lowered"} if truncate else {"cut", "clean", "truncate-drop"}
     if not any(word in point for word in reached_only):
         assert killed == 9, point
