@@ -38,8 +38,8 @@ class HeldChanges(NamedTuple):
         """Reads all changes. TooMuch if they need more than `most_bytes`. `each`: a `map` for several threads."""
         allowance = _Allowance(most_bytes)
         read = list(each(lambda units: _read(units, shared, allowance), _shares(work.changes)))
-        markers = np.concatenate([np.zeros(0, np.int8), *(markers for _, markers in read)])
-        return HeldChanges(tuple(rows for rows, _ in read), markers)
+        read = read or [(work_schema(work.target).empty_table(), np.zeros(0, np.int8))]
+        return HeldChanges(tuple(rows for rows, _ in read), np.concatenate([markers for _, markers in read]))
 
     def keys(self, target: Target) -> pa.Table:
         """The keys of all changes."""

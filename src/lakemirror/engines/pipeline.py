@@ -30,7 +30,7 @@ from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
 from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
 from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, named_errors, new_rows
-from lakemirror.engines.units import UPDATE, Shared, TouchedFile, change_units, data_units, split
+from lakemirror.engines.units import UPDATE, DataFiles, Shared, TouchedFile, change_units, data_units, split
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
@@ -239,8 +239,7 @@ class Pipeline(ABC):
         step = "write the change feed"
         if held is not None:
             kept = np.flatnonzero(effect.flags)
-            (old,) = data_units(list(effect.touched.values()), 1)
-            unit = old, new_rows(held.rows(kept), effect.flags, kept)
+            unit = DataFiles(tuple(effect.touched.values())), new_rows(held.rows(kept), effect.flags, kept)
             return self._written(step, unit_kernels.feed_held, shared, [unit], written)
         old_units = data_units(list(effect.touched.values()), self.parallelism)
         changes = self._written(step, unit_kernels.feed_old, shared, old_units, written)

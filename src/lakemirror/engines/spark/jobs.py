@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.engines.spark.messages import dumps, loads
@@ -60,6 +61,11 @@ class Jobs:
         """The number of tasks that the cluster runs at once, as far as the session knows."""
         if not self.is_remote:
             return max(1, int(self.session.sparkContext.defaultParallelism))
+        return self._remote_parallelism
+
+    @cached_property
+    def _remote_parallelism(self) -> int:
+        """What the server's settings say. Each look at a setting is a request."""
         known = self._setting("spark.default.parallelism")
         local = re.fullmatch(r"local\[(\d+)\]", self._setting("spark.master"))
         cores, executors = self._setting("spark.executor.cores"), self._setting("spark.executor.instances")

@@ -60,7 +60,11 @@ _FEW_FILES = 64  # so many small data files are read here as fast as by tasks
 
 
 class SparkGone(Exception):
-    """Wraps the error of a lost connection to Spark, which is not an error of the table's storage."""
+    """The connection to Spark is lost. It wraps the error, which is not one of the table's storage."""
+
+    def __init__(self, error: ConnectionError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class SparkEngine(Pipeline):
@@ -89,7 +93,7 @@ class SparkEngine(Pipeline):
     @property
     def parallelism(self) -> int:  # type: ignore[override]
         """The number of tasks that run at once."""
-        with _spark_named():
+        with _spark_may_go():
             return self._jobs.parallelism
 
     def run(self, work: RowWork) -> RowResult:
@@ -97,7 +101,7 @@ class SparkEngine(Pipeline):
         try:
             return super().run(work)
         except SparkGone as gone:
-            raise gone.__cause__ or gone from None
+            raise gone.error from None
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """Writes the live rows of `work.files` to new files. Returns their `add` actions, with `dataChange` false."""
@@ -109,8 +113,10 @@ class SparkEngine(Pipeline):
         units = [DataFiles(tuple(group)) for group in groups]
         try:
             adds = self._written("compact", unit_kernels.write_together, shared, units, written)
-        except BaseException:
+        except BaseException as error:
             written.remove()
+            if isinstance(error, SparkGone):
+                raise error.error from None
             raise
         return [{**add, "dataChange": False} for add in adds]
 
@@ -125,7 +131,7 @@ class SparkEngine(Pipeline):
             yield from self._here.carry(step, kernel, shared, units)
             return
         first: Bad | LakemirrorError | None = None
-        with _spark_named():
+        with _spark_may_go():
             by_unit = self._jobs.run(_named(shared.target, step), Stage(kernel, shared, units))
         for result in chain.from_iterable(by_unit):
             if isinstance(result, Rejected | LakemirrorError):
@@ -170,7 +176,7 @@ class SparkEngine(Pipeline):
         size = work.rows * width + sum(counted(add) for add in work.candidates) * (width + 4)
         partitions = max(self.parallelism, -(-size // _BUCKET_BYTES))
         step, buckets = _named(target, "fold keys"), _BUCKETS_A_PARTITION * partitions
-        with _spark_named():
+        with _spark_may_go():
             results = self._jobs.run_by_bucket(step, stages, buckets, partitions, tasks.fold_buckets, shared)
         self._raise_first(work, shared, results)
         return _combined(work, results)
@@ -180,7 +186,7 @@ class SparkEngine(Pipeline):
         if not work.target.constraints:
             return None
         stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes))
-        with _spark_named():
+        with _spark_may_go():
             return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)
 
     def _raise_first(self, work: RowWork, shared: Shared, results: Sequence[Any]) -> None:
@@ -196,11 +202,11 @@ class SparkEngine(Pipeline):
 
 
 @contextlib.contextmanager
-def _spark_named() -> Iterator[None]:
+def _spark_may_go() -> Iterator[None]:
     try:
         yield
     except ConnectionError as error:
-        raise SparkGone from error
+        raise SparkGone(error) from error
 
 
 def _combined(work: RowWork, buckets: Sequence[tasks.FoldedKeys]) -> NetEffect:
