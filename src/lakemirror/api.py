@@ -19,7 +19,6 @@ from lakemirror import status as monitoring
 from lakemirror.attention import needing_attention
 from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
 from lakemirror.landing_zone.zone import TableName, scan
@@ -35,6 +34,7 @@ from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
+from lakemirror.storage.place import storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lakemirror.mirror import operations
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
+RETRY_PAUSES = (0.5, 1.0, 2.0)  # seconds before a pass tries again what failed by a transient error
 _LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
 
 
@@ -162,7 +163,7 @@ class MirroredDatabase:
                 break
             stop.wait(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
             self._tick(scheduler, stop)
-        for pause in (0.5, 1.0, 2.0):  # transient errors get a few more tries before the pass ends
+        for pause in RETRY_PAUSES:
             if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
                 break
             stop.wait(pause)

@@ -34,11 +34,10 @@ HEARTBEAT = 10.0  # most seconds between two heartbeats of a running engine
 STALE = 60.0  # seconds without a heartbeat after which an engine counts as not running
 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
-DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
 
 
 @dataclass(frozen=True)
-class TableStatus:
+class TableStatus:  # 19 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
@@ -135,8 +134,8 @@ def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseSta
     One request for each file, in a store. `heartbeat`: writes `replicator.json` even if only the time differs.
     LakemirrorError `storage-unavailable`.
     """
-    if before is None or not storage.look_again:
-        return False  # a local folder: its files are read before they are written
+    if before is None or not storage.capabilities.rewrites:
+        return False  # the files are read before they are written
     changed: dict[str, bytes] = {}
     if status.tables is not before.tables and (tables := _tables_text(status)) != _tables_text(before):
         changed[TABLES] = tables
@@ -380,7 +379,6 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
 
 
 __all__ = [
-    "DATABASE_STATES",
     "HEARTBEAT",
     "MONITORING",
     "REPLICATOR",

@@ -11,7 +11,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ from lakemirror.engines.units import Shared
 from lakemirror.keys.find_keys import Numbered, search_files
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.wanted_keys import Sought
+from lakemirror.worker_pool import worker_pool
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -115,7 +115,7 @@ class LocalEngine(Pipeline):
         if len(items) < 2 or self.parallelism == 1:
             yield from map(act, items)
             return
-        with ThreadPoolExecutor(min(self.parallelism, len(items)), thread_name_prefix="rows") as pool:
+        with worker_pool(min(self.parallelism, len(items)), "rows") as pool:
             left = iter(items)
             at_work = deque(pool.submit(act, item) for item in islice(left, 2 * self.parallelism))
             try:
@@ -126,5 +126,6 @@ class LocalEngine(Pipeline):
                 for future in at_work:
                     future.cancel()
 
-
-__all__ = ["LocalEngine"]
+        with worker_pool(min(self.parallelism, len(items)), "rows") as pool:
+            left = iter(items)
+            at_work = deque(pool.submit(act, item) for item in islice(left, 2 * self.parallelism))

@@ -37,7 +37,7 @@ from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import Sought, is_among
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import local_path
 
 
 class TooManyKeys(Exception):
@@ -131,7 +131,7 @@ class Pipeline(ABC):
             apart = self.fold_apart(work, shared)
             if apart is not None:
                 return self._write(work, shared, None, apart, written)
-            scratch = self._scratch or Path(tempfile.gettempdir() if is_in_store(target.path) else target.path)
+            scratch = self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
             with fold_in_passes(work, self._keys(work, shared), scratch, self.fold_memory) as folded:
                 return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
 

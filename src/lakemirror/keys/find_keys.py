@@ -31,7 +31,7 @@ from lakemirror.keys.look_up import (
 )
 from lakemirror.keys.spill import Spill
 from lakemirror.keys.wanted_keys import Sought, is_among
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import capabilities_of
 
 _REQUESTS_AT_ONCE = 8
 _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
@@ -87,7 +87,7 @@ def search_files(
         file, group, footer = item
         return np.asarray(find(group, target, sought, version=version_of(file[1]), room=budget, footer=footer))
 
-    if is_in_store(target.path) and len(files) > 1:
+    if capabilities_of(target.path).waits and len(files) > 1:
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(files)), thread_name_prefix="footers") as pool:
             groups = [item for items in pool.map(groups_of, files) for item in items]
     else:

@@ -32,9 +32,8 @@ from lakemirror.mirror import table_commit
 from lakemirror.mirror.applied_record import Detection
 from lakemirror.mirror.apply_plan import Applied, ApplyPlan
 from lakemirror.mirror.planner import whole_unit
-from lakemirror.storage.durable import POWER
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.place import Place, is_in_store, place
+from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.place import Place, capabilities_of, place
 
 log = logging.getLogger("lakemirror")
 
@@ -147,7 +146,7 @@ def _as_they_are(
         own = bool(item.file.read_from)
         return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
-    threads = _AT_ONCE if is_in_store(target.path) else max(1, min(_AT_ONCE, os.cpu_count() or 1))
+    threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
     with ThreadPoolExecutor(threads) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]
     found = [each.result() for each in begun if each.exception() is None]

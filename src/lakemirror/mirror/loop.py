@@ -198,7 +198,7 @@ class Runner:
         """Uses the settings of a changed `mirroring.json`, except those of Spark."""
         if time.monotonic() < self._definition_again:
             return
-        self._definition_again = time.monotonic() + self._storage.look_again / 10
+        self._definition_again = time.monotonic() + self._storage.capabilities.looks_last / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()

@@ -46,7 +46,6 @@ from lakemirror.mirror.table_plan import TablePlan
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
 from lakemirror.storage.durable import POWER, sync_each
-from lakemirror.storage.place import is_in_store
 
 log = logging.getLogger("lakemirror")
 
@@ -76,7 +75,7 @@ class Replicator:
         self._staging = Staging(storage, settings.memory)
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
-        self._log = KnownLog(self._table, storage.look_again)
+        self._log = KnownLog(self._table, storage.capabilities.looks_last)
         self._inspector = Inspector(storage, name, settings, self._log)
 
     @property
@@ -214,7 +213,7 @@ class Replicator:
     def _remove_leftovers(self, before: int, version: int) -> None:
         """Removes what attempts left that were not committed (section 9): after the first apply of this process, and
         later as often as small files are looked at. In a store only then: it takes a listing of the table."""
-        if small_files.is_due(before, version) or (not is_in_store(self._table) and is_first_look(self._table)):
+        if small_files.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._table)):
             remove_leftovers(self._table, before - small_files.EVERY, self._log.read())
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
@@ -248,7 +247,7 @@ class Replicator:
             return False
         place = cleanup.quarantine(self._storage, found.folder, entry, error)
         if place is not None:
-            log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
+            log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return place is not None
 
     def archive(self, found: TablePlan) -> int:
@@ -295,8 +294,8 @@ class Replicator:
         return marker is not None and marker.id == found.identity
 
     def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
-        """`_check_still_there` for local files. An object is read with its listed ETag, or copied at once."""
-        if not is_in_store(self._table):
+        """`_check_still_there`, unless a listed file is read as it was listed or not at all."""
+        if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders():
                 self._check_still_there(files)
 

@@ -86,7 +86,7 @@ class Scheduler:
         self._settings_of = settings_of
         self._starting = threading.Lock()
         self._replicators: dict[TableName, Replicator] = {}
-        if storage.look_again:
+        if storage.capabilities.waits:
             self._lookers = Lookers(side_by_side=_AT_ONCE_IN_A_STORE)
         else:
             self._lookers = Lookers(side_by_side=_AT_ONCE, turn=CORES.taken)
@@ -96,7 +96,7 @@ class Scheduler:
         self._engines = Engines(settings, self.need_spark)
         self._known = KnownTables(observer, before, settings.retry_limit)
         self._turns = Turns(storage, settings.parallel_tables, self._replicators, self._known, self._engines, turns)
-        if storage.look_again:
+        if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
         staging.sweep(storage)
 

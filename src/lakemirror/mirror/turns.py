@@ -202,7 +202,7 @@ class Turns:
 
     def _apply_once(self, name: TableName, look: TablePlan) -> TablePlan | None:
         """Applies one batch. Returns the look for the next batch, None if the table is done."""
-        with nullcontext() if self._storage.look_again else CORES.taken():
+        with nullcontext() if self._storage.capabilities.waits else CORES.taken():
             return self._apply_batch(name, look)
 
     def _apply_batch(self, name: TableName, look: TablePlan) -> TablePlan | None:

@@ -3,7 +3,8 @@
     look without work, error or wait ─▶ note ─▶ same listing, same time of `_delta_log` ─▶ nothing is opened
 
 A note is valid for a limited time, and none is made for a log that has just changed: a folder's modified time is
-coarse. In an object store nothing shows that a log changed: there a note is valid for `look_again` seconds.
+coarse. Where folders have no time, nothing shows that a log changed: there a note is valid for
+`Capabilities.looks_last` seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakemirror.storage import Storage
 LASTS = 600.0
 """Seconds after which a table is read again even if the listing shows no change."""
 
-_UNTOLD = -1  # the time of a log in an object store
+_UNTOLD = -1  # the time of a log where folders have none
 _FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
 
 
@@ -42,7 +43,7 @@ class SettledLooks:
 
         Read it before the look.
         """
-        if self._storage.look_again:
+        if not self._storage.capabilities.folder_times:
             return _UNTOLD
         try:
             entry = self._storage.stat(f"{target}/_delta_log")
@@ -68,7 +69,7 @@ class SettledLooks:
             and not look.reseeding
             and not look.leftovers
         ):
-            lasts = self._storage.look_again or LASTS
+            lasts = self._storage.capabilities.looks_last or LASTS
             self._notes[name] = _Note(look.folder, log_time, time.monotonic() + lasts)
         else:
             self._notes.pop(name, None)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.storage import LocalStorage, Storage
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched, open_watch
+from lakemirror.storage import Storage
+from lakemirror.storage.folder_watch import FolderWatch, NotWatched
 
 log = logging.getLogger("lakemirror")
 
@@ -34,10 +33,7 @@ class ZoneWatch:
     """What changed in one landing zone since the last look."""
 
     def __init__(self, storage: Storage) -> None:
-        local = isinstance(storage, LocalStorage)
-        self._watch: FolderWatch | NotWatched = (
-            open_watch(Path(storage.uri())) if local else NotWatched("it is no local folder")
-        )
+        self._watch = storage.watch()
         self._touched: set[TableName] = set()
         self._all = True
         self._all_again = self._restless_again = 0.0

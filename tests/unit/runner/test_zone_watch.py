@@ -137,7 +137,7 @@ def test_files_that_come_while_their_table_is_at_work_are_not_forgotten(
 def test_without_a_watch_everything_is_polled(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "open_watch", lambda _: NotWatched("a test"))
+    monkeypatch.setattr(LocalStorage, "watch", lambda _: NotWatched("a test"))
     with running(storage, poll_idle=0.05) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         before = storage.listed[LANDING_ZONE]

@@ -208,7 +208,7 @@ def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
     watch = LandingWatch(database.folder)
     stop = WakeableStop(watch)
     time.sleep(0.15)
-    stop.wait(0.05)  # remembers the folders
+    watch.note()
     ended: list[float] = []
 
     def rest() -> None:
@@ -242,7 +242,7 @@ def test_a_long_rest_gives_signs_of_life_and_is_kept_from_a_runner_that_waits(
     for restless in (True, False):
         stop.is_restless = lambda restless=restless: restless  # type: ignore[misc]
         time.sleep(0.15)
-        stop.wait(0.02)  # remembers the folders
+        watch.note()
         stop._last_change = 0.0
         until(lambda: watch.note() or not watch.has_changed())
         resting = threading.Thread(target=stop.wait, args=(0.02,))

@@ -10,7 +10,6 @@ because a publisher may write into its file again (`docs/decisions/020-adoption.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -28,11 +27,9 @@ from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import check_pages, extents
-from lakemirror.storage import copy_file
-from lakemirror.storage.addresses import parse_address
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.place import Place, StorePath, opened, place
+from lakemirror.storage.durable import copy as copy_to
+from lakemirror.storage.durable import make_folders, opened_new, read_together, status_of_new
+from lakemirror.storage.place import Place, opened, place
 
 SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
 _FEW = 4
@@ -52,8 +49,6 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-
-_COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
 
 
 def large_enough(sizes: Sequence[int]) -> bool:
@@ -125,11 +120,9 @@ def add_file(
     try:
         if "/" in below:
             make_folders(copy.parent, top)
-        _copy(unit.path, copy, unit.listed.size if unit.listed else 0)
+        copy_to(unit.path, copy, unit.listed.size if unit.listed else 0)
         stats = _statistics(copy, unit, target, footer, keys, trust_footer=trust_footer, is_own=is_own)
-        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
-        if isinstance(copy, StorePath):
-            copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
+        status = status_of_new(copy)
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
@@ -180,14 +173,6 @@ class _KeysSeen:
                 self._found[group.index].keep(group, self._target, version_of(add))
 
 
-def _copy(source: str, target: Place, size: int) -> None:
-    if isinstance(target, StorePath):
-        with _COPIES:
-            target.store.copy(StorePath(*parse_address(source)).key, target.key, size)
-    else:
-        copy_file(source, target)
-
-
 def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeUnit) -> None:
     if not footer.equals(planned):
         raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
@@ -227,21 +212,15 @@ def _checked_statistics(
     Each row group's pages are compared with the footer, then its rows are read, so that bytes come from a store once.
     Errors: ValueError and ArrowException if they differ; `concurrent-commit` if the footer is not the `planned` one.
     """
-    with copy.open("rb") as pages:
+    with opened_new(copy) as (pages, source):
         footer = read_footer(pages)
         _check_same(footer, planned, unit)
 
         def dictionaries(group: int) -> set[str]:
-            if isinstance(source, ObjectFile):
-                source.hold(extents(footer.row_group(group)))
-                return check_pages(source, footer, group)
+            read_together(pages, extents(footer.row_group(group)))
             return check_pages(pages, footer, group)
 
-        source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
-        if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
-            copy.store.cache.remember(copy.key, source.size, source.entry.tag)
-        return found
+        return statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
 
 
 def _held(unit: ChangeUnit) -> list[FileColumn]:

@@ -17,7 +17,7 @@ from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, 
 from lakemirror.engines.row_work import ChangeUnit
 from lakemirror.engines.units import Shared
 from lakemirror.errors import LakemirrorError, Rejected
-from lakemirror.storage.place import is_in_store, opened
+from lakemirror.storage.place import opened
 
 
 def read_changes(
@@ -58,9 +58,7 @@ def read_changes(
 
 def source_of(unit: ChangeUnit) -> pa.NativeFile:
     """The unit's file, open. Errors: FileNotFoundError, other OSErrors."""
-    if is_in_store(unit.path):
-        return pa.PythonFile(opened(unit.path, unit.listed), mode="r")
-    return pa.OSFile(unit.path)
+    return pa.input_stream(opened(unit.path, unit.listed), compression=None)
 
 
 def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Rejected:
