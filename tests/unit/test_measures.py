@@ -62,7 +62,8 @@ def profile(frame, event, argument):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(str(measures.PACKAGE)):
         place = code.co_filename[len(str(measures.PACKAGE)) + 1 :]
-        owner = type(frame.f_locals["self"]).__name__ + "." if "self" in frame.f_locals else ""
+        kinds = type(frame.f_locals["self"]).__mro__ if "self" in frame.f_locals else ()
+        owner = next((kind.__name__ + "." for kind in kinds if code.co_name in vars(kind)), "")
         met.append([owner + code.co_name, place])
 measures.upsert_one_row(profile)
 print(json.dumps(met))
