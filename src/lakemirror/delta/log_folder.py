@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -87,7 +88,7 @@ class Log:
     listed: int = 0
     newest: _Identity | None = None
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest version; -1 if there is none."""
         newest = self.commits.last

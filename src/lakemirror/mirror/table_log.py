@@ -92,7 +92,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
+    if known is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []
