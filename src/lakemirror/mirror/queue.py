@@ -1,0 +1,187 @@
+"""The apply queue: the one answer to "when is this table touched next?", and the threads that do it.
+
+    folder events, REST, retries, settle times ─▶ wake, later ─▶ schedule.py ─▶ a thread ─▶ one step ─▶ Again
+
+One queue serves all databases of a process. A table that rests costs its place in the queue and nothing else. Threads
+are daemons: the process never waits for a step that is stuck.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+from lakemirror.failures import coded
+from lakemirror.mirror.schedule import LOOKS, Again, Lane, Schedule, Step, Task
+
+log = logging.getLogger("lakemirror")
+
+STEP = "table"
+"""The name of the threads."""
+
+_AFTER_A_DEFECT = 60.0  # seconds until a step that raised an error is due again
+
+
+class ApplyQueue:
+    """The tables of all databases of a process, and the threads that do their steps."""
+
+    def __init__(self, commits: int | None = None) -> None:
+        """`commits`: most at one time, of all databases together; None: what the databases allow."""
+        self._schedule = Schedule(commits, _cores())
+        self._lock = threading.Lock()
+        self._due = threading.Condition(self._lock)  # for the timer: a table is due earlier than it knows
+        self._quiet = threading.Condition(self._lock)  # for `wait`: a database has no step left
+        self._free: list[SimpleQueue[Task | None]] = []  # where threads without work get the next step
+        self._timer_until = -math.inf  # when the timer looks next; -inf: it does not run
+        self._is_closed = False
+
+    def add(self, step: Step, *, commits: int = 1, looks: int = LOOKS, computes: bool = True) -> Lane:
+        """A database, whose tables `step` works on. Steps raise no errors. The rest as in `Lane`."""
+        return Lane(step, max(1, commits), looks, computes)
+
+    def wake(self, lane: Lane, *names: Hashable) -> None:
+        """Something has happened to these tables: each gets a step that begins after now."""
+        self._ask(lane, names, 0.0)
+
+    def later(self, lane: Lane, name: Hashable, seconds: float) -> None:
+        """The table gets a step that begins in so many seconds, or earlier."""
+        self._ask(lane, [name], seconds)
+
+    def forget(self, lane: Lane, name: Hashable) -> None:
+        """The table is gone."""
+        with self._lock:
+            self._schedule.forget(lane, name)
+
+    def is_at_work(self, lane: Lane, name: Hashable) -> bool:
+        """True if a step of the table runs, a commit of it waits for its turn, or it is paused (`paused`)."""
+        with self._lock:
+            task = lane.tasks.get(name)
+            return task is not None and (task.at_work or task.plan is not None)
+
+    def all_at_work(self, lane: Lane) -> list[Hashable]:
+        """The tables for which `is_at_work` is true."""
+        with self._lock:
+            return [name for name, task in lane.tasks.items() if task.at_work or task.plan is not None]
+
+    def commits(self, lane: Lane) -> int:
+        """The number of commits of a database that run or wait for their turn."""
+        with self._lock:
+            return lane.committing + len(lane.ready[True])
+
+    @contextmanager
+    def paused(self, lane: Lane, name: Hashable) -> Iterator[bool]:
+        """No step of the table begins within the block. Yields False, without a pause, if it is at work."""
+        with self._lock:
+            held = self._schedule.hold(lane, name)
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                with self._lock:
+                    self._schedule.release(held)
+                    self._begin_steps()
+
+    def stop(self, lane: Lane) -> None:
+        """No step of the database begins any more. Does not wait."""
+        with self._lock:
+            self._schedule.stop(lane)
+            self._quiet.notify_all()
+
+    def wait(self, lane: Lane, timeout: float | None, within: float = 0.0) -> bool:
+        """Waits until no table of the database is ready or at work, or due within so many seconds; False after the
+        timeout."""
+
+        def rests() -> bool:
+            return not lane.active and self._schedule.next_due(lane) > time.monotonic() + within
+
+        with self._lock:
+            return self._quiet.wait_for(rests, timeout)
+
+    def close(self) -> None:
+        """Ends the threads, each after its step. No step begins any more."""
+        with self._lock:
+            self._is_closed = True
+            for inbox in self._free:
+                inbox.put(None)
+            self._free.clear()
+            self._due.notify_all()
+
+    def _ask(self, lane: Lane, names: Iterable[Hashable], seconds: float) -> None:
+        with self._lock:
+            at = time.monotonic() + seconds
+            for name in names:
+                self._schedule.later(lane, name, at)
+            self._begin_steps()
+
+    def _begin_steps(self) -> None:
+        """Gives every step that may begin to a thread. Call with the lock held."""
+        while (task := self._take()) is not None:
+            if self._free:
+                self._free.pop().put(task)
+            else:
+                threading.Thread(target=self._work, args=(task,), name=STEP, daemon=True).start()
+        self._set_timer()
+
+    def _take(self) -> Task | None:
+        return None if self._is_closed else self._schedule.take(time.monotonic())
+
+    def _work(self, first: Task) -> None:
+        """A thread: does one step after the other, and waits for the next one."""
+        task: Task | None = first
+        inbox: SimpleQueue[Task | None] = SimpleQueue()
+        while task is not None:
+            again = _carry_out(task)
+            with self._lock:
+                self._schedule.finish(task, again, time.monotonic())
+                is_quiet = not task.lane.active
+                task = self._take()
+                if task is None and not self._is_closed:
+                    self._free.append(inbox)
+                self._begin_steps()
+                if is_quiet:
+                    self._quiet.notify_all()
+                is_closed = self._is_closed
+            if task is None and not is_closed:
+                task = inbox.get()
+
+    def _set_timer(self) -> None:
+        """Has the timer look again when the next table is due. Call with the lock held."""
+        until = self._schedule.next_event(time.monotonic())
+        if until >= self._timer_until > -math.inf or (math.isinf(until) and until > 0):
+            return
+        if self._timer_until == -math.inf:
+            threading.Thread(target=self._keep_time, name="due-times", daemon=True).start()
+        self._timer_until = until
+        self._due.notify_all()
+
+    def _keep_time(self) -> None:
+        """The timer: begins the steps that are due."""
+        with self._lock:
+            while not self._is_closed:
+                self._timer_until = math.inf
+                self._begin_steps()
+                seconds = self._timer_until - time.monotonic()
+                self._due.wait(None if math.isinf(seconds) else max(0.0, seconds))
+
+
+def _carry_out(task: Task) -> Again:
+    try:
+        return task.lane.step(task.name, task.plan)
+    except BaseException as failure:  # a step catches its errors; one that does not must not end the queue
+        log.error("%s: %s", task.name, coded(failure))
+        return Again(_AFTER_A_DEFECT)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+__all__ = ["STEP", "ApplyQueue"]
