@@ -41,8 +41,8 @@ Step = Callable[[Any, Any], Again]
 class Task:
     """One table in the queue. Times by the clock of the queue.
 
-    `due`: when it becomes ready; infinite while it is not asked for. `not_before`: no step begins earlier. `asked`: when
-    it was asked for while it was at work. `turn`: its number among the ready ones, lower first.
+    `due`: when it becomes ready; infinite while it is not asked for. `not_before`: no step begins earlier. `asked`:
+    when it was asked for while it was at work. `turn`: its number among the ready ones, lower first.
     """
 
     lane: Lane
@@ -60,9 +60,9 @@ class Task:
 class Lane:
     """One database in the queue.
 
-    `step`: what is done with its tables. `commits`, `looks`: most of them at one time. `computes`: its steps need a core
-    rather than wait for a store. `active`: tables that are ready or at work. `committing`, `looking`: those at work.
-    `served`: when it got a step last, as a number that rises.
+    `step`: what is done with its tables. `commits`, `looks`: most of them at one time. `computes`: its steps need a
+    core rather than wait for a store. `active`: tables that are ready or at work. `committing`, `looking`: those at
+    work. `served`: when it got a step last, as a number that rises.
     """
 
     step: Step

@@ -138,11 +138,11 @@ def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch:
 
     monkeypatch.setattr(Inspector, "_inspect", slow)
     try:
-        assert scheduler.tick() == 1
+        scheduler.tick()
         assert not scheduler.wait(3), "the look at the other one goes on"
         assert scheduler.states[GOOD].position == 1
         assert BAD not in scheduler.states
-        assert scheduler.tick() == 0
+        scheduler.tick()
         with scheduler.paused(BAD) as is_free:
             assert not is_free
     finally:
@@ -224,8 +224,9 @@ def test_drops_are_put_off_not_the_tables(scheduler: Scheduler, monkeypatch: pyt
         raise LakemirrorError("storage-unavailable", "Tables: Permission denied")
 
     monkeypatch.setattr(DroppedTables, "look", fails)
-    assert scheduler.tick() == 2
+    scheduler.tick()
     assert scheduler.wait(30)
+    assert [state.position for state in scheduler.states.values()] == [1, 1]
     assert scheduler.warnings["drop-postponed"].message.endswith("storage-unavailable: Tables: Permission denied")
     monkeypatch.undo()
     scheduler.tick()
