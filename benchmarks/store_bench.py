@@ -29,7 +29,8 @@ from benchmarks.scenarios.scenario import TABLE, Data
 from benchmarks.store_work import publish
 from lakemirror.storage import place
 from lakemirror.storage.connections import give_options
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place
+from lakemirror.storage.store_path import StorePath
 
 STORE, DISK = "store", "disk"
 _LIMIT = 900.0  # seconds for one peer

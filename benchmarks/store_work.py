@@ -28,7 +28,8 @@ from benchmarks.relay import Relay
 from benchmarks.scenarios.scenario import TABLE, Data
 from lakemirror import MirroredDatabase
 from lakemirror.storage.connections import options_of
-from lakemirror.storage.place import StorePath, place
+from lakemirror.storage.place import place
+from lakemirror.storage.store_path import StorePath
 
 _ZONE = "Files/LandingZone"
 _AT_ONCE = 4

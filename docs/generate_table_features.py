@@ -13,7 +13,7 @@ FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- made by docs/generate_table_features.py: edit the data, then run it -->"
 _WAYS = {
     "log": "one commit",
-    "rewrite": "the files that hold traces are rewritten in one commit; no file where none does",
+    "rewrite": "files that hold traces are rewritten in one commit",
     "history": "only with TRUNCATE HISTORY",
     "unused": "one commit, while no column uses it",
     "no": "cannot be dropped",
@@ -28,17 +28,24 @@ def pages() -> dict[str, str]:
 def _features() -> str:
     from lakemirror.features.catalogue import FEATURES
 
-    lines = ["# Table features", "", _MADE, "", "Names are matched without regard to case.", ""]
+    lines = [
+        "# Table features",
+        "",
+        _MADE,
+        "",
+        "Names are matched in any case. *For*: who must know the feature, and the protocol versions that imply it.",
+        "*Traces*: where a table shows that it uses the feature.",
+        "",
+    ]
     for feature in FEATURES:
         lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
-        facts = {"must be known by": who}
-        if feature.legacy:
-            facts["implied from version"] = f"reader {feature.legacy[0]}, writer {feature.legacy[1]}"
-        facts["stands on"] = ", ".join(feature.requires)
+        since = f"; in reader {feature.legacy[0]}, writer {feature.legacy[1]}" if feature.legacy else ""
+        facts = {"for": who + since}
+        facts["needs"] = ", ".join(feature.requires)
         facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)
         facts["domains"] = ", ".join(f"`{domain}`" for domain in feature.domains)
-        facts["leaves traces in"] = ", ".join(feature.traces)
+        facts["traces"] = ", ".join(feature.traces)
         facts["drop"] = _WAYS[feature.drop]
         facts["to agree to"] = feature.confirm
         facts["stays behind"] = feature.leftover
@@ -58,29 +65,37 @@ def _clients() -> str:
     lines += ["A wrong answer is worse than a refusal: the client reads, and gives other rows.", ""]
     lines += ["| client | predictions right / tried | wrong answers | writes that break a rule |", "|---|---|---|---|"]
     for name, (agreed, tried, wrong, unsafe) in sorted(compared().items()):
-        lines.append(f"| {name} | {agreed} / {tried} | {', '.join(wrong)} | {', '.join(unsafe)} |")
+        lines.append(f"| {name} | {agreed} / {tried} | {_shortened(wrong)} | {_shortened(unsafe)} |")
     lines += ["", *_in_real_use()]
     lines += ["## Records", "", "*Measured*: the client was run. *Source*: its code was read. *Documented*: its"]
     lines += ["documentation says so, and nobody here has tried it.", ""]
     lines += ["| client | reads | writes | evidence |", "|---|---|---|---|"]
     for client in clients():
         reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
-        writes = f"writer {client.writer}; {', '.join(sorted(client.writer_features)) or 'no features'}"
-        writes = writes if client.writer else "never"
+        writes = f"writer {client.writer}; {_written(client)}" if client.writer else "never"
         known = ". ".join(filter(None, [f"{client.basis}, {client.as_of}", client.note]))
         lines.append(f"| {client.label} | {reads} | {writes} | {known} |")
     return "\n".join([*lines, ""])
 
 
+def _written(client: Any) -> str:
+    """The features that a client may write, without repeating those that it reads."""
+    read, written = client.reader_features, client.writer_features
+    repeats = bool(read) and read <= written
+    return (
+        ", ".join([*(["what it reads"] if repeats else []), *sorted(written - read if repeats else written)])
+        or "no features"
+    )
+
+
 def _in_real_use() -> list[str]:
     lines = ["## Tables in real use", ""]
-    lines += ["Delta Spark made these tables, and they really use their features; the public tables of other projects"]
-    lines += ["stand beside them, and of most a twin after `lakemirror features drop`. The predictions were made from"]
-    lines += ["the logs, by data that nobody touched until the clients had been run. A client has read a table when"]
+    lines += ["Delta Spark made these tables, and they use their features. Public tables of other projects are among"]
     lines += [
-        "all rows, their count and a filter give what Delta Spark gives. Wrong answers are worse than refusals.",
-        "",
+        "them, and of most tables a twin after `lakemirror features drop`. *First said*: predicted from the logs,"
     ]
+    lines += ["before the clients were run. A client has read a table if all rows, their count and a filter give what"]
+    lines += ["Delta Spark gives.", ""]
     lines += ["| client | first said, right / tried | as the data is now | read after a drop / said to be readable |"]
     lines[-1] += " wrong answers |"
     lines += ["|---|---|---|---|---|"]
@@ -95,22 +110,19 @@ def _in_real_use() -> list[str]:
         counts = f"{first} / {len(tried)} | {now} / {len(tried)} | {kept} / {len(promised)}"
         lines.append(f"| {name} | {counts} | {bad} |")
         wrong += _disagreements(name, tables)
-    return [*lines, "", "Where a prediction was wrong:", "", *wrong, ""]
+    return [*lines, "", "Predictions that are still wrong:", "", *wrong, ""]
 
 
 def _disagreements(name: str, tables: dict[str, Any]) -> list[str]:
-    """One line for all tables of a client that came out otherwise in the same way."""
+    """One line for all tables of a client for which what is said now is not what it did, in the same way."""
     found: dict[tuple[str, ...], list[str]] = {}
     for table, seen in tables.items():
         for mode, did in seen["did"].items():
-            if did != seen["first"][mode] or did != seen["now"][mode]:
-                state = "corrected since" if seen["now"][mode] == did else "still so"
-                state = state if did != seen["first"][mode] else f"now {seen['now'][mode]} is said"
-                key = (mode, seen["first"][mode], f"**{did}**" if did == "wrong" else did, state)
-                found.setdefault(key, []).append(table)
+            if did != seen["now"][mode]:
+                found.setdefault((mode, seen["now"][mode], did), []).append(table)
     return [
-        f"- {name}, {mode}: said {said}, came out {did}; {state}: {_shortened(which)}"
-        for (mode, said, did, state), which in found.items()
+        f"- {name}, {mode}: said {said}, came out {did}: {_shortened(which)}"
+        for (mode, said, did), which in found.items()
     ]
 
 

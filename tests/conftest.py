@@ -12,18 +12,10 @@ import pytest
 from hypothesis import settings
 
 from lakemirror.settings import Settings
-from tests import own_cache
-from tests.one_spark import pytest_xdist_make_scheduler
-from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
-from tests.rounds import pytest_sessionstart
+from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "pytest_configure", "pytest_sessionfinish", "pytest_sessionstart", "pytest_testnodedown",
-    "pytest_xdist_make_scheduler",
-]  # fmt: skip
 
 settings.register_profile("lakemirror", deadline=None)  # no test is about time: the machine may do much else
 settings.load_profile("lakemirror")
@@ -43,6 +35,11 @@ SMALL = Settings(
         ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"),  # of a VACUUM: 10,000 by default
     ),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in (one_spark, raised_codes, rounds, time_limits):
+        config.pluginmanager.register(plugin)
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from lakemirror.api import MirroredDatabase, SyncResult
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.storage import Storage
+from lakemirror.storage.place import storage_of
 from tests.model import canonical
 
 

@@ -19,7 +19,6 @@ from lakemirror import status as monitoring
 from lakemirror.attention import needing_attention
 from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
 from lakemirror.landing_zone.zone import TableName, scan
@@ -35,6 +34,7 @@ from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
+from lakemirror.storage.place import storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from lakemirror.settings import Settings
 from lakemirror.spark_session import jars, java
 from lakemirror.spark_session.archive_path import find_archive
 from lakemirror.spark_session.jvm import has_pyspark
-from lakemirror.storage.object_storage import ObjectStorage
-from lakemirror.storage.place import Place, StorePath, place
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.place import Place, local_path, storage_of
 
 LEAST_MEMORY = 2 * 1024**3
 """Bytes of memory that Spark's default heap of 1 GB and Python need together."""
@@ -53,22 +53,23 @@ def examine(
         _cache(settings),
     ]
     if database is not None:
-        found = place(database)
-        checks.append(store(found) if isinstance(found, StorePath) else writable(found, name="database folder"))
+        folder = local_path(database)
+        checks.append(writable(folder, name="database folder") if folder is not None else store(str(database)))
     if spark:
         checks.append(_spark(settings))
     return checks
 
 
-def store(database: StorePath) -> Check:
+def store(database: str) -> Check:
     """Whether a store supports conditional puts, and what Delta Spark needs beside lakemirror there."""
     name = "object store"
     try:
-        ObjectStorage(str(database)).probe()
+        storage_of(database).probe()
     except LakemirrorError as error:
         return Check(name, False, error.message, error.hint)
-    told = f"{database.root}: objects can be put, read and deleted, and a put can be conditional"
-    if not database.root.startswith("s3:"):
+    root = parse_address(database)[0]
+    told = f"{root}: objects can be put, read and deleted, and a put can be conditional"
+    if not root.startswith("s3:"):
         return Check(name, True, told)
     return Check(
         name, True, told,

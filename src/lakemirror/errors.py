@@ -4,13 +4,16 @@
       TableError               stops one mirrored table (contract section 5); others go on
       SetupError               the machine or the configuration is not ready; nothing was touched
 
+    Rejected                   a value, never raised: why a change file cannot be applied, and what would help
+
 The code decides everything that is not said in the message: whether trying again can help, the exit code, the
 HTTP status and the hint. One row of `CODES` is one code; there is no second place.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 
 class Kind(NamedTuple):
@@ -280,6 +283,40 @@ class LakemirrorError(Exception):
 
 class TableError(LakemirrorError):
     """An error that stops one mirrored table, with its `file`, `row` and `column`. Other tables go on."""
+
+
+TryAs = Literal["mixed", "rows"]
+"""How the same change files may be applied after a rejection. `mixed`: as changes of every kind, although the footers
+say that all are inserts. `rows`: row by row, although the files may become data files as they are.
+"""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Why a change file cannot be applied. Kernels, engines and the planner return it; it can be pickled.
+
+    `row` counts from 1. `hint`: what helps here; None: the hint of the code. `try_as`: what may succeed with the same
+    file; None: the file, or what is declared about it, must change.
+    """
+
+    code: str
+    message: str
+    file: str
+    row: int | None = None
+    column: str | None = None
+    hint: str | None = None
+    try_as: TryAs | None = None
+
+    @classmethod
+    def of(cls, error: TableError) -> Rejected:
+        """The rejection that an error stands for."""
+        return cls(error.code, error.message, error.file or "", error.row, error.column, error.hint)
+
+    def error(self) -> TableError:
+        """The error that stops the table."""
+        return TableError(
+            self.code, self.message, hint=self.hint, file=self.file or None, row=self.row, column=self.column
+        )
 
 
 class SetupError(LakemirrorError):

@@ -135,8 +135,8 @@ def rewrite_status(storage: Storage, status: DatabaseStatus, before: DatabaseSta
     One request for each file, in a store. `heartbeat`: writes `replicator.json` even if only the time differs.
     LakemirrorError `storage-unavailable`.
     """
-    if before is None or not storage.look_again:
-        return False  # a local folder: its files are read before they are written
+    if before is None or not storage.capabilities.rewrites:
+        return False  # the files are read before they are written
     changed: dict[str, bytes] = {}
     if status.tables is not before.tables and (tables := _tables_text(status)) != _tables_text(before):
         changed[TABLES] = tables

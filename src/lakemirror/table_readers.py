@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.log_folder import tables_below
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.compatibility import newest_clients, verdicts
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.storage.place import Place, StorePath, place
+from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def readable_tables(database: str | os.PathLike[str] | Place) -> list[ReadableTa
     if not (top / LANDING_ZONE).is_dir() and not (top / "Tables").is_dir():
         raise missing_database(str(top))
     begin = len(f"{top / 'Tables'}/")
-    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in sorted(_tables(top / "Tables"))]
+    return [_look_at(table, str(table)[begin:].replace("/", ".")) for table in sorted(tables_below(top / "Tables"))]
 
 
 def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> dict[str, str]:
@@ -85,18 +85,6 @@ def register(spark: SparkSession, tables: list[ReadableTable], schema: str) -> d
         spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{place}'")
         names[table.name] = name.replace("`", "")
     return names
-
-
-def _tables(folder: Place) -> Iterator[Place]:
-    """The folders with a log, one or two levels below."""
-    if isinstance(folder, StorePath):
-        for each in folder.iterdir():
-            if (each / "_delta_log").is_dir():
-                yield each
-            else:
-                yield from (inner for inner in each.iterdir() if (inner / "_delta_log").is_dir())
-        return
-    yield from (log.parent for pattern in ("*/_delta_log", "*/*/_delta_log") for log in folder.glob(pattern))
 
 
 def _look_at(folder: Place, name: str) -> ReadableTable:

@@ -29,7 +29,7 @@ from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.endpoint import Endpoint
+from lakemirror.publisher.folders.endpoint import Endpoint
 from lakemirror.service.auth.principals import Principals
 
 WORKSPACE = "storm"

@@ -104,7 +104,7 @@ def _bad_rows(engine: SparkEngine, folder: Path) -> Iterator[str]:
         "row-marker-invalid": (bad("m", {"id": [3, 4], "v": ["c", "d"], ROW_MARKER: [4, 7]}), target, False),
         "key-columns-missing": (bad("n", {"id": [3], "v": ["c"], ROW_MARKER: [2]}), keyless, False),
         "key-column-absent": (bad("a", {"v": ["c", "d"], ROW_MARKER: [0, 1]}), target, False),
-        "marker-statistics": (bad("s", {"id": [3, 4], "v": ["c", "d"], ROW_MARKER: [0, 1]}), target, True),
+        "not what statistics say": (bad("s", {"id": [3, 4], "v": ["c", "d"], ROW_MARKER: [0, 1]}), target, True),
         "type-changed": (bad("c", {"id": [3], "v": pa.array([b"1"]), ROW_MARKER: [4]}), target, False),
         "type-unsupported": (bad("u", {"id": [3], "v": pa.array([1.0], pa.float16()), ROW_MARKER: [4]}), target, False),
         "value-invalid": (bad("v", {"id": [3], "v": invalid, ROW_MARKER: [4]}), target, False),

@@ -14,7 +14,7 @@ from lakemirror.delta.log_folder import Log, list_log
 from lakemirror.mirror.log_cache import KnownLog
 from lakemirror.storage.connections import give_options
 from lakemirror.storage.object_store import ObjectStore
-from lakemirror.storage.place import place
+from lakemirror.storage.place import etag_of, place
 
 
 @pytest.fixture(
@@ -73,8 +73,9 @@ def test_the_end_is_listed_and_is_what_a_listing_of_all_gives(table: str, monkey
     log.forget()
     commit(table, 56, add("56"))
     assert check(table, log).version == 56
-    again = known.with_commits_to(57)
-    assert again is None, "this process has not made it"
+    longer, listed = known.with_commits_to(56), list_log(table)
+    assert longer is not None and listed is not None and longer.listed == 57
+    assert etag_of(longer.commits[56]) == etag_of(listed.commits[56]) != "", "as this process wrote it"
 
 
 def test_another_table_in_its_place_is_listed_as_a_whole(table: str) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.databases import Database, parquet
@@ -23,6 +24,7 @@ from tests.object_stores import StoreServer, azurite, azurite_binary
 
 from lakemirror.storage import connections
 from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.storage import STORE
 
 
 def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(server: StoreServer) -> None:
@@ -50,7 +52,9 @@ def test_an_apply_of_one_small_file_takes_eight_requests_and_the_files_that_it_t
 ) -> None:
     """Touched: the change file, the data file that is written, the file that is set aside; of an update also the data
     file that has the old row, and its deletion vector. One of the eight is the status."""
-    monkeypatch.setattr(ObjectStorage, "look_again", 3600.0)  # nothing comes due meanwhile, however slow the machine
+    monkeypatch.setattr(
+        ObjectStorage, "capabilities", replace(STORE, looks_last=3600.0)
+    )  # nothing comes due meanwhile, however slow the machine
     with fault_proxy(server.endpoint) as proxy:
         database = Database(f"{server.bucket()}/shop", server.through(proxy.url))
         bucket = database.address.removesuffix("/shop")

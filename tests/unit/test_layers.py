@@ -107,3 +107,42 @@ def test_the_public_names(module: str, names: str) -> None:
 def test_what_needs_no_spark_imports_none(module: str) -> None:
     script = f"import sys, {module}; sys.exit(any(m.startswith(('pyspark', 'py4j')) for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+_KINDS = {"StorePath", "ObjectStorage", "ObjectStore", "ObjectFile", "ObjectWriter", "is_store_address"}
+_OF_KINDS = {"publisher/landing.py", "publisher/folders/store_folder.py"}
+"""A publisher takes a number by a lock and a link, or by a conditional copy: `TableFolder` is the interface of both."""
+
+_OF_OTHER_PATHS = {"publisher/folders/endpoint.py", "cli/publish.py"}
+"""The body of a request, bytes or a path; a database, a path or the address of a service."""
+
+
+def test_nothing_above_storage_asks_what_kind_of_storage_it_is() -> None:
+    """It calls a verb that does the right thing in each kind, or asks for a capability (`storage.Capabilities`)."""
+    for path in MODULES:
+        file = path.relative_to(PACKAGE).as_posix()
+        if file.startswith("storage/"):
+            continue
+        imported = {name.rpartition(".")[2] for name in imports(path) if name.startswith("lakemirror.storage")}
+        asked = kinds_asked_for(path.read_text(encoding="utf-8"))
+        assert file in _OF_KINDS or not imported & _KINDS, (file, imported & _KINDS)
+        assert file in _OF_OTHER_PATHS or not asked & (_KINDS | {"Path", "LocalStorage"}), (file, asked)
+
+
+def test_questions_for_a_kind_are_found() -> None:
+    assert kinds_asked_for("isinstance(x, Path | place.StorePath)") >= {"Path", "StorePath"}
+    assert kinds_asked_for("if type(x) is Path: pass\nmatch x:\n    case StorePath(): pass") == {"Path", "StorePath"}
+    assert not kinds_asked_for("x = Path(y); is_path(x)")
+
+
+def kinds_asked_for(code: str) -> set[str]:
+    """The names of the classes that a text asks for: `isinstance`, `type(…) is`, `match`."""
+    tree, asked = ast.parse(code), list[ast.AST]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            asked.append(node.args[1])
+        elif isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+            asked += node.comparators
+        elif isinstance(node, ast.MatchClass):
+            asked.append(node.cls)
+    return {re.sub(r".*\.", "", ast.unparse(n)) for each in asked for n in ast.walk(each) if isinstance(n, ast.expr)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import Database, Json, StorageOptions, require
+from lakemirror.cli.options import Database, Json, StorageOptions, require
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import summed_up
@@ -119,7 +119,7 @@ def _warning(warned: Warned) -> str:
 def _look(database: Place) -> DatabaseStatus:
     """The status now. Invalid settings are an error of the database."""
     from lakemirror.api import MirroredDatabase, read_stored
-    from lakemirror.landing_zone.database_folder import storage_of
+    from lakemirror.storage.place import storage_of
 
     try:
         return MirroredDatabase(database).status()

@@ -11,9 +11,9 @@ import json
 import math
 import re
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, FileKey, Snapshot
 from lakemirror.delta.log_folder import Log, list_log
-from lakemirror.storage.durable import put_over, sync, sync_each
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.durable import put_over, put_table, remove_hadoop_checksum, sync_each
+from lakemirror.storage.place import Place, capabilities_of
 
 _STRINGS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
@@ -109,35 +109,13 @@ def write_checkpoint(snapshot: Snapshot, earlier: Place | None = None, *, durabl
     """
     path = checkpoint_path(snapshot.table, snapshot.version)
     actions = len(snapshot.files) + len(snapshot.tombstones) + len(snapshot.transactions) + len(snapshot.domains) + 2
-    if isinstance(path, StorePath):
-        return _put_checkpoint(path, snapshot, earlier, actions)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        if earlier is not None:
-            temporary.write_bytes(earlier.read_bytes())
-        else:
-            table = _table(list(checkpoint_actions(snapshot)))
-            actions = table.num_rows
-            pq.write_table(table, temporary, compression="snappy", row_group_size=100_000)
-        if durable:
-            sync(temporary)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop refuses a file with an old checksum
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _point_to(path, snapshot, actions)
-    return path
-
-
-def _put_checkpoint(path: StorePath, snapshot: Snapshot, earlier: Place | None, actions: int) -> Place:
-    """`write_checkpoint` for an object store, where an object is either complete or absent."""
     if earlier is not None:
-        put_over(path, earlier.read_bytes(), durable=False)
+        put_over(path, earlier.read_bytes(), durable=durable)
     else:
         table = _table(list(checkpoint_actions(snapshot)))
         actions = table.num_rows
-        with path.open("wb") as sink:
-            pq.write_table(table, sink, compression="snappy", row_group_size=100_000)
+        write = partial(pq.write_table, table, compression="snappy", row_group_size=100_000)
+        put_table(path, write, durable=durable)
     _point_to(path, snapshot, actions)
     return path
 
@@ -216,8 +194,8 @@ def keep_log_short(snapshot: Snapshot) -> None:
     snapshot = replace(snapshot, log=log)
     clean_up_log(snapshot)
     protected = int(configuration.get("delta.requireCheckpointProtectionBeforeVersion", 0))
-    # Delta's log cleanup looks for a protocol in those of protected versions; in a store each deletion is a request
-    if not protected and not isinstance(snapshot.log.folder, StorePath):
+    # Delta's log cleanup looks for a protocol in those of protected versions; each deletion may be a request
+    if not protected and not capabilities_of(snapshot.log.folder).waits:
         for version in superfluous_checksums(snapshot.log):
             (snapshot.log.folder / f"{version:020}.crc").unlink(missing_ok=True)
     now, ages = time.time(), dict[int, float]()
@@ -276,8 +254,7 @@ def clean_up_log(snapshot: Snapshot) -> int:
 def _remove_with_crc(path: Place) -> None:
     """Deletes a file, and the `.crc` file that Hadoop keeps beside it."""
     path.unlink(missing_ok=True)
-    if not isinstance(path, StorePath):
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    remove_hadoop_checksum(path)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
@@ -363,6 +340,4 @@ def _point_to(path: Place, snapshot: Snapshot, actions: int) -> None:
         "sizeInBytes": path.stat().st_size,
         "numOfAddFiles": len(snapshot.files),
     }
-    if not isinstance(pointer, StorePath):
-        pointer.with_name("._last_checkpoint.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old file
     put_over(pointer, json.dumps(hint, separators=(",", ":")).encode(), durable=False)

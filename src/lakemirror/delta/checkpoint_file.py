@@ -6,7 +6,6 @@ import datetime
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.parsed_log import LATELY_PARSED
-from lakemirror.storage.place import Place, opened
+from lakemirror.storage.place import Place, capabilities_of, opened
 
 _SMALL = 2 << 20  # bytes of a checkpoint, about 10,000 files
 
@@ -25,7 +24,7 @@ def actions_in(path: Place, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     Callers must not change the actions: those of small local files are shared (`parsed_log.py`), but no tombstones,
     which are many and are read for the next checkpoint alone.
     """
-    if isinstance(path, Path) and "remove" not in names and path.stat().st_size <= _SMALL:
+    if not capabilities_of(path).waits and "remove" not in names and path.stat().st_size <= _SMALL:
         data = path.read_bytes()
         yield from LATELY_PARSED.actions(
             path, ",".join(names), data, lambda: list(_actions(pa.BufferReader(data), names))

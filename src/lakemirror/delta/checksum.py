@@ -18,7 +18,7 @@ from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place, written_here
 
 _MOST_TRANSACTIONS = 100  # in a checksum file, as in Delta Spark
 
@@ -135,7 +135,7 @@ def counted(table: str | Place, version: int) -> Counted | None:
     """
     path = table_folder(table) / "_delta_log" / f"{version:020}.crc"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, LakemirrorError):
-        found = json.loads((path.as_written() if isinstance(path, StorePath) else path).read_bytes())
+        found = json.loads((written_here(path) or path).read_bytes())
         vectors = found.get("numDeletionVectorsOpt")
         return Counted(int(found["numFiles"]), int(found["tableSizeBytes"]), None if vectors is None else int(vectors))
     return None
@@ -165,8 +165,9 @@ def _checksum_of(snapshot: Snapshot, path: Place) -> dict[str, Any] | None:
 
     What this process wrote comes from memory, where it belongs to the version.
     """
-    for place in (path.as_written(), path) if isinstance(path, StorePath) else (path,):
-        found: dict[str, Any] = json.loads(place.read_bytes())
+    own = written_here(path)
+    for file in (own, path) if own is not None else (path,):
+        found: dict[str, Any] = json.loads(file.read_bytes())
         if _belongs(found, snapshot):
             return found
     return None

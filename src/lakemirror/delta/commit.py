@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -30,8 +29,8 @@ from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import list_log, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.durable import POWER, Put, is_same, put_new, storage_errors, sync, sync_each, sync_files
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.durable import POWER, Put, is_same, keep_young, put_new, sync, sync_each, sync_files
+from lakemirror.storage.place import Place, end_of, etag_of, storage_errors
 from lakemirror.storage.storage import MOVING
 
 log = logging.getLogger("lakemirror")
@@ -176,12 +175,10 @@ def _put(
         with storage_errors(folder):
             if snapshot is None:
                 folder.mkdir(exist_ok=True)
-            elif isinstance(folder, StorePath):
+            else:
                 _check_end(folder, snapshot)
-            elif not (folder / f"{snapshot.version:020}.json").exists():
-                raise LakemirrorError("concurrent-commit", f"{root} is not the same table as before")
         written = written_files(root, actions)
-        _claim(root, written)
+        keep_young(written, root, time.time() - _OLD)
         if durable:
             sync_files(written, root)
             if snapshot is None:
@@ -194,18 +191,19 @@ def _put(
     return ours
 
 
-def _check_end(folder: StorePath, snapshot: Snapshot) -> None:
-    """`concurrent-commit` where the log does not end with the snapshot's version any more. One request.
+def _check_end(folder: Place, snapshot: Snapshot) -> None:
+    """`concurrent-commit` if the log is known not to end with the snapshot's version any more. One request.
 
     The snapshot may be older than the last listing, and the table may have been moved, or made again, since.
     """
-    known = snapshot.log.commits[snapshot.version].known  # type: ignore[union-attr]
-    end = {each.name: each for each in folder.store.entries(f"{folder.key}/", f"{folder.key}/{snapshot.version:020}")}
-    newest = end.get(f"{snapshot.version:020}.json")
+    name = f"{snapshot.version:020}.json"
+    end = end_of(folder, name)
     if MOVING in end:
         raise LakemirrorError("concurrent-commit", f"{folder.parent} is being moved", table=str(folder.parent))
-    if newest is None or (known is not None and newest.etag != known.etag):
-        raise LakemirrorError("concurrent-commit", f"{folder.parent} is another table than it was")
+    listed = snapshot.log.commits.get(snapshot.version)
+    before = etag_of(listed) if listed is not None else ""
+    if name not in end or (before and etag_of(end[name]) != before):
+        raise LakemirrorError("concurrent-commit", f"{folder.parent} is not the same table as before")
     if f"{snapshot.version + 1:020}.json" in end:
         raise LakemirrorError(
             "concurrent-commit", f"another commit was faster: version {snapshot.version + 1} is taken"
@@ -215,25 +213,6 @@ def _check_end(folder: StorePath, snapshot: Snapshot) -> None:
 def _above(root: Place) -> list[Place]:
     """The folders above a table up to the database."""
     return [*root.parents][:3]
-
-
-def _claim(root: Place, files: Iterable[Place]) -> None:
-    """Checks that the files still exist, and sets the modification time of old ones to now.
-
-    The new time protects them from a vacuum, which removes day-old files that no commit names. Errors:
-    FileNotFoundError, `storage-unavailable`.
-    """
-    with storage_errors(root):
-        before = time.time() - _OLD
-        for path in files:
-            if isinstance(path, StorePath):
-                own = path.store.cache.own(path.key)
-                if own is not None and own.modified / 1e9 >= before:
-                    continue  # written just now
-                if path.stat().st_mtime < before:
-                    path.touch()
-            elif path.stat().st_mtime < before:
-                os.utime(path)
 
 
 def _may_be_ours(path: Place, actions: Sequence[Action]) -> bool:

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import MOVING
-from lakemirror.storage.place import Place, StorePath, names_in, place
+from lakemirror.storage.place import Place, folders_in, names_in, place, written_here
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
@@ -41,11 +41,13 @@ class Checkpoint(NamedTuple):
     files: tuple[Place, ...]
 
 
-class LocalCommits(Mapping[int, Place]):
-    """The paths of commit files in a local folder, by version. A path is made when it is asked for."""
+class Commits(Mapping[int, Place]):
+    """The paths of commit files, by version. `listed`: those of which a listing told more than the name; the others are
+    made when they are asked for.
+    """
 
-    def __init__(self, folder: Path, versions: Collection[int]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Place, versions: Collection[int], listed: Mapping[int, Place]) -> None:
+        self._folder, self.listed = folder, listed
         first, last = min(versions, default=0), max(versions, default=-1)
         is_whole = len(versions) == last - first + 1
         self._versions = range(first, last + 1) if is_whole else frozenset(versions)
@@ -53,7 +55,7 @@ class LocalCommits(Mapping[int, Place]):
     def __getitem__(self, version: int) -> Place:
         if version not in self._versions:
             raise KeyError(version)
-        return commit_path(self._folder, version)
+        return self.listed.get(version) or commit_path(self._folder, version)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._versions)
@@ -75,7 +77,7 @@ class Log:
     """
 
     folder: Place
-    commits: Mapping[int, Place]
+    commits: Commits
     checkpoints: tuple[Checkpoint, ...]
     checksums: frozenset[int] = frozenset()
     is_whole: bool = True
@@ -88,21 +90,15 @@ class Log:
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
     def with_commits_to(self, version: int) -> Log | None:
-        """The same log after commits up to `version`, which in a store this process has made; None if that is not known
-        of all of them."""
+        """The same log after commits up to `version`, which are known to be there; None if a commit is missing before
+        them."""
         first = min(self.commits, default=0)
         if len(self.commits) != self.version - first + 1:
             return None
-        listed = self.listed + version - self.version
-        if isinstance(self.folder, Path):
-            return replace(self, commits=LocalCommits(self.folder, range(first, version + 1)), listed=listed)
-        added = {
-            each: commit_path(self.folder, each).as_written()  # type: ignore[union-attr]
-            for each in range(self.version + 1, version + 1)
-        }
-        if any(path.known is None for path in added.values()):
-            return None
-        return replace(self, commits={**self.commits, **added}, listed=listed)
+        own = {each: written_here(commit_path(self.folder, each)) for each in range(self.version + 1, version + 1)}
+        listed = {**self.commits.listed, **{each: path for each, path in own.items() if path is not None}}
+        commits = Commits(self.folder, range(first, version + 1), listed)
+        return replace(self, commits=commits, listed=self.listed + version - self.version)
 
 
 def table_folder(table: str | os.PathLike[str] | Place) -> Place:
@@ -123,7 +119,7 @@ def list_log(table: str | Place, since: int = 0) -> Log | None:
     parts: dict[tuple[int, str, int], dict[int, Place]] = {}
     checksums: set[int] = set()
     try:
-        for name, path in _entries(folder, since):
+        for name, path in names_in(folder, f"{since:020}." if since else ""):
             if match := _COMMIT.fullmatch(name):
                 commits[int(match[1])] = path
             elif match := _CHECKSUM.fullmatch(name):
@@ -142,8 +138,31 @@ def list_log(table: str | Place, since: int = 0) -> Log | None:
         if len(group) == count
     ]
     in_order = tuple(sorted(whole, key=lambda c: (c.version, c.kind, c.files)))
-    paths = LocalCommits(folder, commits) if isinstance(folder, Path) else {v: p for v, p in commits.items() if p}
-    return Log(folder, paths, in_order, frozenset(checksums), listed=len(commits))
+    listed = {version: path for version, path in commits.items() if path is not None}
+    return Log(folder, Commits(folder, commits, listed), in_order, frozenset(checksums), listed=len(commits))
+
+
+def tables_below(top: Place) -> Iterator[Place]:
+    """The tables in a folder, at any depth. A folder that cannot be listed is among them: reading it says why. Names
+    that begin with `_` or `.` are left out.
+    """
+    try:
+        folders = [folder for folder in folders_in(top) if not folder.name.startswith(("_", "."))]
+    except OSError:
+        yield top
+        return
+    for folder in folders:
+        if _has_log(folder):
+            yield folder
+        else:
+            yield from tables_below(folder)
+
+
+def _has_log(folder: Place) -> bool:
+    try:
+        return (folder / "_delta_log").is_dir()
+    except OSError:
+        return True
 
 
 def list_end(table: str, before: Log | None) -> Log | None:
@@ -160,15 +179,6 @@ def list_end(table: str, before: Log | None) -> Log | None:
             return _end(replace(found, is_whole=False, listed=short.listed + found.version - short.version))
     whole = list_log(table)
     return _end(whole) if whole is not None else None
-
-
-def _entries(folder: Place, since: int) -> Iterator[tuple[str, Place | None]]:
-    """Names, with the paths of a store, which know what the listing says of them."""
-    if isinstance(folder, StorePath):
-        yield from names_in(folder, f"{since:020}" if since else "")
-    else:
-        for name in os.listdir(folder):  # noqa: PTH208, a Path for each of a million names takes seconds
-            yield name, None
 
 
 class RecentLog:
@@ -259,11 +269,7 @@ def _end(log: Log) -> Log:
     if any(version not in log.commits for version in kept):
         return log
     checkpoints = tuple(each for each in log.checkpoints if each.version >= first)
-    commits: Mapping[int, Place]
-    if isinstance(log.folder, Path):
-        commits = LocalCommits(log.folder, kept)
-    else:
-        commits = {version: log.commits[version] for version in kept}
+    commits = Commits(log.folder, kept, {each: path for each, path in log.commits.listed.items() if each in kept})
     return replace(log, commits=commits, checkpoints=checkpoints, checksums=frozenset(), is_whole=False)
 
 
@@ -276,4 +282,4 @@ def _identity(path: Place) -> _Identity | None:
     return getattr(found, "st_ino", 0), found.st_mtime_ns, found.st_size
 
 
-__all__ = ["Checkpoint", "LocalCommits", "Log", "RecentLog", "commit_path", "list_log", "table_folder"]
+__all__ = ["Checkpoint", "Commits", "Log", "RecentLog", "commit_path", "list_log", "table_folder", "tables_below"]

@@ -19,17 +19,17 @@ from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, RowWork, Target, TargetColumn
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import Action, ChangeUnit, RowWork, Target, TargetColumn
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import whole_numbers
 
 
 class Bad(Exception):
-    """A row that cannot be applied."""
+    """Ends the work of an engine: a change file cannot be applied."""
 
-    def __init__(self, row: BadRow) -> None:
-        super().__init__(row.message)
-        self.row = row
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.message)
+        self.rejected = rejected
 
 
 class NewRows(Protocol):
@@ -72,7 +72,7 @@ def changes_of(
         encoded=encoded,
         waits=waits,
     ):
-        if isinstance(changes, BadRow):
+        if isinstance(changes, Rejected):
             raise Bad(changes)
         yield changes
         del changes  # before the next rows are decoded
@@ -127,10 +127,10 @@ def check_nulls(work: RowWork, rows: pa.Table, places: np.ndarray | None) -> Non
     raise Bad(null_row(unit.name, number, name))
 
 
-def null_row(file: str, row: int, column: str) -> BadRow:
+def null_row(file: str, row: int, column: str) -> Rejected:
     """The error of a row with NULL in a NOT NULL column. `row` counts from 1."""
     message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
-    return BadRow("constraint-violated", file, message, row, column)
+    return Rejected("constraint-violated", message, file, row, column)
 
 
 def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:

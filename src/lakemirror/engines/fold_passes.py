@@ -38,7 +38,7 @@ from lakemirror.keys.look_up import (
 )
 from lakemirror.keys.wanted_keys import Sought, is_among
 from lakemirror.storage.own_files import SPILLED, work_folder
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import capabilities_of
 
 _REQUESTS_AT_ONCE = 8
 _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
@@ -142,7 +142,7 @@ def look_up_keys(
         add, group, footer = item
         return np.asarray(find(group, target, sought, version=version_of(add), room=room, footer=footer))
 
-    if is_in_store(target.path) and len(adds) > 1:
+    if capabilities_of(target.path).waits and len(adds) > 1:
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(adds)), thread_name_prefix="footers") as pool:
             groups = [item for found in pool.map(groups_of, adds) for item in found]
     else:

@@ -44,7 +44,7 @@ from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResult, RowWork
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import whole_numbers
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import local_path
 
 MEMORY = 512 << 20
 _SMALL = 256 << 10  # up to so many bytes of changes, one thread is faster than several
@@ -102,7 +102,7 @@ class LocalEngine:
                     return self._large(work, written, size)
         except Bad as bad:
             written.remove()
-            return RowResult(error=bad.row)
+            return RowResult(error=bad.rejected)
         except BaseException:
             written.remove()
             raise
@@ -304,8 +304,8 @@ def _taken(parts: Sequence[pa.Table], places: np.ndarray) -> pa.Table:
 
 
 def _scratch_of(table: str) -> Path:
-    """The folder for keys that do not fit into memory: the table's, or a local one if the table is in a store."""
-    return Path(tempfile.gettempdir() if is_in_store(table) else table)
+    """The folder for keys that do not fit into memory: the table's if it has a local path."""
+    return local_path(table) or Path(tempfile.gettempdir())
 
 
 def _narrow_parts(begin: int, unit: ChangeUnit, work: RowWork, budget: MemoryBudget, at_once: int) -> Iterator[Narrow]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from lakemirror.delta.log import Snapshot
-from lakemirror.delta.log_folder import table_folder
+from lakemirror.delta.log_folder import table_folder, tables_below
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.features.catalogue import BY_NAME, dependents
 from lakemirror.features.compatibility import Client, blocking
 from lakemirror.features.feature_names import features_of, implied
 from lakemirror.features.plan import Wish
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place
 
 _STATEMENT = re.compile(
     r"\s*ALTER\s+TABLE\s+(?P<table>.+?)\s+DROP\s+FEATURE\s+(?P<feature>`[^`]+`|[\w.-]+)"
@@ -35,29 +32,12 @@ def tables_of(path: str | Place) -> list[Place]:
         if (folder / "_delta_log").is_dir():
             return [folder]
         top = folder / "Tables" if (folder / "Tables").is_dir() else folder
-        found = sorted(_below(top)) if top.is_dir() else []
+        found = sorted(tables_below(top)) if top.is_dir() else []
     except OSError as failure:
         raise coded(failure) from failure
     if not found:
         raise LakemirrorError("table-unreadable", f"there is no Delta table in {folder}", table=str(folder))
     return found
-
-
-def _below(top: Place) -> Iterator[Place]:
-    if isinstance(top, StorePath):
-        for folder in top.iterdir():
-            if (folder / "_delta_log").is_dir():
-                yield folder
-            elif folder.known is None and not folder.name.startswith(("_", ".")):
-                yield from _below(folder)
-        return
-    unlisted: list[str] = []
-    for place, names, _ in os.walk(top, onerror=lambda error: unlisted.append(str(error.filename))):
-        if "_delta_log" in names:
-            names.clear()
-            yield Path(place)
-        names[:] = [name for name in names if not name.startswith(("_", "."))]
-    yield from map(Path, unlisted)
 
 
 def wish_for(snapshot: Snapshot, wanted: list[Client], mode: str) -> Wish:

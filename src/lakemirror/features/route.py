@@ -24,7 +24,7 @@ from lakemirror.engines.row_work import Target
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.look_up import read_footer
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import local_path
 
 _AT_ONCE = 8  # footers that are read at the same time
 _REMEMBERED = 16 * 1024  # files in the cache: a drop plans again after each of its steps
@@ -50,14 +50,15 @@ def route_of(snapshot: Snapshot, files: Sequence[Mapping[str, Any]], without: Co
     Errors: `table-unreadable` for a file that nobody can rewrite, `storage-unavailable`.
     """
     reason = unsupported_reason(snapshot, nested=True, without=without)
-    return choose(is_in_store(snapshot.table), reason or _reason_of_files(snapshot, files))
+    return choose(local_path(snapshot.table) is not None, reason or _reason_of_files(snapshot, files))
 
 
-def choose(in_store: bool, reason: str | None) -> Route:
-    """The route of a table. `reason`: why the kernels cannot rewrite its files; None if they can. Pure."""
+def choose(is_local: bool, reason: str | None) -> Route:
+    """The route of a table. `is_local`: Delta Spark can read and write it. `reason`: why the kernels cannot rewrite its
+    files; None if they can. Pure."""
     if reason is None:
         return Route("kernels")
-    return Route("nobody" if in_store else "Delta Spark", reason)
+    return Route("Delta Spark" if is_local else "nobody", reason)
 
 
 def _reason_of_files(snapshot: Snapshot, files: Sequence[Mapping[str, Any]]) -> str | None:

@@ -24,7 +24,7 @@ from lakemirror.keys import look_up
 from lakemirror.keys.key_file import identity_of
 from lakemirror.keys.key_format import FAMILY, Damaged
 from lakemirror.storage.own_files import begins_with, entries, is_own_file, remove_own_file, remove_work_folder
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import capabilities_of, local_path
 from lakemirror.storage.place import place as place_at
 
 USED_LATELY = 3600.0
@@ -117,7 +117,7 @@ class IndexFolder:
 def data_file_identity(add: Action, target: Target, columns: str) -> str:
     """A text that identifies a data file and its key columns. Errors: FileNotFoundError, other OSErrors."""
     file = DataFile.of(add, target)
-    if is_in_store(file.place):  # names are never reused in a store, and a look at the object would be a request
+    if capabilities_of(file.place).waits:  # names of data files are never reused, and a look would be a request
         return json.dumps([file.place, add.get("size"), add.get("modificationTime"), columns, file.constants])
     path = _absolute(file.place)
     stat = path.stat()
@@ -158,8 +158,8 @@ def _identity(path: str, size: int, modified: int, columns: str, constants: tupl
 def _is_orphan(path: Path) -> bool:
     """True if the index's data file does not exist any more, or the index does not name it."""
     try:
-        data_file = str(json.loads(identity_of(path))[0])
-        return not is_in_store(data_file) and not Path(data_file).exists()
+        data_file = local_path(str(json.loads(identity_of(path))[0]))
+        return data_file is not None and not data_file.exists()
     except (Damaged, ValueError, LookupError, TypeError):
         return True
     except OSError:

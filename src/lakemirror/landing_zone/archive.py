@@ -116,18 +116,8 @@ def purge(storage: Storage, folder: TableFolder, retention_days: float, now: flo
 
 def _free_place(storage: Storage, folder: TableFolder, entry: Entry, aside: str) -> str:
     home = folder.name.folder
-    target = place = f"{home}/{aside}{entry.path[len(home) :]}"
-    n = 0
-    if storage.look_again:  # only engines put files there, and the copy of another one is of the same file
-        taken = {each.path for each in (*folder.processed, *folder.quarantined)}
-        while place in taken:
-            n += 1
-            place = f"{target}.{n}"
-        return place
-    while storage.exists(place):
-        n += 1
-        place = f"{target}.{n}"
-    return place
+    listed = {each.path for each in (*folder.processed, *folder.quarantined)}
+    return storage.free_name(f"{home}/{aside}{entry.path[len(home) :]}", listed)
 
 
 def _move(storage: Storage, entry: Entry, target: str) -> bool:

@@ -45,11 +45,11 @@ from lakemirror.landing_zone.zone import (
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
-from lakemirror.storage.addresses import is_store_address
-from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.place import local_path, storage_of
 
 MANY_FILES = 1000  # that wait in one folder
 SMALL_FILES = 20  # so many files, each on average smaller than both
@@ -72,17 +72,14 @@ def check(
     the settings have it: a younger file may still be written. `progress` is
     called with the number of tables done and of all. LakemirrorError `database-missing` for a path that is no folder.
     """
-    address = str(path)
-    storage, place = _open_store(address) if is_store_address(address) else _open(Path(address))
+    local = local_path(path)
+    storage, place = _open_store(str(path)) if local is None else _open(local)
     now = time.time() if now is None else now
     try:
         zone = scan(storage)
     except FileNotFoundError as error:
         raise SetupError("database-missing", f"{path} is gone") from error
-    if isinstance(storage, ObjectStorage):
-        zone.tables = {
-            name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)
-        }
+    zone.tables = {name: folder for name, folder in zone.tables.items() if f"{folder.name.folder}/".startswith(place)}
     settings, findings = _settings(storage)
     findings += _check_zone(storage, zone, settings)
     settings = settings if settle is None else replace(settings, settle=settle)
@@ -90,8 +87,8 @@ def check(
         if progress:
             progress(done, len(zone.tables))
         try:
-            for finding in check_table(storage, folder, settings, now=now):
-                findings.append(finding)
+            of_table = list(check_table(storage, folder, settings, now=now))
+            findings += [*of_table, *_check_applied(storage, folder, settings, of_table)]
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
             findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
@@ -151,6 +148,17 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         yield reported("files-small", message, table=table, file=folder.name.folder)
 
 
+def _check_applied(
+    storage: Storage, folder: TableFolder, settings: Settings, reported_already: list[Finding]
+) -> Iterator[Finding]:
+    """The error with which the engine's own look at the folder and at its Delta table ends, unless it is reported."""
+    if not storage.exists(f"{folder.name.target(settings.default_schema)}/_delta_log"):
+        return
+    error = Replicator(storage, folder.name, allowed(settings, str(folder.name))).inspect(folder, mark=False).error
+    if error is not None and error.code not in [finding.code for finding in reported_already]:
+        yield replace(from_error(error, str(folder.name)), file=error.file or folder.name.folder)
+
+
 def _check_delimited(
     storage: Storage, entry: Entry, metadata: TableMetadata, expected: Expected, seen: SeenColumns, settled: float
 ) -> Iterator[Finding]:
@@ -192,7 +200,7 @@ class _Mounted(LocalStorage):
 def _open_store(address: str) -> tuple[Storage, str]:
     """The same for an address in a store: a database, its landing zone, or a folder of it."""
     database, found, below = address.partition(f"/{LANDING_ZONE}")
-    storage = ObjectStorage(database)
+    storage = storage_of(database)
     if not storage.exists(LANDING_ZONE):
         raise missing_database(address)
     return storage, f"{LANDING_ZONE}{below}" if found else ""

@@ -12,15 +12,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from pathlib import Path
 
 from lakemirror.delta.attempt_ids import version_in
 from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import Log, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.maintenance.vacuum import files_of_table, named_paths, remove_unchanged
+from lakemirror.maintenance.vacuum import files_of_table, named_paths
+from lakemirror.storage.durable import remove_unchanged
 from lakemirror.storage.own_files import SPILLED, remove_work_folder
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place, local_path
 
 log = logging.getLogger("lakemirror")
 
@@ -72,10 +72,11 @@ def _unnamed(root: Place, snapshot: Snapshot, since: int) -> list[tuple[int, dic
 def _scratch(root: Place) -> dict[str, float]:
     """Commits that were not put in place and folders of spilled keys, with their times. None in a store."""
     found = {}
-    if isinstance(root, Path):
-        for path in [*(root / "_delta_log").glob(".*.json.*.tmp"), *root.glob(f"{SPILLED}*")]:
+    folder = local_path(root)
+    if folder is not None:
+        for path in [*(folder / "_delta_log").glob(".*.json.*.tmp"), *folder.glob(f"{SPILLED}*")]:
             with contextlib.suppress(FileNotFoundError):
-                found[path.relative_to(root).as_posix()] = path.lstat().st_mtime
+                found[path.relative_to(folder).as_posix()] = path.lstat().st_mtime
     return found
 
 
@@ -95,11 +96,12 @@ def _remove(root: Place, version: int, names: dict[str, float]) -> int:
     for name, modified in names.items():
         if name in named or modified >= put:
             continue
-        place = root / name
-        if not isinstance(place, StorePath) and place.is_dir():
-            removed += remove_work_folder(place, SPILLED, put)
+        path = root / name
+        folder = local_path(path)
+        if folder is not None and folder.is_dir():
+            removed += remove_work_folder(folder, SPILLED, put)
         else:
-            removed += remove_unchanged(place, modified)
+            removed += remove_unchanged(path, modified)
     return removed
 
 

@@ -21,15 +21,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import unquote, urlsplit
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import Log, table_folder
 from lakemirror.features.log_commit import check_writable
-from lakemirror.storage.durable import storage_errors
+from lakemirror.storage.durable import remove_unchanged
 from lakemirror.storage.own_files import SPILLED, entries, remove_work_folder
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.place import Place, files_below, local_path, relative_to
 
 log = logging.getLogger("lakemirror")
 
@@ -114,61 +113,20 @@ def _named_by(root: Place, found: Log, wanted: Callable[[int, float], bool], amo
 
 def named_paths(root: Place, value: Action) -> Iterator[str]:
     """The paths below the table's folder of the data file and the vector that an action names."""
-    path = value["path"]
-    if path.startswith("file:"):
-        path = urlsplit(path).path
-    text = unquote(path)
-    if isinstance(root, StorePath):
-        text = text.removeprefix(f"{root}/")
-    elif text.startswith("/"):
-        text = os.path.relpath(text, root)
-    yield os.path.normpath(text)
+    yield os.path.normpath(relative_to(root, value["path"]))
     vector = value.get("deletionVector")
     if vector and vector["storageType"] == "u":
         yield vector_path(vector["pathOrInlineDv"])
     elif vector and vector["storageType"] == "p":
-        text = vector["pathOrInlineDv"]
-        if isinstance(root, StorePath):
-            yield unquote(text).removeprefix(f"{root}/")
-        else:
-            yield os.path.relpath(unquote(urlsplit(text).path), root)
+        yield relative_to(root, vector["pathOrInlineDv"])
 
 
 def files_of_table(root: Place, partition_columns: list[str], before: float = math.inf) -> dict[str, float]:
     """Files below a table's folder that VACUUM may look at and that are older, with their modified times."""
-    if isinstance(root, StorePath):
-        return _old_objects(root, partition_columns, before)
-    found: dict[str, float] = {}
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        try:
-            with storage_errors(root / below), os.scandir(root / below) as entries:
-                for entry in entries:
-                    path = f"{below}/{entry.name}" if below else entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        if _is_entered(entry.name, partition_columns):
-                            waiting.append(path)
-                    elif _is_file_of_table(entry.name) and entry.is_file(follow_symlinks=False):
-                        modified = entry.stat(follow_symlinks=False).st_mtime
-                        if modified < before:
-                            found[path] = modified
-        except FileNotFoundError:
-            continue
-    return found
-
-
-def _old_objects(root: StorePath, partition_columns: list[str], before: float) -> dict[str, float]:
-    """The same in a store, by one listing of everything below the table's folder."""
-    found: dict[str, float] = {}
-    for path in root.below():
-        below = path.key[len(root.key) + 1 :]
-        *folders, name = below.split("/")
-        if all(_is_entered(each, partition_columns) for each in folders) and _is_file_of_table(name):
-            modified = path.stat().st_mtime
-            if modified < before:
-                found[below] = modified
-    return found
+    listed = files_below(root, lambda name: _is_entered(name, partition_columns))
+    return {
+        path: modified for path, modified in listed if modified < before and _is_file_of_table(path.rpartition("/")[2])
+    }
 
 
 def _is_entered(name: str, partition_columns: list[str]) -> bool:
@@ -187,28 +145,15 @@ def _is_data_file(path: str) -> bool:
     return _DATA.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def remove_unchanged(path: Place, modified: float) -> bool:
-    """Removes a file if its time is unchanged. True if it existed."""
-    with storage_errors(path):
-        try:
-            if (path.stat() if isinstance(path, StorePath) else path.lstat()).st_mtime > modified:
-                return False
-            path.unlink()
-        except FileNotFoundError:
-            return False
-    if not isinstance(path, StorePath):
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's
-    return True
-
-
 def _remove_temporary(root: Place, before: float) -> int:
     """Removes files of commits and checkpoints that were never put in place, and what a fold spilled to the disk."""
-    if isinstance(root, StorePath):
+    folder = local_path(root)
+    if folder is None:
         return 0  # objects are there complete or not at all
     removed = 0
-    for path in (root / "_delta_log").glob(".*.tmp"):
+    for path in (folder / "_delta_log").glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime < before:
                 path.unlink()
                 removed += 1
-    return removed + sum(remove_work_folder(path, SPILLED, before) for path in entries(root))
+    return removed + sum(remove_work_folder(path, SPILLED, before) for path in entries(folder))

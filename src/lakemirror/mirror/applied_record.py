@@ -26,11 +26,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.storage.place import Place, StorePath, names_in, place
+from lakemirror.storage.durable import sync
+from lakemirror.storage.place import Place, names_in, place
 
 DETECTION_PROPERTY = "lakemirror.detection"
 FOLDER = "_lakemirror"
@@ -116,14 +116,9 @@ class AppliedPaths:
             hashes.update(_split(kept.pop()[1]))
         name = uuid.uuid4().hex
         folder = self._table / FOLDER
-        if isinstance(folder, StorePath):
-            (folder / name).write_bytes(b"".join(sorted(hashes)))
-            return (*(each for each, _ in kept), name)
         folder.mkdir(exist_ok=True)
-        with (folder / name).open("xb") as file:
-            file.write(b"".join(sorted(hashes)))
-            file.flush()
-            os.fsync(file.fileno())
+        (folder / name).write_bytes(b"".join(sorted(hashes)))
+        sync(folder / name)
         return (*(each for each, _ in kept), name)
 
 
@@ -135,7 +130,8 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
     """
     kept, before, swept = set(live), time.time() - older_than, 0
     with suppress(FileNotFoundError):
-        for name, path in names_in(place(table) / FOLDER):
+        for name, listed in names_in(place(table) / FOLDER):
+            path = listed or place(table) / FOLDER / name
             if name not in kept and path.stat().st_mtime < before and _is_segment(name, path):
                 path.unlink(missing_ok=True)
                 swept += 1
@@ -144,7 +140,7 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
 
 def _is_segment(name: str, path: Place) -> bool:
     """True for a file with the name of a segment that holds sorted hashes."""
-    if not _NAME.fullmatch(name) or (isinstance(path, Path) and path.is_symlink()):
+    if not _NAME.fullmatch(name) or path.is_symlink():
         return False
     content = path.read_bytes()
     hashes = list(_split(content))

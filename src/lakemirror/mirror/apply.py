@@ -23,18 +23,17 @@ from lakemirror.delta.log import Action
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.engine import Engine
-from lakemirror.engines.kernels.add_files import NotAdded, add_file
-from lakemirror.engines.row_work import BadRow, RowResult, Target
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.engines.kernels.add_files import add_file
+from lakemirror.engines.row_work import RowResult, Target
+from lakemirror.errors import LakemirrorError, Rejected, TableError
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.mirror import table_commit
 from lakemirror.mirror.applied_record import Detection
 from lakemirror.mirror.apply_plan import Applied, ApplyPlan
 from lakemirror.mirror.planner import whole_unit
-from lakemirror.storage.durable import POWER
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.place import Place, is_in_store, place
+from lakemirror.storage.durable import POWER, make_folders
+from lakemirror.storage.place import Place, capabilities_of, place
 
 log = logging.getLogger("lakemirror")
 
@@ -50,11 +49,11 @@ def apply(
     trust_footers: bool = False,
     durability: str = POWER,
     check_unchanged: Callable[[Sequence[ChangeFile]], None] = lambda _: None,
-) -> Applied | BadRow | NotAdded:
+) -> Applied | Rejected:
     """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
 
-    `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. `durability`: as for `commit`. `check_unchanged` is called before the commit. It raises if a change file is not
+    `path`: the table's folder. `engine` gives the engine of a name. `durability`: as for `commit`.
+    `check_unchanged` is called before the commit. It raises if a change file is not
     the listed one any more, because some rows may have been read from each. LakemirrorError: `concurrent-commit` where
     another commit came first, and what engines raise.
     """
@@ -63,7 +62,7 @@ def apply(
     if plan.snapshot is None:
         _make_table_folder(path, path_of(""))
     written = _written(plan, path, engine, path_of, trust_footers)
-    if isinstance(written, BadRow | NotAdded):
+    if isinstance(written, Rejected):
         return written
     rows = written
     try:
@@ -93,7 +92,7 @@ def _make_table_folder(path: str, database: str) -> None:
 
 def _written(
     plan: ApplyPlan, path: str, engine: Callable[[str], Engine], path_of: Callable[[str], str], trust_footers: bool
-) -> list[Action] | BadRow | NotAdded:
+) -> list[Action] | Rejected:
     """The actions of the batch's rows; the files that they name are written."""
     now = int(time.time() * 1000)
     actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
@@ -102,7 +101,7 @@ def _written(
     target = plan.row_work.target
     if plan.added_as_they_are:
         result = _as_they_are(plan, target, path_of, trust_footers)
-        if not isinstance(result, RowResult):
+        if isinstance(result, Rejected):
             return result
     else:
         result = engine(plan.choice.engine).run(plan.row_work)
@@ -142,12 +141,12 @@ def _with_count(add: Action, target: Target) -> Action:
 
 def _as_they_are(
     plan: ApplyPlan, target: Target, path_of: Callable[[str], str], trust_footers: bool
-) -> RowResult | BadRow | NotAdded:
-    def add(item: Any) -> Action | NotAdded | BadRow:
+) -> RowResult | Rejected:
+    def add(item: Any) -> Action | Rejected:
         own = bool(item.file.read_from)
         return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
 
-    threads = _AT_ONCE if is_in_store(target.path) else max(1, min(_AT_ONCE, os.cpu_count() or 1))
+    threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
     with ThreadPoolExecutor(threads) as pool:
         begun = [pool.submit(add, item) for item in plan.batch.files]
     found = [each.result() for each in begun if each.exception() is None]
@@ -158,7 +157,7 @@ def _as_they_are(
     failure = next((each.exception() for each in begun if each.exception() is not None), None)
     if failure is not None:
         raise failure
-    return next(each for each in found if isinstance(each, BadRow | NotAdded))
+    return next(each for each in found if isinstance(each, Rejected))
 
 
 def _state(plan: ApplyPlan, detection: Detection) -> list[Action]:

@@ -75,7 +75,7 @@ class DroppedTables:
         if failed:
             self.due = self.clock().clock + _FAILED_AGAIN
         if not missing:
-            self._settled = set(targets), time.monotonic() + self.storage.look_again
+            self._settled = set(targets), time.monotonic() + self.storage.capabilities.looks_last
         return [t for t in gone if t not in failed]
 
     @property
@@ -106,8 +106,8 @@ class DroppedTables:
 
     @property
     def _after(self) -> float:
-        """Seconds between two looks. Times of an object store are whole seconds."""
-        return self.after + 1.0 if self.after and self.storage.look_again else self.after
+        """Seconds between two looks. The storage's times may be coarse."""
+        return self.after + self.storage.capabilities.time_step if self.after else self.after
 
     def _move(self, target: str) -> bool:
         """Moves a table away; False, with `failure`, if that is not possible. True if another engine was faster."""
@@ -131,7 +131,7 @@ class DroppedTables:
         """Deletes dropped tables older than `days`: folders of the name and with the table that a drop leaves."""
         if time.monotonic() < self._purge_again:
             return
-        self._purge_again = time.monotonic() + self.storage.look_again
+        self._purge_again = time.monotonic() + self.storage.capabilities.looks_last
         for path in list(_folders(self.storage, DROPPED)):
             names = [path] if _RESTING.search(path) else _folders(self.storage, path)
             for name in names:

@@ -32,10 +32,10 @@ class IdleTime:
             storage.uri,
             settings.retention_in_days,
             durability=settings.durability,
-            look_every=max(5.0, 10 * storage.look_again),
+            look_every=max(5.0, 10 * storage.capabilities.looks_last),
             on_written=index_keys,
         )
-        self._key_scan = KeyScan(storage.uri, storage.look_again)
+        self._key_scan = KeyScan(storage.uri, storage.capabilities.looks_last)
         self._verification = IdleVerification(storage)
         self._again = 0.0
         self._used_at = 0.0  # when idle work was found last

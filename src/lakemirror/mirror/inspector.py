@@ -155,7 +155,7 @@ class Inspector:
 
     def _read_table_log(self) -> TableLog | None:
         known = self._log.read()
-        if known is None and self._storage.look_again:
+        if known is None and self._storage.capabilities.waits:
             return None
         return read_table_log(self._storage.uri(self.target), known=known)
 
@@ -167,7 +167,7 @@ class Inspector:
 
     def _fetch_footers(self, found: TablePlan) -> None:
         """Reads the footers of the files that wait, side by side where each is a request. What fails is read again."""
-        if not self._storage.look_again or found.metadata.file_format != "Parquet":
+        if not self._storage.capabilities.waits or found.metadata.file_format != "Parquet":
             return
         wanted = [
             entry

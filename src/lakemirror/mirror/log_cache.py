@@ -10,29 +10,27 @@ Nothing is concluded from its age: version N + 1 is put only if it is free, and 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from lakemirror.delta.log_folder import Log, RecentLog, list_end, table_folder
-from lakemirror.storage.place import StorePath, is_in_store
+from lakemirror.delta.log_folder import Log, RecentLog, commit_path, list_end
+from lakemirror.storage.place import written_here
 
 
 class KnownLog:
-    """The log of the table in that folder. `holds`: seconds for which the listing of a store counts; 0 for a disk."""
+    """The log of the table in that folder. `holds`: seconds for which a listing counts; 0: each read looks
+    for what is new."""
 
     def __init__(self, table: str, holds: float) -> None:
         self._table = table
-        self._recent = None if is_in_store(table) else RecentLog(table)
+        self._recent = None if holds else RecentLog(table)
         self._holds = holds
         self._log: Log | None = None
         self._listed = 0
         self._until = 0.0
 
     def read(self) -> Log | None:
-        """The log, or its end; None if the folder has none, or a store's log is always listed. As `list_log`."""
+        """The log, or its end; None if the folder has none. As `list_log`."""
         if self._recent is not None:
             return self._recent.read()
-        if not self._holds:
-            return None
         if self._log is None or time.monotonic() >= self._until:
             before, self._log = self._log, None
             listed = time.time_ns()
@@ -50,15 +48,12 @@ class KnownLog:
 
     def _with_own_commits(self, log: Log) -> Log:
         """The log with the commits that this process made after it was listed."""
-        added: dict[int, StorePath] = {}
-        version, folder = log.version + 1, table_folder(log.folder)
-        while isinstance(folder, StorePath) and version:
-            path = (folder / f"{version:020}.json").as_written()
-            if path.known is None or path.known.modified < self._listed:
+        version = log.version
+        while (path := written_here(commit_path(log.folder, version + 1))) is not None:
+            if path.stat().st_mtime_ns < self._listed:
                 break
-            added[version] = path
             version += 1
-        return replace(log, commits={**log.commits, **added}) if added else log
+        return log.with_commits_to(version) or log
 
 
 __all__ = ["KnownLog"]

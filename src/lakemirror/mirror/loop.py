@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemirror import status as monitoring
@@ -35,7 +34,8 @@ from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
 from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
-from lakemirror.storage import LocalStorage, Storage
+from lakemirror.storage import Storage
+from lakemirror.storage.folder_watch import NotWatched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,9 @@ class Runner:
         self._warnings_of = warnings_of
         self._seen = _definition_etag(storage)
         self._lane = self._shared.queue.add(self._step, looks=1)
-        self._folder = Path(storage.uri()) if isinstance(storage, LocalStorage) else None
+        watchable = storage.watchable()
+        self._not_watched = watchable if isinstance(watchable, NotWatched) else None
+        self._folder = None if isinstance(watchable, NotWatched) else watchable
         before = status_before(storage)
         self._scheduler = self._new_scheduler(spark, before.tables)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
@@ -142,8 +144,8 @@ class Runner:
         require_zone(self._storage)
         self._storage.probe()
         self._say_unknown_settings()
-        reason = self._shared.watch.follow(self._folder, self._told) if self._folder else None
-        if reason is not None:
+        reason = self._not_watched or (self._folder and self._shared.watch.follow(self._folder, self._told))
+        if reason:
             say = log.warning if reason.is_limit else log.debug
             say("the landing zone is polled: %s", reason.reason)
         self._shared.queue.wake(self._lane, ZONE, STATUS)
@@ -295,7 +297,7 @@ class Runner:
         """Uses the settings of a changed `mirroring.json`, except those of Spark."""
         if time.monotonic() < self._definition_again:
             return
-        self._definition_again = time.monotonic() + self._storage.look_again / 10
+        self._definition_again = time.monotonic() + self._storage.capabilities.looks_last / 10
         try:
             seen = _definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()

@@ -22,7 +22,6 @@ from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import from_delta
 from lakemirror.engines.engine import Engine, Preference
-from lakemirror.engines.kernels.add_files import NotAdded
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, TableError
@@ -47,7 +46,6 @@ from lakemirror.mirror.table_plan import TablePlan
 from lakemirror.settings import Settings
 from lakemirror.storage import Storage, place
 from lakemirror.storage.durable import POWER, sync_each
-from lakemirror.storage.place import is_in_store
 
 log = logging.getLogger("lakemirror")
 
@@ -77,7 +75,7 @@ class Replicator:
         self._staging = Staging(storage, settings.memory)
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
-        self._log = KnownLog(self._table, storage.look_again)
+        self._log = KnownLog(self._table, storage.capabilities.looks_last)
         self._inspector = Inspector(storage, name, settings, self._log)
 
     @property
@@ -124,14 +122,14 @@ class Replicator:
                     if self._merged_at is None:
                         self._merged_at = max(0, done.version - 1)
                     return done, planned.error or error or found.pending.error
-                if isinstance(done, NotAdded):
+                if done.try_as == "rows":
                     attempt = replace(attempt, as_they_are=False)
-                elif done.code == "marker-statistics":
+                elif done.try_as == "mixed":
                     attempt = replace(attempt, trust_statistics=False)
                 else:
                     place = _index(files, done.file)
                     self._check_still_there(files[place : place + 1])
-                    error = TableError(done.code, done.message, file=done.file, row=done.row, column=done.column)
+                    error = done.error()
                     files = files[:place]
             return None, error or found.pending.error
         except BaseException:
@@ -215,7 +213,7 @@ class Replicator:
     def _remove_leftovers(self, before: int, version: int) -> None:
         """Removes what attempts left that were not committed (section 9): after the first apply of this process, and
         later as often as small files are looked at. In a store only then: it takes a listing of the table."""
-        if small_files.is_due(before, version) or (not is_in_store(self._table) and is_first_look(self._table)):
+        if small_files.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._table)):
             remove_leftovers(self._table, before - small_files.EVERY, self._log.read())
 
     def _staged(self, found: TablePlan) -> tuple[list[ChangeFile], TableError | None]:
@@ -296,8 +294,8 @@ class Replicator:
         return marker is not None and marker.id == found.identity
 
     def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
-        """`_check_still_there` for local files. An object is read with its listed ETag, or copied at once."""
-        if not is_in_store(self._table):
+        """`_check_still_there`, unless a listed file is read as it was listed or not at all."""
+        if not self._storage.capabilities.reads_listed:
             with self._storage.holding_folders():
                 self._check_still_there(files)
 

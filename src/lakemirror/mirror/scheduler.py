@@ -115,8 +115,10 @@ class Scheduler:
         self._tables = TableStates(observer, before, settings.retry_limit)
         self._queue = queue or ApplyQueue()
         self._owns_queue = queue is None
-        self._lane = self._queue.add(self._step, commits=settings.parallel_tables, computes=not storage.look_again)
-        if storage.look_again:
+        self._lane = self._queue.add(
+            self._step, commits=settings.parallel_tables, computes=not storage.capabilities.waits
+        )
+        if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
         staging.sweep(storage)
 
@@ -388,7 +390,7 @@ class Scheduler:
         """Remembers a look that found nothing to do. `log_time`: as it was before the look."""
         idle = look.start is None and not look.pending.count and look.table_log is not None and not look.reseeding
         if idle and log_time and look.error is None and look.waiting is None and not look.leftovers:
-            until = time.monotonic() + (self._storage.look_again or LASTS)
+            until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
             self._resting[name] = _Rest(look.folder, log_time, until)
         else:
             self._resting.pop(name, None)
@@ -396,9 +398,9 @@ class Scheduler:
     def _log_time(self, name: TableName) -> int:
         """When the folder of the Delta table's log was changed; 0 where that time does not show whether it changed.
 
-        In an object store nothing shows it, so that only the time limits how long a look is valid.
+        Where folders have no time, only the clock limits how long a look is valid.
         """
-        if self._storage.look_again:
+        if not self._storage.capabilities.folder_times:
             return -1
         try:
             entry = self._storage.stat(f"{name.target(self._settings.default_schema)}/_delta_log")

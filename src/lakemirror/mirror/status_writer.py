@@ -100,7 +100,7 @@ class StatusWriter:
         is_due = moment - self._beaten >= HEARTBEAT
         if is_same and not is_due:
             return False
-        if not is_same and not is_due and self._storage.look_again and scheduler.at_work:
+        if not is_same and not is_due and self._storage.capabilities.waits and scheduler.at_work:
             self._changed = moment if self._changed is None else self._changed
             if moment - self._changed < _AT_WORK:
                 return False  # each write is a request: one write usually reports the begin and the end of an apply

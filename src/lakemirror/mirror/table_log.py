@@ -15,7 +15,7 @@ from lakemirror.mirror.applied_record import DETECTION_PROPERTY
 from lakemirror.mirror.foreign_commits import Verdict, judge
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest, sequences
 from lakemirror.mirror.stored_columns import KEYS_PROPERTY, missing_key_columns
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import capabilities_of
 
 IDENTITY_PROPERTY = "lakemirror.identity"
 _FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other writers leave older `txn` actions out
@@ -54,7 +54,7 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if not is_in_store(table) and not _has_log(Path(table) / "_delta_log"):
+    if not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []

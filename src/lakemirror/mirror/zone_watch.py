@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched, not_watched, open_watch
+from lakemirror.storage.folder_watch import FolderWatch, NotWatched, open_watch
 
 log = logging.getLogger("lakemirror")
 
@@ -34,11 +34,8 @@ class ZoneWatch:
         self._is_closed = threading.Event()
 
     def follow(self, database: Path, told: Told) -> NotWatched | None:
-        """Tells of the changes in a database's watched folders from now on; or why it cannot. `told` is called in
-        another thread."""
-        reason = not_watched(database)
-        if reason is not None:
-            return reason
+        """Tells of the changes in a database's watched folders from now on; or why the system refuses. `told` is called
+        in another thread."""
         with self._lock:
             if self._watch is None:
                 opened = open_watch(_ALL)

@@ -89,7 +89,7 @@ def _from_spark(frame: Any) -> pa.RecordBatchReader:
             "a streaming frame cannot be published as rows",
             hint='Write it with writeStream.format("lakemirror"): docs/how-to/publish-from-spark.md.',
         )
-    from lakemirror.publisher.spark_values import arrow_ready, as_text  # needs PySpark, which made the frame
+    from lakemirror.publisher.sources.spark_values import arrow_ready, as_text  # needs PySpark, which made the frame
 
     frame = arrow_ready(frame)
     if hasattr(frame, "toArrow"):

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher.change_writer import token_of
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 from lakemirror.publisher.sequence import Sequence as Numbers
-from lakemirror.publisher.table_folder import TableFolder, write_whole
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable

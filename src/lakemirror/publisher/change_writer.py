@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.table_folder import TableFolder
+    from lakemirror.publisher.folders.table_folder import TableFolder
 
 MARKER_COLUMN = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4

@@ -10,7 +10,7 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.landing_zone.zone import METADATA
-from lakemirror.publisher.table_folder import TableFolder, write_whole
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.buffer import Buffer
+from lakemirror.publisher.folders.local_folder import LocalFolder
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.local_folder import LocalFolder
-from lakemirror.publisher.table_folder import TableFolder
 from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import give_options
-from lakemirror.storage.place import StorePath
+from lakemirror.storage.place import storage_of
+from lakemirror.storage.store_path import StorePath
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.credentials import Credential
+    from lakemirror.publisher.folders.credentials import Credential
 
 
 class Landing:
@@ -55,7 +55,7 @@ class Landing:
                 give_options(str(db), storage_options)
             self._store = StorePath(*parse_address(str(db)))
         elif str(db).startswith(("https://", "http://")):
-            from lakemirror.publisher.endpoint import Endpoint  # an HTTP client: only for an address
+            from lakemirror.publisher.folders.endpoint import Endpoint  # an HTTP client: only for an address
 
             self._endpoint = Endpoint(str(db), credential, ca)
         elif "://" in str(db):
@@ -97,12 +97,12 @@ class Landing:
 
     def _place(self, name: TableName) -> TableFolder:
         if self._store is not None:
-            from lakemirror.publisher.store_folder import StoreFolder
+            from lakemirror.publisher.folders.store_folder import StoreFolder
 
             return StoreFolder(self._store, name.folder)
         if self._endpoint is None:
             return LocalFolder(self.db / name.folder)
-        from lakemirror.publisher.endpoint_folder import EndpointFolder
+        from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
         return EndpointFolder(self._endpoint, name.folder)
 

@@ -23,9 +23,9 @@ from lakemirror.publisher.buffer import Buffer, Gathered
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, TOKEN, UPDATE, UPSERT
 from lakemirror.publisher.declaration import Declaration, agreed, declare
 from lakemirror.publisher.declared_types import ColumnTypes
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
 from lakemirror.publisher.published_types import PublishedTypes
-from lakemirror.publisher.table_folder import TableFolder
 from lakemirror.settings import converted
 
 _MARKERS = {"insert": INSERT, "update": UPDATE, "upsert": UPSERT, "delete": DELETE}

@@ -34,8 +34,8 @@ from lakemirror.publisher.snapshot_state import State
 from lakemirror.publisher.table_types import in_type, wider
 
 if TYPE_CHECKING:
+    from lakemirror.publisher.folders.table_folder import TableFolder
     from lakemirror.publisher.landing_table import LandingTable, Published
-    from lakemirror.publisher.table_folder import TableFolder
 
 ATTEMPTS = 100
 ROWS_AT_ONCE = 500_000  # that are compared in memory

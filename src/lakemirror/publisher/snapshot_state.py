@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.failpoints import reach
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.row_keys import named
-from lakemirror.publisher.table_folder import TableFolder
 
 WHOLE = "_snapshot.arrow"
 PATCH = "_snapshot_patch.arrow"

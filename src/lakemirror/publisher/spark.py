@@ -31,10 +31,10 @@ from lakemirror.landing_zone.zoneless import NTZ
 from lakemirror.publisher.batches import Prepared, Run, abandon, discard, publish_batch, publish_prepared
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import ColumnTypes
-from lakemirror.publisher.local_folder import LocalFolder, remove_empty
+from lakemirror.publisher.folders.local_folder import LocalFolder, remove_empty
 from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.sources.spark_values import unsupported, year_months
 from lakemirror.publisher.spark_batches import Target, stream_id
-from lakemirror.publisher.spark_values import unsupported, year_months
 
 try:
     from pyspark.sql import datasource as ds

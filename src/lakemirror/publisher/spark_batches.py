@@ -24,7 +24,7 @@ from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import unsaid_zone
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.spark_values import arrow_ready, as_text
+from lakemirror.publisher.sources.spark_values import arrow_ready, as_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

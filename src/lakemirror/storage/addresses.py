@@ -1,4 +1,4 @@
-"""Parses addresses of objects and folders in a store. No I/O.
+"""Parses addresses of folders and files, on local disks and in stores. No I/O.
 
     s3://lake/shop/Tables/orders ─▶ root s3://lake, key shop/Tables/orders
 
@@ -9,7 +9,13 @@ show it.
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from lakemirror.errors import SetupError
+from lakemirror.passwords import without_passwords
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADDRESS = re.compile(r"(s3a?|az|azure|abfss?|adl|gs|gcs)://([^/:]+)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 _SPELLED = {"s3a": "s3", "azure": "az", "adl": "az", "gcs": "gs"}
 
@@ -28,4 +34,26 @@ def parse_address(text: str) -> tuple[str, str]:
     return f"{_SPELLED.get(scheme, scheme)}://{match[2]}", (match[3] or "").strip("/")
 
 
-__all__ = ["is_store_address", "parse_address"]
+def local_folder(address: str) -> Path:
+    """The folder that a path or a `file:` address names.
+
+    LakemirrorError `address-unsupported` for another address, and for an empty one: a variable of a script that is not
+    set must not mean the current folder.
+    """
+    if not address:
+        raise SetupError("address-unsupported", "the path is empty; the current folder is `.`")
+    if address.startswith("file:"):
+        return Path(unquote(urlsplit(address).path))
+    match = _SCHEME.match(address)
+    if match is not None:
+        is_store = is_store_address(f"{match[0]}bucket")
+        what = f"addresses that begin with {match[1]}: are not supported"
+        if is_store:
+            what = "the name of a bucket has no colon, and credentials are given by --storage or the environment"
+            what = what if ":" in address[match.end() :].partition("/")[0] else "it names no bucket"
+        message = f"{without_passwords(address, address)}: {what}"
+        raise SetupError("address-unsupported", message)
+    return Path(address)
+
+
+__all__ = ["is_store_address", "local_folder", "parse_address"]

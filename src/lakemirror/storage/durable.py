@@ -12,16 +12,22 @@ import contextlib
 import ctypes
 import errno
 import os
+import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, StorePath
+from lakemirror.storage.addresses import parse_address
+from lakemirror.storage.local import copy_file
+from lakemirror.storage.object_file import ObjectFile
+from lakemirror.storage.object_writer import ObjectWriter
+from lakemirror.storage.place import Place, storage_errors, written_here
 from lakemirror.storage.storage import Entry
+from lakemirror.storage.store_path import ObjectStatus, StorePath
 
 POWER, PROCESS = "power", "process"
 
@@ -29,8 +35,10 @@ _AT_ONCE = 16  # syncs: a file system writes several in one turn of its journal
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_COPIES = threading.BoundedSemaphore(2)  # that a store makes at one time
 _GONE = (FileNotFoundError, NotADirectoryError)
 
+NewFile: TypeAlias = Path | ObjectWriter
 Put: TypeAlias = os.stat_result | Entry
 """The identity of a written file: inode and device, or the ETag."""
 
@@ -103,7 +111,7 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
     """
     if isinstance(path, StorePath):
         return path.store.create(path.key, data)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = _temporary(path)
     with storage_errors(path):
         try:
             ours = _write(temporary, data, durable=durable)
@@ -125,14 +133,102 @@ def put_over(path: Place, data: bytes, *, durable: bool) -> None:
     if isinstance(path, StorePath):
         path.store.put(path.key, data)
         return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = _temporary(path)
     with storage_errors(path):
         try:
             _write(temporary, data, durable=durable)
+            remove_hadoop_checksum(path)
             temporary.replace(path)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def created(path: Place) -> NewFile:
+    """The target that pyarrow writes a new file to. The caller ends it with `completed` or `abandoned`."""
+    return path.store.writer(path.key) if isinstance(path, StorePath) else path
+
+
+def size_so_far(target: NewFile) -> int:
+    """The bytes that were written to a target of `created`."""
+    return target.tell() if isinstance(target, ObjectWriter) else target.stat().st_size
+
+
+def completed(target: NewFile) -> tuple[int, float]:
+    """Completes a target of `created`. Returns its size and its modified time in seconds."""
+    if isinstance(target, ObjectWriter):
+        target.close()
+        return target.tell(), time.time()
+    status = target.stat()
+    return status.st_size, status.st_mtime
+
+
+def abandoned(target: NewFile) -> None:
+    """Ends a target of `created` that is not completed. A local file stays for the caller to delete."""
+    if isinstance(target, ObjectWriter):
+        target.abort()
+
+
+def copy(source: str, target: Place, size: int = 0) -> None:
+    """Copies a file to another file of the same kind of storage; replaces an older one. FileNotFoundError.
+
+    `size`: of the source, if it is known. A store makes two copies at once: the first is read meanwhile.
+    """
+    if isinstance(target, StorePath):
+        with _COPIES:
+            target.store.copy(parse_address(source)[1], target.key, size)
+    else:
+        copy_file(source, target)
+
+
+def make_folders(folder: Place, root: Place) -> None:
+    """Makes a folder and its missing parents below `root`. Never makes `root`: a database or table that is deleted
+    while it is written must stay deleted. FileNotFoundError if `root` is gone. Does nothing in a store.
+    """
+    if isinstance(folder, StorePath) or isinstance(root, StorePath):
+        return
+    for path in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            continue
+        if not path.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+@contextlib.contextmanager
+def opened_new(path: Place) -> Iterator[tuple[Any, Any]]:
+    """A file that this process has just made, opened to be checked: for Python, and the same for pyarrow."""
+    if isinstance(path, StorePath):
+        with ObjectFile(path.store, path.key) as file:
+            path.store.cache.remember(path.key, file.size, file.entry.tag)
+            yield file, file
+    else:
+        with path.open("rb") as local:
+            yield local, str(path)
+
+
+def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
+    """Reads these pieces, from begin to end, of a file of `opened_new` by requests side by side, and keeps them for the
+    next reads. Does nothing on a disk.
+    """
+    if isinstance(file, ObjectFile):
+        file.hold(pieces)
+
+
+def status_of_new(path: Place) -> os.stat_result | ObjectStatus:
+    """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
+    status = (written_here(path) or path).stat()
+    if isinstance(path, StorePath) and isinstance(status, ObjectStatus):
+        path.store.cache.remember(path.key, status.st_size, status.tag)
+    return status
+
+
+def begin_folder(folder: Place, name: str, data: bytes) -> None:
+    """Makes a folder with its parents. A store has no empty folder: there it begins with the object `name`."""
+    if isinstance(folder, StorePath):
+        (folder / name).write_bytes(data)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def is_same(path: Place, ours: Put) -> bool:
@@ -147,22 +243,60 @@ def is_same(path: Place, ours: Put) -> bool:
             return False
 
 
-@contextlib.contextmanager
-def storage_errors(path: object) -> Iterator[None]:
-    """Turns OSErrors of the block into `storage-unavailable`, with the path and the system's message.
-    FileNotFoundError, NotADirectoryError and FileExistsError are raised unchanged.
+def put_table(path: Place, write: Callable[[Any], object], *, durable: bool) -> None:
+    """Writes a file atomically by `write`, which gets what pyarrow writes to; replaces an older one.
+
+    Errors: FileNotFoundError, `storage-unavailable`, OSError of `write`.
     """
+    if isinstance(path, StorePath):
+        with path.store.writer(path.key) as sink:
+            write(sink)
+        return
+    temporary = _temporary(path)
     try:
-        yield
-    except (*_GONE, FileExistsError):
-        raise
-    except OSError as error:
-        raise storage_unavailable(path, error) from error
+        write(temporary)
+        if durable:
+            sync(temporary)
+        remove_hadoop_checksum(path)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
-    """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
-    return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
+def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
+    """Checks that files below `root` still exist. Those that were changed before then (seconds since 1970) get the time
+    of now: a vacuum removes old files that no commit names.
+
+    FileNotFoundError, `storage-unavailable`. Sends no request for a file that this process has just made.
+    """
+    with storage_errors(root):
+        for path in paths:
+            own = written_here(path)
+            if (own is None or own.stat().st_mtime < before) and path.stat().st_mtime < before:
+                os.utime(path) if isinstance(path, Path) else path.touch()  # `Path.touch` would make a file
+
+
+def remove_unchanged(path: Place, modified: float) -> bool:
+    """Deletes a file if it was not changed after that time (seconds since 1970). True if it existed."""
+    with storage_errors(path):
+        try:
+            if (path.stat() if isinstance(path, StorePath) else path.lstat()).st_mtime > modified:
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            return False
+    remove_hadoop_checksum(path)
+    return True
+
+
+def remove_hadoop_checksum(path: Place) -> None:
+    """Deletes the `.crc` file that Hadoop keeps beside a local file: Hadoop refuses other content with it."""
+    if isinstance(path, Path):
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
 
 def _write(path: Path, data: bytes, *, durable: bool) -> os.stat_result:

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, StorePath
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -114,20 +113,6 @@ def _walk(root: Path, parts: list[str], make_below: str | None) -> int:
     return at
 
 
-def make_folders(folder: Place, root: Place) -> None:
-    """Makes a folder and its missing parents below `root`. Never makes `root`: a database or table that is deleted
-    while it is written must stay deleted. FileNotFoundError if `root` is gone. Does nothing in a store.
-    """
-    if isinstance(folder, StorePath) or isinstance(root, StorePath):
-        return
-    for each in [*reversed([above for above in folder.parents if root in above.parents]), folder]:
-        with suppress(FileExistsError):
-            each.mkdir()
-            continue
-        if not each.is_dir():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(each))
-
-
 def open_file(folder: int, name: str, path: str) -> int:
     """The descriptor of a regular file, for reading; FileNotFoundError, `path-refused`. Never waits."""
     _check_is_file(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, path)
@@ -182,4 +167,4 @@ def _check_is_file(mode: int, path: str) -> None:
         raise not_a_file(path, kind_of(mode))
 
 
-__all__ = ["folder_of", "holding_folders", "kind_of", "make_folders", "not_a_file", "open_file", "open_folder"]
+__all__ = ["folder_of", "holding_folders", "kind_of", "not_a_file", "open_file", "open_folder"]

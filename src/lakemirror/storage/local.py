@@ -7,13 +7,14 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.folder_watch import NotWatched, not_watched
 from lakemirror.storage.inside import folder_of, holding_folders, kind_of, open_file, open_folder
-from lakemirror.storage.storage import Entry, Listing
+from lakemirror.storage.storage import DISK, Entry, Listing, first_free
 
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
 MOST_LEVELS = 64  # of folders below the one that is listed
@@ -22,7 +23,7 @@ MOST_LEVELS = 64  # of folders below the one that is listed
 class LocalStorage:
     """A mirrored database in a local folder."""
 
-    look_again = 0.0
+    capabilities = DISK
 
     def __init__(
         self, root: str | os.PathLike[str], *, most_entries: int = MOST_ENTRIES, most_levels: int = MOST_LEVELS
@@ -39,6 +40,9 @@ class LocalStorage:
 
     def probe(self) -> None:
         """Does nothing: every local file system refuses a link to a name that is taken."""
+
+    def watchable(self) -> Path | NotWatched:
+        return not_watched(self.root) or self.root
 
     def holding_folders(self) -> contextlib.AbstractContextManager[None]:
         return holding_folders()
@@ -141,6 +145,9 @@ class LocalStorage:
             os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
             with folder_of(self.root, target, make_below=shared) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
+
+    def free_name(self, path: str, listed: Collection[str]) -> str:
+        return first_free(path, self.exists)
 
     def set_aside(self, entry: Entry, target: str) -> bool:
         now = self.stat(entry.path)

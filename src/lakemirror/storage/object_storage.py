@@ -7,18 +7,20 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import BinaryIO, cast
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
+from lakemirror.storage.folder_watch import NotWatched
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.storage import MOVING, Entry, Listing
+from lakemirror.storage.storage import MOVING, STORE, Entry, Listing, first_free
 
 PROBES = "Files/Monitoring/"
 _TOGETHER = 64  # files that are set aside together
@@ -30,12 +32,15 @@ _AT_ONCE = 8  # copies within the store
 class ObjectStorage:
     """A mirrored database below an address: `s3://bucket/folder`."""
 
-    look_again = 30.0
+    capabilities = STORE
 
     def __init__(self, address: str) -> None:
         """LakemirrorError `stores-extra-missing`, `setting-invalid`. No request is sent."""
         self._root, self._top = parse_address(address)
         self.store = store_at(self._root)
+
+    def watchable(self) -> Path | NotWatched:
+        return NotWatched("it is no local folder")
 
     def holding_folders(self) -> contextlib.AbstractContextManager[None]:
         """Nothing: a store has no folders."""
@@ -135,7 +140,10 @@ class ObjectStorage:
 
     def delete(self, path: str) -> None:
         key = self._key(path)
-        self.store.delete([*(self._key(each.path) for each in self._entries(path)), key])
+        self.store.delete([*(self._key(each.path) for each in self._entries(path)), *([key] if key else [])])
+
+    def free_name(self, path: str, listed: Collection[str]) -> str:
+        return first_free(path, listed.__contains__)
 
     def set_aside(self, entry: Entry, target: str) -> bool:
         """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""

@@ -31,6 +31,8 @@ class ObjectWriter:
         self.closed = False
 
     def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("the object is complete, or was given up")
         size = memoryview(data).nbytes
         with self._coded():
             self._inner.write(bytes(data))

@@ -9,156 +9,22 @@ from: the path itself of a local file, which is mapped, or a file of ranged requ
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from lakemirror.storage.addresses import is_store_address, parse_address
-from lakemirror.storage.connections import store_at
+from lakemirror.errors import LakemirrorError
+from lakemirror.storage.addresses import is_store_address, local_folder, parse_address
+from lakemirror.storage.connections import give_options
+from lakemirror.storage.local import LocalStorage
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.object_store import ObjectStore
-from lakemirror.storage.object_writer import ObjectWriter
-from lakemirror.storage.storage import Entry
-
-
-class ObjectStatus(NamedTuple):
-    """What `stat` of a StorePath gives: the fields of `os.stat_result` that are asked for, and the ETag."""
-
-    st_size: int
-    st_mtime_ns: int
-    st_mode: int
-    tag: str = ""
-
-    @property
-    def st_mtime(self) -> float:
-        return self.st_mtime_ns / 1e9
-
-
-@dataclass(frozen=True, order=True)
-class StorePath:
-    """A key in a bucket; a folder is a prefix that holds an object.
-
-    `known`: the object as a listing showed it, so that `stat` needs no request and its content may be in memory.
-    Methods raise what those of Path do, and LakemirrorError as `ObjectStore`.
-    """
-
-    root: str
-    key: str
-    known: Entry | None = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return self.store.uri(self.key)
-
-    def __truediv__(self, below: str | os.PathLike[str]) -> StorePath:
-        text = os.fspath(below).strip("/")
-        return StorePath(self.root, f"{self.key}/{text}" if self.key else text)
-
-    @property
-    def store(self) -> ObjectStore:
-        return store_at(self.root)
-
-    @property
-    def name(self) -> str:
-        return self.key.rpartition("/")[2]
-
-    @property
-    def stem(self) -> str:
-        name, dot, _ = self.name.rpartition(".")
-        return name if dot and name else self.name
-
-    @property
-    def suffix(self) -> str:
-        return self.name[len(self.stem) :]
-
-    @property
-    def parent(self) -> StorePath:
-        return StorePath(self.root, self.key.rpartition("/")[0])
-
-    @property
-    def parents(self) -> list[StorePath]:
-        found, key = [], self.key
-        while key:
-            key = key.rpartition("/")[0]
-            found.append(StorePath(self.root, key))
-        return found
-
-    def with_name(self, name: str) -> StorePath:
-        return self.parent / name
-
-    def as_written(self) -> StorePath:
-        """The same, `known` as this process wrote it last; as it is where it did not."""
-        return replace(self, known=self.store.cache.own(self.key))
-
-    def absolute(self) -> StorePath:
-        return self
-
-    def stat(self) -> ObjectStatus:
-        entry = self.known or self.store.head(self.key)
-        if entry is None:
-            raise FileNotFoundError(2, "No such object", str(self))
-        return ObjectStatus(entry.size, entry.modified, stat.S_IFREG, entry.tag)
-
-    def exists(self) -> bool:
-        """True for an object, or a prefix that holds one."""
-        return self.store.head(self.key) is not None or self.is_dir()
-
-    def is_file(self) -> bool:
-        return self.store.head(self.key) is not None
-
-    def is_dir(self) -> bool:
-        """True for a prefix that holds an object."""
-        return next(self.store.entries(f"{self.key}/" if self.key else ""), None) is not None
-
-    def is_symlink(self) -> bool:
-        return False
-
-    def mkdir(self, *_: object, **__: object) -> None:
-        """Does nothing: a folder exists once an object is in it."""
-
-    def read_bytes(self) -> bytes:
-        return self.store.read(self.key, self.known)
-
-    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self.read_bytes().decode(encoding, errors)
-
-    def write_bytes(self, data: bytes | bytearray) -> int:
-        self.store.put(self.key, bytes(data))
-        return len(data)
-
-    def open(self, mode: str = "rb") -> Any:
-        """The object for reading (`rb`) or a new one for writing (`wb`, `xb`)."""
-        if mode in ("wb", "xb"):
-            return self.store.writer(self.key)
-        return io.BufferedReader(ObjectFile(self.store, self.key, self.known), 1 << 16)
-
-    def unlink(self, missing_ok: bool = True) -> None:
-        self.store.delete([self.key])
-
-    def touch(self) -> None:
-        """Sets the object's time to now, by a copy onto itself; FileNotFoundError."""
-        self.store.copy(self.key, self.key)
-
-    def iterdir(self) -> Iterator[StorePath]:
-        """What is directly in the folder."""
-        folders, entries = self.store.folders(f"{self.key}/" if self.key else "")
-        yield from (StorePath(self.root, each) for each in folders)
-        yield from (StorePath(self.root, each.path, each) for each in entries)
-
-    def glob(self, pattern: str) -> Iterator[StorePath]:
-        """The entries of the folder whose names match this pattern."""
-        return (each for each in self.iterdir() if fnmatchcase(each.name, pattern))
-
-    def below(self) -> Iterator[StorePath]:
-        """Every object below the folder."""
-        begin = f"{self.key}/" if self.key else ""
-        return (StorePath(self.root, each.path, each) for each in self.store.entries(begin))
-
+from lakemirror.storage.object_storage import ObjectStorage
+from lakemirror.storage.storage import DISK, STORE, Capabilities, Entry, Storage
+from lakemirror.storage.store_path import StorePath
 
 Place: TypeAlias = Path | StorePath
 
@@ -175,9 +41,48 @@ def place(address: str | os.PathLike[str] | StorePath) -> Place:
     return Path(text)
 
 
-def is_in_store(address: str | Place) -> bool:
-    """True for what is in a store, not on a local disk."""
-    return isinstance(address, StorePath) or (isinstance(address, str) and is_store_address(address))
+def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, str] | None = None) -> Storage:
+    """The storage of a database: a path, a `file:` address, or the address of an object store.
+
+    `options`: of the store, over the environment. LakemirrorError `address-unsupported`, `setting-invalid`,
+    `stores-extra-missing`. Nothing is opened.
+    """
+    text = str(address)
+    if not is_store_address(text):
+        return LocalStorage(local_folder(text))
+    if options:
+        give_options(text, options)
+    return ObjectStorage(text)
+
+
+def database_place(address: str) -> Place:
+    """The folder that a path, a `file:` address or the address of an object store names; `address-unsupported`."""
+    return place(address) if is_store_address(address) else local_folder(address)
+
+
+def capabilities_of(address: str | os.PathLike[str] | Place) -> Capabilities:
+    """What the storage of that address can do, and what its operations cost."""
+    in_store = is_store_address(address) if isinstance(address, str) else isinstance(address, StorePath)
+    return STORE if in_store else DISK
+
+
+def local_path(address: str | os.PathLike[str] | Place) -> Path | None:
+    """The path on a local disk, for work that only a disk can do; None if there is none."""
+    path = place(address)
+    return path if isinstance(path, Path) else None
+
+
+def etag_of(path: Place) -> str:
+    """The ETag that a listing or a write of this process gave; empty if there is none. Sends no request."""
+    return path.known.etag if isinstance(path, StorePath) and path.known is not None else ""
+
+
+def written_here(path: Place) -> Place | None:
+    """The file as this process wrote it last: `stat` and `read_bytes` then send no request, or fewer. None if that is
+    not known, and on a disk.
+    """
+    known = path.store.cache.own(path.key) if isinstance(path, StorePath) else None
+    return replace(path, known=known) if known is not None else None  # type: ignore[type-var]
 
 
 def opened(address: str | Place, known: Entry | None = None, *, written_once: bool = False) -> Any:
@@ -186,33 +91,109 @@ def opened(address: str | Place, known: Entry | None = None, *, written_once: bo
     `known`: the object as a listing showed it; FileNotFoundError if another one is in its place. `written_once`: the
     file is a data file, which nobody replaces.
     """
-    found = place(address)
-    if isinstance(found, StorePath):
-        return ObjectFile(found.store, found.key, known or found.known, written_once=written_once)
-    return str(found)
+    path = place(address)
+    if isinstance(path, StorePath):
+        return ObjectFile(path.store, path.key, known or path.known, written_once=written_once)
+    return str(path)
 
 
-def created(address: Place) -> Path | ObjectWriter:
-    """The target that pyarrow writes a new file to: a local path, or a writer of a store, which the caller closes."""
-    return address.store.writer(address.key) if isinstance(address, StorePath) else address
+def names_in(folder: Place, first: str = "") -> Iterator[tuple[str, Place | None]]:
+    """The names in a folder; in a store from the name `first` on, with what the listing says of each object.
 
-
-def names_in(folder: Place, after: str = "") -> Iterator[tuple[str, Place]]:
-    """The entries of a folder by name; in a store with size, time and ETag of the listing. FileNotFoundError if there
-    is none. `after`: in a store, only names behind it."""
+    On a disk each name comes alone: there may be millions. FileNotFoundError if there is no folder.
+    """
     if isinstance(folder, StorePath):
-        found = False
+        is_empty = True
         begin = f"{folder.key}/" if folder.key else ""
-        for entry in folder.store.entries(begin, f"{begin}{after}" if after else ""):
-            found = True
+        for entry in folder.store.entries(begin, begin + first[:-1] if first else ""):
+            is_empty = False
             if "/" not in entry.path[len(begin) :]:
                 yield entry.name, StorePath(folder.root, entry.path, entry)
-        if not found:
+        if is_empty:
             raise FileNotFoundError(2, "No such folder", str(folder))
+    else:
+        yield from ((name, None) for name in os.listdir(folder))  # noqa: PTH208, a Path for each takes seconds
+
+
+def end_of(folder: Place, first: str) -> dict[str, Place]:
+    """The files of a folder from the name `first` on, by name. A disk is not listed: only `first` is looked for."""
+    if isinstance(folder, StorePath):
+        with contextlib.suppress(FileNotFoundError):
+            return {name: path for name, path in names_in(folder, first) if path is not None}
+        return {}
+    path = folder / first
+    return {first: path} if path.exists() else {}
+
+
+def folders_in(folder: Place) -> Iterator[Place]:
+    """The folders that are directly in a folder; links are left out. None if there is no such folder."""
+    if isinstance(folder, StorePath):
+        keys, _ = folder.store.folders(f"{folder.key}/" if folder.key else "")
+        yield from (StorePath(folder.root, key) for key in keys)
+    else:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            yield from [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def files_below(root: Place, enter: Callable[[str], bool]) -> Iterator[tuple[str, float]]:
+    """The regular files below a folder: paths relative to it, and modified times in seconds. Links are not followed.
+
+    `enter(name)` False: the content of folders with this name is left out. One listing in a store.
+    """
+    if isinstance(root, StorePath):
+        begin = f"{root.key}/" if root.key else ""
+        for found in root.store.entries(begin):
+            path = found.path[len(begin) :]
+            if all(map(enter, path.split("/")[:-1])):
+                yield path, found.modified / 1e9
         return
-    with os.scandir(folder) as entries:
-        for each in entries:
-            yield each.name, folder / each.name
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        with contextlib.suppress(FileNotFoundError), storage_errors(root / below), os.scandir(root / below) as entries:
+            for entry in entries:
+                path = f"{below}/{entry.name}" if below else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if enter(entry.name):
+                        waiting.append(path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield path, entry.stat(follow_symlinks=False).st_mtime
 
 
-__all__ = ["ObjectStatus", "Place", "StorePath", "created", "is_in_store", "names_in", "opened", "place"]
+def requests_sent(address: str | Place) -> Mapping[str, int]:
+    """The requests that this process has sent to the store of that address, by verb; none for a disk."""
+    path = place(address)
+    return path.store.requests if isinstance(path, StorePath) else {}
+
+
+def relative_to(root: Place, address: str) -> str:
+    """The path relative to `root` that a URI-encoded path or address names, as Delta logs have them."""
+    if isinstance(root, StorePath):
+        return unquote(address).removeprefix(f"{root}/")
+    path = unquote(urlsplit(address).path if address.startswith("file:") else address)
+    return os.path.relpath(path, root) if path.startswith("/") else path
+
+
+@contextlib.contextmanager
+def storage_errors(path: object) -> Iterator[None]:
+    """Turns OSErrors of the block into `storage-unavailable`, with the path and the system's message.
+    FileNotFoundError, NotADirectoryError and FileExistsError are raised unchanged.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError):
+        raise
+    except OSError as error:
+        raise storage_unavailable(path, error) from error
+
+
+def storage_unavailable(path: object, error: OSError) -> LakemirrorError:
+    """The `storage-unavailable` error for an OSError: no space, read-only, input/output, no permission."""
+    return LakemirrorError("storage-unavailable", f"{error.filename or path}: {error.strerror or error}")
+
+
+__all__ = [
+    "Place", "capabilities_of", "database_place", "end_of", "etag_of", "files_below", "folders_in", "local_path",
+    "names_in", "opened", "place", "relative_to", "requests_sent", "storage_errors", "storage_of",
+    "storage_unavailable", "written_here",
+]  # fmt: skip

@@ -6,12 +6,15 @@ All paths are relative to the root of the mirrored database, with `/` between th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.storage.folder_watch import NotWatched
 
 MOVING = "_lakemirror_moving.json"
 """In the log of a table whose folder is being moved within an object store: source and target. Any process that finds
@@ -58,6 +61,35 @@ class Listing:
     errors: dict[str, LakemirrorError] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a kind of storage can do, and what its operations cost. Code above `storage/` asks for these, never for the
+    kind.
+
+    `looks_last`: seconds for which a listing counts, because a listing costs requests. 0: listings are free.
+    `waits`: an operation is a request that waits for its answer. Several at once need no processor, neighbouring bytes
+    are better read together, and a request that can be left out is left out.
+    `rewrites`: `Storage.rewrite` works. `folder_times`: a folder has a modified time, which changes with its entries.
+    `reads_listed`: `Storage.open` of a listed file reads the listed content or raises.
+    `time_step`: modified times are multiples of so many seconds.
+    """
+
+    looks_last: float
+    waits: bool
+    rewrites: bool
+    folder_times: bool
+    reads_listed: bool
+    time_step: float
+
+
+DISK = Capabilities(
+    looks_last=0.0, waits=False, rewrites=False, folder_times=True, reads_listed=False, time_step=0.0
+)  # fmt: skip
+STORE = Capabilities(
+    looks_last=30.0, waits=True, rewrites=True, folder_times=False, reads_listed=True, time_step=1.0
+)  # fmt: skip
+
+
 class Storage(Protocol):
     """The store that holds one mirrored database.
 
@@ -65,16 +97,16 @@ class Storage(Protocol):
     fails, `path-refused` where a part of the path is a link, or the last part is a FIFO, a socket or a device.
     """
 
-    look_again: float
-    """Seconds for which a look at a table is valid if its files do not change, because a look costs requests. 0: looks
-    are free.
-    """
+    capabilities: Capabilities
 
     def uri(self, path: str = "") -> str:
         """The path as Spark reads it."""
 
     def probe(self) -> None:
         """`store-unsafe` if the store lets two writers make the same version."""
+
+    def watchable(self) -> Path | NotWatched:
+        """The folder whose changes the system tells of (`FolderWatch`), or why it does not."""
 
     def holding_folders(self) -> AbstractContextManager[None]:
         """Within the block each folder on disk is opened once for many files. For short work only: a folder that is
@@ -120,8 +152,9 @@ class Storage(Protocol):
         """
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Replaces the file that this process wrote last; False if it is gone or another file is there. Always False on
-        a local disk.
+        """Replaces the file that this process wrote last; False if it is gone or another file is there.
+
+        Always False where `capabilities.rewrites` is.
         """
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
@@ -132,6 +165,11 @@ class Storage(Protocol):
 
     def move(self, source: str, target: str) -> None:
         """Moves a file or a folder; replaces an older file and makes missing folders. FileNotFoundError."""
+
+    def free_name(self, path: str, listed: Collection[str]) -> str:
+        """`path`, or `path.1`, `path.2` … if files have these names. `listed`: the files that a listing shows there; a
+        store asks for no more, because a copy never replaces an object.
+        """
 
     def set_aside(self, entry: Entry, target: str) -> bool:
         """Moves a listed file and sets its time to now; False if another file is in its place.
@@ -165,9 +203,16 @@ class Storage(Protocol):
         """Deletes a file or a folder with its content; does nothing if there is none."""
 
 
+def first_free(path: str, is_taken: Callable[[str], bool]) -> str:
+    """`path`, or the first of `path.1`, `path.2` … that is free."""
+    return next(name for n in count() if not is_taken(name := f"{path}.{n}" if n else path))
+
+
 def seconds_since(modified: int, now: float | None = None) -> float:
     """The age in seconds of a modified time in nanoseconds."""
     return (time.time() if now is None else now) - modified / 1e9
 
 
-__all__ = ["MOVING", "Entry", "Listing", "Storage", "seconds_since"]
+__all__ = [
+    "DISK", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage", "first_free", "seconds_since",
+]  # fmt: skip

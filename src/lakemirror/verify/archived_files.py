@@ -23,8 +23,7 @@ from lakemirror.landing_zone.zone import PROCESSED, TableFolder
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.storage import Entry, Storage
 from lakemirror.verify.columns import TableColumn, in_type, plain, zone_in
-
-_ROWS_AT_ONCE = 64 * 1024
+from lakemirror.verify.row_batches import all_batches, parquet_file
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def read_changes(
     """
     with storage.open(file.entry.path) as source:
         if metadata.file_format == "Parquet":
-            with pq.ParquetFile(pa.PythonFile(source, mode="r"), coerce_int96_timestamp_unit="us") as opened:
+            with parquet_file(pa.PythonFile(source, mode="r")) as opened:
                 yield from _of_file(opened, file, index, metadata, columns)
             return
         from lakemirror.landing_zone.delimited import convert
@@ -100,7 +99,7 @@ def read_changes(
             zones = Zones(zone_in(columns))
             convert(source, converted, file=file.entry.path, metadata=metadata, undeclared="string", zones=zones)
             converted.seek(0)
-            with pq.ParquetFile(converted) as opened:
+            with parquet_file(converted) as opened:
                 yield from _of_file(opened, file, index, metadata, columns)
 
 
@@ -144,7 +143,7 @@ def _of_file(
     default = UPSERT if metadata.upsert_by_default else INSERT
     instants = {column.name for column in file_columns(opened.metadata) if column.encoding == "int96"}
     first = 0
-    for batch in opened.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+    for batch in all_batches(opened):
         held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name != ROW_MARKER}
         arrays = []
         for column in columns:

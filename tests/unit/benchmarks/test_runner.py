@@ -18,8 +18,8 @@ from benchmarks.peers.lakemirror import NotWaiting
 from benchmarks.process import Meter, Peak, family, processes, settle
 from benchmarks.scenarios import SCENARIOS, Data, Size
 
-from lakemirror.landing_zone.database_folder import storage_of
 from lakemirror.settings import read_definition, resolve
+from lakemirror.storage.place import storage_of
 
 
 def test_rounds_go_through_all_cells_in_turn() -> None:

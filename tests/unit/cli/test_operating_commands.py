@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import CommandRunner
 from tests.landing import put
 from typer.testing import CliRunner
 
@@ -21,13 +22,14 @@ import lakemirror as package
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app, run_log
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.database_folder import local_folder, missing_database
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.settings import Settings
 from lakemirror.settings_origin import setting_origins
+from lakemirror.storage.addresses import local_folder
 
 
 def lakemirror(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CommandRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == code, (result.output, result.exception)
     return result.output
 

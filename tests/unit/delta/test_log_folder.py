@@ -14,7 +14,7 @@ from tests.unit.delta.test_delta_log import METADATA, PROTOCOL, add, commit, rem
 from lakemirror.delta import log_folder
 from lakemirror.delta.checkpoint import is_cleaning_due, write_checkpoint
 from lakemirror.delta.log import read_snapshot
-from lakemirror.delta.log_folder import LocalCommits, Log, RecentLog, list_log
+from lakemirror.delta.log_folder import Commits, Log, RecentLog, list_log
 
 
 @pytest.fixture
@@ -189,13 +189,13 @@ def test_it_is_listed_again_from_time_to_time(
 
 
 def test_versions_that_are_missing_stay_missing(tmp_path: Path) -> None:
-    some = LocalCommits(tmp_path, {3, 5})
+    some = Commits(tmp_path, {3, 5}, {})
     assert list(some) == [3, 5] or sorted(some) == [3, 5]
     assert 4 not in some and some.get(4) is None and some[5].name == f"{5:020}.json"
     with pytest.raises(KeyError):
         some[4]
-    assert len(LocalCommits(tmp_path, {3, 4, 5})) == 3
-    assert not LocalCommits(tmp_path, ())
+    assert len(Commits(tmp_path, {3, 4, 5}, {})) == 3
+    assert not Commits(tmp_path, (), {})
 
 
 def test_no_log(tmp_path: Path) -> None:

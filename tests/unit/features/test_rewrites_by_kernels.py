@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
 from lakemirror.delta import commit as delta_commit
@@ -262,19 +262,19 @@ def test_the_reason_for_spark_is_known_before_the_first_step(tmp_path: Path, wha
     add_of(table, "f1.parquet", change(stored(ROWS)))
     step = next(step for step in make_plan(snapshot(table), Wish(ALL)).steps if step.route)
     assert step.route is not None and step.route.by == "Delta Spark" and reason in step.route.reason
-    shown = CliRunner().invoke(cli_features.app, ["plan", str(table), "--drop", ",".join(ALL)])
+    shown = CommandRunner().invoke(cli_features.app, ["plan", str(table), "--drop", ",".join(ALL)])
     assert f"by Delta Spark, because {step.route.reason}" in shown.stdout
     error = refused(lambda: drop(table, Wish(ALL)))
     assert error.code == "spark-unsupported" and reason in error.message
     assert snapshot(table).version == 0 and not new_files(table)
-    assert route.choose(True, reason).by == "nobody" and route.choose(False, None).shown == "by kernels"
+    assert route.choose(False, reason).by == "nobody" and route.choose(True, None).shown == "by kernels"
 
 
 def test_a_table_in_a_store_that_nobody_rewrites_is_refused_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(tmp_path / "t", [ROWS], **{"delta.compatibility.symlinkFormatManifest.enabled": "true"})
-    monkeypatch.setattr(plan, "route_of", lambda now, *more: route.choose(True, route.route_of(now, *more).reason))
+    monkeypatch.setattr(plan, "route_of", lambda now, *more: route.choose(False, route.route_of(now, *more).reason))
     error = refused(lambda: drop(table, Wish(ALL)))
     assert error.code == "table-feature-unsupported" and "keeps manifest files" in error.message
     assert snapshot(table).version == 0

@@ -24,6 +24,7 @@ from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, with_mapping
 from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.target import target_of
+from lakemirror.lint import check
 from lakemirror.mirror import inspector, planner
 from lakemirror.mirror.operations import resync
 from lakemirror.mirror.stored_columns import STORED_PROPERTY
@@ -128,6 +129,7 @@ def test_a_lost_key_column_stops_the_table_and_verify_sees_it(tmp_path: Path, ho
     failed = MirroredDatabase(tmp_path).sync().failed["t"]
     assert failed.code == "key-columns-missing-in-table" and "'id'" in failed.message and told in failed.message
     assert not failed.retry and "resync" in failed.hint
+    assert "key-columns-missing-in-table" in [finding.code for finding in check(tmp_path)]
     assert rows(table) == before
     assert again(tmp_path) == ["verify-key-column-missing"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.publisher.endpoint_folder import EndpointFolder
+from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
 sys.path.insert(0, str(Path(__file__).parent))
 

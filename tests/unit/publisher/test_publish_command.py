@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from published_contents import change_files, changes, fold
-from typer.testing import CliRunner, Result
+from tests.commands import CommandRunner
+from typer.testing import Result
 
 from lakemirror.cli.publish import publish
 
@@ -27,7 +28,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def run(db: Path, *arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(db), *(str(each) for each in arguments), "--create"], input=stdin)
+    return CommandRunner().invoke(app, [str(db), *(str(each) for each in arguments), "--create"], input=stdin)
 
 
 def folder(db: Path, table: str = "orders") -> Path:

@@ -8,8 +8,9 @@ import pytest
 from published_contents import change_files, changes
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, batches, local_folder
+from lakemirror.publisher import Landing, LandingTable, batches
 from lakemirror.publisher.batches import Prepared, Run, publish_batch
+from lakemirror.publisher.folders import local_folder
 
 pytestmark = pytest.mark.usefixtures("door")
 

@@ -20,8 +20,8 @@ from published_contents import change_files, changes, fold
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
 from lakemirror.publisher.declared_types import named_type
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files, read_file
 
 pytestmark = pytest.mark.usefixtures("door")
 

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from published_contents import changes
-from typer.testing import CliRunner, Result
+from tests.commands import CommandRunner
+from typer.testing import Result
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files
 from lakemirror.publisher.plain_names import plain_name
+from lakemirror.publisher.sources.files import publish_files
 
 FORMATS = ["csv", "parquet", "arrow", "xlsx"]
 
@@ -44,7 +45,7 @@ def write(path: Path, names: Sequence[str]) -> Path:
 
 
 def publish(tmp_path: Path, source: Path, *options: str) -> Result:
-    return CliRunner().invoke(
+    return CommandRunner().invoke(
         app, ["publish", str(tmp_path / "db"), "t", "--from", str(source), "--keys", "id", "--create", *options]
     )
 
@@ -150,7 +151,7 @@ def test_later_files_keep_the_types_of_renamed_columns(tmp_path: Path) -> None:
 
 def test_a_query_names_its_columns(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "s.db").close()
-    done = CliRunner().invoke(
+    done = CommandRunner().invoke(
         app, ["publish", str(tmp_path / "db"), "t", "--from-sql", f"sqlite:///{tmp_path}/s.db", "--query", "select 1",
               "--names", "plain", "--create"]
     )  # fmt: skip
@@ -161,9 +162,9 @@ def test_a_query_names_its_columns(tmp_path: Path) -> None:
 def test_sync_and_tables_name_the_readers_that_are_lost(tmp_path: Path) -> None:
     publish(tmp_path, write(tmp_path / "t.csv", ["id", "first name"]))
     db = str(tmp_path / "db")
-    done = CliRunner().invoke(app, ["sync", db, "--engine", "local"])
+    done = CommandRunner().invoke(app, ["sync", db, "--engine", "local"])
     assert done.exit_code == 0, done.output
     assert "column-mapping" in done.output and "polars" in done.output
-    assert "polars" in CliRunner().invoke(app, ["tables", db]).output
-    (table,) = json.loads(CliRunner().invoke(app, ["tables", db, "--json"]).stdout)
+    assert "polars" in CommandRunner().invoke(app, ["tables", db]).output
+    (table,) = json.loads(CommandRunner().invoke(app, ["tables", db, "--json"]).stdout)
     assert any("polars" in each for each in table["unreadableBy"])

@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from published_contents import changes, fold
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files, read_file
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -47,7 +47,7 @@ def test_the_command_takes_the_same(tmp_path: Path) -> None:
              "--timestamp-format", "dd.MM.yyyy HH:mm", "--encoding", "windows-1252", "--keys", "id",
              "--column", "amount=decimal(10,2)"]  # fmt: skip
     source = ["--from", str(tmp_path / "export.csv")]
-    done = CliRunner().invoke(app, ["publish", str(tmp_path / "shop"), "orders", *source, *given, "--create"])
+    done = CommandRunner().invoke(app, ["publish", str(tmp_path / "shop"), "orders", *source, *given, "--create"])
     assert done.exit_code == 0, done.output
     rows = fold(changes(tmp_path / "shop/Files/LandingZone/orders"), ["id"])
     assert rows[0]["amount"] == Decimal("1234.50")

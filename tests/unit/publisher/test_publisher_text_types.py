@@ -17,9 +17,9 @@ from published_contents import changes, fold
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
-from lakemirror.publisher.text_types import Choice, Guess
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import Choice, Guess
 
 NAIVE, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
@@ -194,12 +194,12 @@ def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert rows.to_pydict() == {"v": ["1", "2", "03"]}
 
 
-def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_grows_meanwhile_is_published_in_the_types_of_its_rows(tmp_path: Path) -> None:
+    """The text is read once: types and rows are of the same text."""
     path = tmp_path / "t.csv"
     path.write_text("v\n1\n")
-    with pytest.raises(LakemirrorError) as caught:
-        read_file(path, tell=lambda _: path.write_text("v\n1\n007\n")).read_all()
-    assert caught.value.code == "input-invalid"
+    rows = read_file(path, tell=lambda _: path.write_text("v\n1\n007\n")).read_all()
+    assert rows.to_pydict() == {"v": [1]}
 
 
 @pytest.mark.parametrize(

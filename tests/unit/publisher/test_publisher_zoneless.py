@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli.publish import publish
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.files import publish_files
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import publish_files
 from lakemirror.publisher.sql import publish_sql
-from lakemirror.publisher.text_rows import TextForm
 
 UTC = dt.timezone.utc
 MORNING = dt.datetime(2026, 7, 1, 9)
@@ -198,18 +198,18 @@ def test_the_command_takes_it_and_verify_too(tmp_path: Path) -> None:
     app.command()(publish)
     db = str(tmp_path / "shop")
     arguments = [db, "t", "--from", str(tmp_path / "t.csv"), "--keys", "id", "--create"]
-    wrong = CliRunner().invoke(app, [*arguments, "--zoneless", "Mars"])
+    wrong = CommandRunner().invoke(app, [*arguments, "--zoneless", "Mars"])
     assert wrong.exit_code == 2 and "setting-invalid" in wrong.output
-    assert "without a zone" in CliRunner().invoke(app, [*arguments, "--mode", "load"]).output
-    done = CliRunner().invoke(app, [*arguments, "--zoneless", BERLIN, "--recreate"])
+    assert "without a zone" in CommandRunner().invoke(app, [*arguments, "--mode", "load"]).output
+    done = CommandRunner().invoke(app, [*arguments, "--zoneless", BERLIN, "--recreate"])
     assert done.exit_code == 0 and "without a zone" not in done.output
     MirroredDatabase(db, engine="local").sync()
     against = tmp_path / "source.parquet"
     pq.write_table(pa.table({"id": [1], "at": pa.array([MORNING], pa.timestamp("us"))}), against)
     app = typer.Typer()
     app.command()(verify)
-    assert CliRunner().invoke(app, [db, "t", "--against", str(against), "--zoneless", BERLIN]).exit_code == 0
-    assert CliRunner().invoke(app, [db, "t", "--against", str(against)]).exit_code == 3
+    assert CommandRunner().invoke(app, [db, "t", "--against", str(against), "--zoneless", BERLIN]).exit_code == 0
+    assert CommandRunner().invoke(app, [db, "t", "--against", str(against)]).exit_code == 3
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_postgresql_by_a_watermark(times: str, tmp_path: Path) -> None:
 def against(database: Path, url: str, query: str, *more: str) -> Any:
     app = typer.Typer()
     app.command()(verify)
-    return CliRunner().invoke(app, [str(database), "t", "--against", url, "--query", query, *more])
+    return CommandRunner().invoke(app, [str(database), "t", "--against", url, "--query", query, *more])
 
 
 @pytest.mark.parametrize("database", ["postgresql", "duckdb"])

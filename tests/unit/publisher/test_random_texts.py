@@ -26,7 +26,7 @@ from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.sources.files import publish_files, read_file
 from lakemirror.publisher.sql import publish_sql
 
 SEED = int(os.environ.get("RANDOM_TEXTS_SEED", random.SystemRandom().randrange(1 << 32)))

@@ -20,7 +20,7 @@ from lakemirror.engines.row_work import RowResult, RowWork
 from lakemirror.errors import SetupError
 from lakemirror.mirror import status_writer
 from lakemirror.mirror.status_writer import StatusWriter
-from lakemirror.storage.inside import make_folders
+from lakemirror.storage.durable import make_folders
 
 
 @pytest.mark.parametrize("where", ["before rows are written", "after rows are written"])

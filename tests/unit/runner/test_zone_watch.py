@@ -15,7 +15,7 @@ from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.mirror import loop, zone_watch
+from lakemirror.mirror import loop
 from lakemirror.mirror.loop import Shared
 from lakemirror.mirror.missing_folders import NOTE
 from lakemirror.storage import Listing, LocalStorage
@@ -138,7 +138,7 @@ def test_files_that_come_while_their_table_is_at_work_are_not_forgotten(
 def test_without_a_watch_everything_is_polled(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "open_watch", lambda _: NotWatched("a test"))
+    monkeypatch.setattr(LocalStorage, "watchable", lambda _: NotWatched("a test"))
     with running(storage, poll_idle=0.05) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         before = storage.listed[LANDING_ZONE]

@@ -15,7 +15,7 @@ import pytest
 from running_service import until
 
 from lakemirror.errors import SetupError
-from lakemirror.mirror import idle_time, loop, status_writer, zone_watch
+from lakemirror.mirror import idle_time, loop, status_writer
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.service import host as host_module
 from lakemirror.service.host import EngineHost
@@ -217,7 +217,7 @@ def not_listed(listed: Counter[str], seconds: float) -> bool:
 def test_a_database_that_is_polled_is_listed_at_once_after_a_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "not_watched", lambda _: NotWatched("a test"))
+    monkeypatch.setattr(LocalStorage, "watchable", lambda _: NotWatched("a test"))
     monkeypatch.setattr(loop, "_QUIET", 0.0)
     monkeypatch.setenv("LAKEMIRROR_POLL_IDLE", "3600")
     host = EngineHost()

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from lakemirror.cli.engine_options import _give_storage_options
+from lakemirror.cli.options import _give_storage_options
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 from lakemirror.storage.addresses import is_store_address, parse_address
-from lakemirror.storage.place import StorePath, place
+from lakemirror.storage.place import place
+from lakemirror.storage.store_path import StorePath
 
 
 @pytest.fixture(autouse=True)

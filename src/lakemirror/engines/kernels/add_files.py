@@ -10,9 +10,8 @@ because a publisher may write into its file again (`docs/decisions/020-adoption.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,18 +20,16 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.kernels.leaves import indexed_leaves
-from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import Action, ChangeUnit, Target
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import check_pages, extents
-from lakemirror.storage import copy_file
-from lakemirror.storage.addresses import parse_address
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.place import Place, StorePath, opened, place
+from lakemirror.storage.durable import copy as copy_to
+from lakemirror.storage.durable import make_folders, opened_new, read_together, status_of_new
+from lakemirror.storage.place import Place, opened, place
 
 SMALLEST_BYTES = 8 << 20  # smaller files are written together as one, which is faster to read
 _FEW = 4
@@ -52,14 +49,6 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-
-_COPIES = threading.BoundedSemaphore(2)  # copies that a store makes at one time: rows of the first are read meanwhile
-
-
-class NotAdded(NamedTuple):
-    """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
-
-    reason: str
 
 
 def large_enough(sizes: Sequence[int]) -> bool:
@@ -113,12 +102,12 @@ def add_file(
     folder: str | None = None,
     trust_footer: bool = False,
     is_own: bool = False,
-) -> Action | NotAdded | BadRow:
+) -> Action | Rejected:
     """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
-    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is BadRow
-    `file-unreadable`. A file whose bounds would make a reader miss rows is NotAdded. Then the copy is removed; the
-    copy of a killed process is removed by VACUUM.
+    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Rejected with
+    `file-unreadable`. A file whose bounds would make a reader miss rows is Rejected with `try_as` rows: its rows are
+    correct. Then the copy is removed; the copy of a killed process is removed by VACUUM.
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
     `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
@@ -136,7 +125,7 @@ def add_file(
     try:
         if "/" in below:
             make_folders(copy.parent, top)
-        _copy(unit.path, copy, unit.listed.size if unit.listed else 0)
+        copy_to(unit.path, copy, unit.listed.size if unit.listed else 0)
         if is_own:
             stats = statistics_of_own(copy, indexed)
         elif trust_footer:
@@ -145,20 +134,18 @@ def add_file(
             stats = statistics_told(found, indexed)
         else:
             stats = _checked_statistics(copy, columns, footer, unit, names, keys)
-        status = (copy.as_written() if isinstance(copy, StorePath) else copy).stat()
-        if isinstance(copy, StorePath):
-            copy.store.cache.remember(copy.key, status.st_size, getattr(status, "tag", ""))
+        status = status_of_new(copy)
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
         if isinstance(error, FileNotFoundError):
             raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
         if isinstance(error, UnsafeBounds):
-            return NotAdded(f"{unit.name}: {error}")
+            return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
         if isinstance(error, OSError) and error.errno is not None:
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
         if isinstance(error, pa.ArrowException | OSError | ValueError):
-            return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
+            return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
         raise
     add = {
         "path": logged_path(below),
@@ -190,14 +177,6 @@ class _KeysSeen:
                 self._found[group.index].keep(group, self._target, version_of(add))
 
 
-def _copy(source: str, target: Place, size: int) -> None:
-    if isinstance(target, StorePath):
-        with _COPIES:
-            target.store.copy(StorePath(*parse_address(source)).key, target.key, size)
-    else:
-        copy_file(source, target)
-
-
 def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeUnit) -> None:
     if not footer.equals(planned):
         raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
@@ -216,21 +195,15 @@ def _checked_statistics(
     Each row group's pages are compared with the footer, then its rows are read, so that bytes come from a store once.
     Errors: ValueError and ArrowException if they differ; `concurrent-commit` if the footer is not the `planned` one.
     """
-    with copy.open("rb") as pages:
+    with opened_new(copy) as (pages, source):
         footer = read_footer(pages)
         _check_same(footer, planned, unit)
 
         def dictionaries(group: int) -> set[str]:
-            if isinstance(source, ObjectFile):
-                source.hold(extents(footer.row_group(group)))
-                return check_pages(source, footer, group)
+            read_together(pages, extents(footer.row_group(group)))
             return check_pages(pages, footer, group)
 
-        source = pages.raw if isinstance(copy, StorePath) else opened(copy)
-        found = statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
-        if isinstance(source, ObjectFile) and isinstance(copy, StorePath):
-            copy.store.cache.remember(copy.key, source.size, source.entry.tag)
-        return found
+        return statistics(source, columns, footer.num_rows, dictionaries, indexed=indexed, see=keys.see)
 
 
 def _held(unit: ChangeUnit) -> list[FileColumn]:

@@ -26,7 +26,7 @@ from lakemirror.engines.kernels import nested_types
 from lakemirror.engines.kernels.nested_types import stored_type
 from lakemirror.engines.kernels.nested_values import field_of, shaped
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.storage.place import is_in_store
+from lakemirror.storage.place import capabilities_of
 from lakemirror.storage.place import opened as opened_place
 
 _ROWS_AT_ONCE = 64 * 1024
@@ -93,7 +93,7 @@ def opened(file: DataFile, metadata: pq.FileMetaData | None = None) -> pq.Parque
     """Opens a data file. FileNotFoundError if it does not exist any more."""
     return pq.ParquetFile(
         opened_place(file.place, written_once=True), metadata=metadata, coerce_int96_timestamp_unit="us",
-        page_checksum_verification=False, pre_buffer=is_in_store(file.place),
+        page_checksum_verification=False, pre_buffer=capabilities_of(file.place).waits,
     )  # fmt: skip
 
 

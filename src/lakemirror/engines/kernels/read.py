@@ -1,8 +1,8 @@
 """Reads the changes of one change file: its rows in the table's types with their markers, or the first bad row.
 
-unit ─▶ its file, open ─▶ Reading ─▶ Changes … | BadRow
+unit ─▶ its file, open ─▶ Reading ─▶ Changes … | Rejected
 
-Reading stops at the first bad row. A file that cannot be read or needs too much memory is a BadRow too.
+Reading stops at the first bad row. A file that cannot be read or needs too much memory is Rejected, too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pyarrow as pa
 from lakemirror.engines.kernels.decode import TooLarge
 from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, unreadable
 from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import ChangeUnit, Target
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.row_markers import INSERT
-from lakemirror.storage.place import is_in_store, opened
+from lakemirror.storage.place import opened
 
 
 def read_changes(
@@ -30,11 +30,11 @@ def read_changes(
     budget: MemoryBudget | None = None,
     encoded: bool = False,
     waits: bool = False,
-) -> Iterator[Changes | BadRow]:
-    """The changes of a unit. If it has a bad row: the changes before it, and then that BadRow as the last item.
+) -> Iterator[Changes | Rejected]:
+    """The changes of a unit. If it has a bad row: the changes before it, and then Rejected as the last item.
 
     `columns`: the requested columns of the target; None: all. Others are neither read nor converted. `append_only`: a
-    row that is not an insert is BadRow `marker-statistics`. `default_marker`: the marker of rows without one. `budget`:
+    row that is not an insert is Rejected, `try_as` mixed. `default_marker`: the marker of rows without one. `budget`:
     its size limits what is decoded at once; decoded bytes are taken from it if it has enough left, and given back
     later. `encoded`: text with few distinct values stays dictionary-encoded, which is much faster to read and write.
     `waits`: rows with very large values wait until the budget has enough left. Only for a thread that reads one unit at
@@ -52,7 +52,8 @@ def read_changes(
     except TooLarge as error:
         yield _too_large(unit, error.what, error.size, budget)
     except MemoryError as error:
-        yield BadRow("file-too-large", unit.name, f"{unit.name} needs more memory than available: {first_line(error)}")
+        message = f"{unit.name} needs more memory than available: {first_line(error)}"
+        yield Rejected("file-too-large", message, unit.name)
     except OSError as error:
         if error.errno is not None:  # from the store; pyarrow also raises OSError for a damaged file, without errno
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
@@ -63,14 +64,12 @@ def read_changes(
 
 def source_of(unit: ChangeUnit) -> pa.NativeFile:
     """The unit's file, open. Errors: FileNotFoundError, other OSErrors."""
-    if is_in_store(unit.path):
-        return pa.PythonFile(opened(unit.path, unit.listed), mode="r")
-    return pa.OSFile(unit.path)
+    return pa.input_stream(opened(unit.path, unit.listed), compression=None)
 
 
-def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> BadRow:
+def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Rejected:
     message = (
         f"{unit.name}: {what} of this file of {unit.bytes} bytes needs {size} bytes of memory, and the setting "
         f"`memory` allows {budget.size}"
     )
-    return BadRow("file-too-large", unit.name, message)
+    return Rejected("file-too-large", message, unit.name)

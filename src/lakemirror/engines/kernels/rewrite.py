@@ -28,7 +28,7 @@ from lakemirror.engines.kernels.nested_types import stored_type
 from lakemirror.engines.kernels.nested_values import Field, field_of, find_name, shaped
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
-from lakemirror.storage.place import is_in_store, opened
+from lakemirror.storage.place import capabilities_of, opened
 
 _MOST_ROWS = 64 * 1024
 _BYTES_AT_ONCE = 32 << 20  # decoded, by the footer
@@ -113,7 +113,8 @@ def _rows(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatc
     }
     with pq.ParquetFile(
         opened(place, written_once=True), metadata=footer, coerce_int96_timestamp_unit="us",
-        buffer_size=_PIECE if stored > _LARGE_GROUP else 0, pre_buffer=is_in_store(place) and stored <= _LARGE_GROUP,
+        buffer_size=_PIECE if stored > _LARGE_GROUP else 0,
+        pre_buffer=capabilities_of(place).waits and stored <= _LARGE_GROUP,
     ) as file:  # fmt: skip
         names = file.schema_arrow.names
         held = {column.name: name for column in columns if (name := find_name(names, column.physical_name)) is not None}

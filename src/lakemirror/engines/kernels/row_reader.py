@@ -1,6 +1,6 @@
 """Reads the rows of one change file: a pass over its row groups, within the memory budget.
 
-footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … | BadRow
+footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … | Rejected
 
 Every value that goes into a table is decoded, checked and converted here (contract sections 3, 4 and 6).
 """
@@ -36,7 +36,8 @@ from lakemirror.engines.kernels.decode import (
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
+from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 from lakemirror.parquet.footer import read_footer
@@ -91,7 +92,7 @@ class Reading:
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
 
-    def changes(self) -> Iterator[Changes | BadRow]:
+    def changes(self) -> Iterator[Changes | Rejected]:
         unit = self._unit
         problem = self.prepare()
         if problem is not None:
@@ -103,17 +104,17 @@ class Reading:
         for group in groups:
             for item in self._group(group, row):
                 yield item
-                if isinstance(item, BadRow):
+                if isinstance(item, Rejected):
                     return
             row += footer.row_group(group).num_rows
         if row - unit.first_row != unit.rows:
             yield unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
 
-    def prepare(self) -> BadRow | None:
+    def prepare(self) -> Rejected | None:
         """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
         self._footer = read_footer(self._source)
         wanted = wanted_columns(self._footer, self._unit, self._asked, self._target.key_columns)
-        if isinstance(wanted, BadRow):
+        if isinstance(wanted, Rejected):
             return wanted
         self._wanted = wanted
         return None
@@ -156,7 +157,7 @@ class Reading:
         found = self._converted(batch, 0)
         return found if isinstance(found, Changes) else None
 
-    def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
+    def _group(self, group: int, row: int) -> Iterator[Changes | Rejected]:
         footer = self._footer.row_group(group)
         rows = footer.num_rows
         chunks = self._measured(group, self._pages(group))
@@ -178,7 +179,7 @@ class Reading:
                     decoded += part.num_rows
                     if item is not None:
                         yield item
-                        if isinstance(item, BadRow):
+                        if isinstance(item, Rejected):
                             return
                     del item, part  # before the next rows are decoded
                 del batch
@@ -260,7 +261,7 @@ class Reading:
             batches = iter(list(batches))  # the reader gives its pages and dictionaries back
         yield from batches
 
-    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | BadRow | None:
+    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | Rejected | None:
         """The changes of a decoded batch, or its first bad row."""
         if not batch.num_rows:
             return None
@@ -308,45 +309,44 @@ class Reading:
             return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value], kind))
         return pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
 
-    def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:
+    def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], Rejected | None]:
         held = self._wanted.marker
         values = None if held is None else batch.column(self._wanted.at[held.place])
         marker, wrong = read_markers(values, batch.num_rows, self._default)
-        code, place, shown = "", len(marker), ""
+        bad = None
+        place = len(marker)
         if wrong is not None:
-            code, (place, shown) = "row-marker-invalid", wrong
-        reason = self._refusal()
-        if reason:
+            place, shown = wrong
+            bad = self._marked(first_row + place, shown, "row-marker-invalid", "is not one of 0, 1, 2, 4")
+        if self._append_only or not self._target.key_columns or self._wanted.absent_key is not None:
             changing = marker[:place] != INSERT
             if changing.any():
-                code, place = reason, int(changing.argmax())
+                place = int(changing.argmax())
                 shown = str(values[place].as_py()) if values is not None and values[place].is_valid else "NULL"
-        if not code:
-            return marker, None
-        unit, row = self._unit, first_row + place + 1
+                bad = self._no_insert(first_row + place, shown)
+        return marker, bad
+
+    def _no_insert(self, row: int, marker: str) -> Rejected:
+        """The rejection of a row that must be an insert and is none. `row` counts from 0."""
         absent = self._wanted.absent_key
-        sentence = {
-            "row-marker-invalid": f"row marker {shown!r} is not one of 0, 1, 2, 4",
-            "key-columns-missing": f"row marker {shown!r} needs key columns, and _metadata.json declares none",
-            "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {absent!r}",
-            "marker-statistics": f"row marker {shown!r} contradicts the footer's statistics",
-        }[code]
-        column = absent if code == "key-column-absent" else ROW_MARKER
-        return marker, BadRow(code, unit.name, f"{unit.name}, row {row}: {sentence}", row, column)
-
-    def _refusal(self) -> str:
-        """The error code of a row that is not an insert; empty if such rows are allowed."""
         if self._append_only:
-            return "marker-statistics"
+            why = "contradicts the footer's statistics"
+            return replace(self._marked(row, marker, "row-marker-invalid", why), try_as="mixed")
         if not self._target.key_columns:
-            return "key-columns-missing"
-        return "key-column-absent" if self._wanted.absent_key is not None else ""
+            why = "needs key columns, and _metadata.json declares none"
+            return self._marked(row, marker, "key-columns-missing", why)
+        why = f"needs every key column; the file lacks {absent!r}"
+        return replace(self._marked(row, marker, "key-column-absent", why), column=absent)
 
-    def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> BadRow:
+    def _marked(self, row: int, marker: str, code: str, why: str) -> Rejected:
+        name = self._unit.name
+        return Rejected(code, f"{name}, row {row + 1}: row marker {marker!r} {why}", name, row + 1, ROW_MARKER)
+
+    def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> Rejected:
         name = self._unit.name
         row = None if error.row is None else first_row + error.row + 1
         where = name if row is None else f"{name}, row {row}"
-        return BadRow("value-invalid", name, f"{where}: column {column.name!r}: {error}", row, column.name)
+        return Rejected("value-invalid", f"{where}: column {column.name!r}: {error}", name, row, column.name)
 
 
 def _is_valid(values: pa.Array) -> bool:
@@ -359,8 +359,8 @@ def _is_valid(values: pa.Array) -> bool:
     return True
 
 
-def unreadable(unit: ChangeUnit, why: object) -> BadRow:
-    return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {first_line(why)}")
+def unreadable(unit: ChangeUnit, why: object) -> Rejected:
+    return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {first_line(why)}", unit.name)
 
 
 def first_line(why: object) -> str:

@@ -8,10 +8,8 @@ To write several files at once, call it from several threads with a part of the 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +26,8 @@ from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.storage.inside import make_folders
-from lakemirror.storage.object_writer import ObjectWriter
-from lakemirror.storage.place import Place, created
+from lakemirror.storage.durable import NewFile, abandoned, completed, created, make_folders, size_so_far
+from lakemirror.storage.place import Place
 from lakemirror.storage.place import place as place_at
 
 CHANGE_TYPE = "_change_type"
@@ -155,7 +152,7 @@ class _File:
     """
 
     path: Place
-    sink: Path | ObjectWriter
+    sink: NewFile
     below: str
     values: dict[str, str | None]
     tally: Tally
@@ -223,10 +220,9 @@ class _Files:
     def remove(self) -> None:
         """Removes all files, complete or not."""
         for file in self._open.values():
-            if isinstance(file.sink, ObjectWriter):
-                file.sink.abort()
-            elif file.writer is not None:
-                with contextlib.suppress(OSError, pa.ArrowException):
+            abandoned(file.sink)
+            if file.writer is not None:
+                with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                     file.writer.close()
         for path in self._made:
             with contextlib.suppress(OSError, LakemirrorError):
@@ -313,7 +309,7 @@ class _Files:
             )
             file.rows += file.buffered_rows
             file.buffered, file.buffered_rows, file.buffered_bytes = [], 0, 0
-        if file.rows >= self._sizes.rows_a_file or _size(file.sink) >= self._sizes.bytes_a_file:
+        if file.rows >= self._sizes.rows_a_file or size_so_far(file.sink) >= self._sizes.bytes_a_file:
             self._complete(key)
 
     def _in_next_file(self, key: tuple[str | None, ...], file: _File) -> _File:
@@ -335,12 +331,7 @@ class _Files:
             file.writer = self._writer(file, self._schema)
         file.writer.add_key_value_metadata(_CALENDAR)
         file.writer.close()
-        if isinstance(file.sink, ObjectWriter):
-            file.sink.close()
-            size, modified = file.sink.tell(), time.time()
-        else:
-            found = file.sink.stat()
-            size, modified = found.st_size, found.st_mtime
+        size, modified = completed(file.sink)
         action: Action = {"path": logged_path(file.below), "partitionValues": file.values, "size": size}
         if self._feed:
             action["dataChange"] = False
@@ -393,10 +384,6 @@ def _plain(values: pa.Array) -> pa.Array:
 
 def _as_long(values: pa.Array, rows: int) -> pa.Array:
     return values if len(values) == rows else pa.repeat(values[0], rows)
-
-
-def _size(sink: Path | ObjectWriter) -> int:
-    return sink.stat().st_size if isinstance(sink, Path) else sink.tell()
 
 
 __all__ = [

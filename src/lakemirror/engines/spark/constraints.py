@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 
 from lakemirror.engines.change_rows import null_row
-from lakemirror.engines.row_work import FILE, ROW, BadRow, RowWork
+from lakemirror.engines.row_work import FILE, ROW, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
+from lakemirror.errors import Rejected
 
 
-def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> BadRow | None:
+def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> Rejected | None:
     """The first row that breaks a constraint; None if there is none, or the table has no CHECK constraints.
 
     A condition that is NULL is broken, too (Delta protocol, "CHECK constraints"). If a row also breaks NOT NULL, that
@@ -45,7 +46,7 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
     name, expression = target.constraints[found["broken"] - len(required)]
     message = f"{file}, row {row}: the table's CHECK constraint {name} ({expression}) does not hold"
     named = [each.name for each in target.columns if _names(expression, each.name)]
-    return BadRow("constraint-violated", file, message, row, named[0] if len(named) == 1 else None)
+    return Rejected("constraint-violated", message, file, row, named[0] if len(named) == 1 else None)
 
 
 def _names(expression: str, column: str) -> bool:

@@ -23,13 +23,14 @@ from lakemirror.engines.fold_passes import FoldedBatch
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import only_living
 from lakemirror.engines.memory_budget import DEFAULT
-from lakemirror.engines.row_work import MARKER, ROW, Action, BadRow, RewriteWork, RowResult, RowWork, Target
+from lakemirror.engines.row_work import MARKER, ROW, Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
 from lakemirror.engines.spark.jobs import Jobs, Stage
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.task_values import DataFiles, Failed, Feed, FoldedKeys, FoundRows, Units
 from lakemirror.engines.spark.units import data_file_groups, groups_of, split
+from lakemirror.errors import Rejected
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import key_columns, may_hold
@@ -95,7 +96,7 @@ class SparkEngine:
             return self._run(replace(work, changes=changes), written)
         except Bad as bad:
             written.remove()
-            return RowResult(error=bad.row)
+            return RowResult(error=bad.rejected)
         except BaseException:
             written.remove()
             raise
@@ -307,20 +308,20 @@ class SparkEngine:
         results = [each for unit in self._jobs.run(_named(target, step), stage) for each in unit]
         actions: list[Action] = []
         for each in results:
-            if not isinstance(each, BadRow | Failed):
+            if not isinstance(each, Rejected | Failed):
                 actions += written.keep(each)
         for bad in _bad_rows(results):
             raise Bad(bad)
         return actions
 
 
-def _bad_rows(results: Iterable[Any]) -> list[BadRow]:
+def _bad_rows(results: Iterable[Any]) -> list[Rejected]:
     """The bad rows among results. Raises the error of a task that failed."""
-    bad: list[BadRow] = []
+    bad: list[Rejected] = []
     for each in results:
         if isinstance(each, Failed):
             raise each.error()
-        if isinstance(each, BadRow):
+        if isinstance(each, Rejected):
             bad.append(each)
     return bad
 

@@ -6,7 +6,7 @@
     write_without  data files ─▶ data files without deleted rows   write_old    deleted rows ─▶ change feed
     check_rows     change files ─▶ rows to insert, for CHECK constraints
 
-Errors in a row or a file are returned as values (`BadRow`, `Failed`), so that Spark does not repeat the task.
+Errors in a row or a file are returned as values (`Rejected`, `Failed`), so that Spark does not repeat the task.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from lakemirror.engines.kernels.fold import fold_places, key_bucket
 from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, living_rows
 from lakemirror.engines.kernels.write import FileSizes, write_change_feed, write_rows
 from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, BadRow, ChangeUnit, RowWork, Target
+from lakemirror.engines.row_work import FILE, MARKER, ROW, Action, ChangeUnit, RowWork, Target
 from lakemirror.engines.spark.row_numbers import packed, unpacked
 from lakemirror.engines.spark.task_values import DataFiles, Failed, Feed, FoldedKeys, FoundRows, Units
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import find, key_columns, read_footer, row_groups
 from lakemirror.keys.wanted_keys import Sought, is_among
 
 CHANGES, TABLE, FAILED = 0, 1, 2
-"""Kinds of blobs: keys of changes, keys of the table's rows, a BadRow or Failed."""
+"""Kinds of blobs: keys of changes, keys of the table's rows, a Rejected or Failed."""
 
 
 # The entry points, which `mapInArrow` calls with batches
@@ -57,7 +57,7 @@ def blobs(
 ) -> Iterator[pa.RecordBatch]:
     """The tables that a unit makes, split by the bucket of their keys."""
     for _, found in _of_units(batches, function, shared, units):
-        if isinstance(found, BadRow | Failed):
+        if isinstance(found, Rejected | Failed):
             yield _blob(0, FAILED, pickle.dumps(found))
             continue
         kind, table = found
@@ -139,7 +139,7 @@ def bucket_rows(target: Target, unit: DataFiles) -> Iterator[tuple[int, pa.Table
             yield TABLE, pa.concat_tables(parts)
 
 
-def fold_buckets(target: Target, found: Sequence[tuple[int, int, bytes]]) -> Iterator[FoldedKeys | BadRow | Failed]:
+def fold_buckets(target: Target, found: Sequence[tuple[int, int, bytes]]) -> Iterator[FoldedKeys | Rejected | Failed]:
     """The net effect of the keys of some buckets, and the rows of these keys in the table."""
     yield from (pickle.loads(blob) for _, kind, blob in found if kind == FAILED)
     names = list(target.key_columns)

@@ -8,5 +8,6 @@ nothing else (`docs/decisions/003-delimited-text.md`).
 """
 
 from lakemirror.landing_zone.delimited.convert import TextDoubts, convert, line_of, read_columns
+from lakemirror.landing_zone.delimited.typed_text import BadField, TypedText
 
-__all__ = ["TextDoubts", "convert", "line_of", "read_columns"]
+__all__ = ["BadField", "TextDoubts", "TypedText", "convert", "line_of", "read_columns"]

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.landing_zone.column_types import arrow_type
 from lakemirror.landing_zone.zoneless import NTZ, NoInstant, instants
 
 
@@ -29,14 +30,6 @@ class BadValue(Exception):
         self.place = place
         self.text = text
         self.why = why
-
-
-def arrow_type(table_type: str) -> pa.DataType:
-    """The Arrow type of a column whose table type is that."""
-    if table_type.startswith("decimal("):
-        precision, scale = table_type.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _ARROW[table_type]
 
 
 def converted(texts: pa.Array, table_type: str, zone: str = "UTC") -> pa.Array:
@@ -301,19 +294,6 @@ _FIRST_DAY = -719_162  # days
 _FAR_ZONE = r":\d\d(\.\d+)? ?[+-](19|[2-9]\d)(:?\d\d)?$"
 _ZONED = re.compile(r":\d\d(\.\d+)? ?([zZ]|[+-]\d\d(:?\d\d)?)$")
 _ZONED_LOOSELY = r":\d\d(\.\d+)?\s?([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
-_ARROW: dict[str, pa.DataType] = {
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "date": pa.date32(),
-    "binary": pa.binary(),
-}
 _FAST: dict[str, Callable[[pa.Array, pa.DataType], pa.Array | None]] = {
     "smallint": _whole,
     "int": _whole,

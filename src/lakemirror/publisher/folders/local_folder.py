@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover - not a POSIX system: the exclusive link
     fcntl = None  # type: ignore[assignment]
 
 from lakemirror.failpoints import reach
-from lakemirror.publisher.table_folder import (
+from lakemirror.publisher.folders.table_folder import (
     ABANDONED_SECONDS,
     DROPPED_PREFIX,
     IS_DROPPED,

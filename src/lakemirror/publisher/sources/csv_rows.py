@@ -1,7 +1,6 @@
 """Rows of CSV text: types of columns are found from their text, values as people write them are read as declared.
 
-text ─▶ landing_zone.delimited, all as strings ─▶ text_types: a type for each column
-   └──▶ landing_zone.delimited again, in these types: errors name the line
+text ─▶ landing_zone.delimited, all as strings ─▶ text_types: a type for each column ─▶ the strings in these types
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ import pyarrow as pa
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.date_pattern import date_pattern
-from lakemirror.landing_zone.delimited import line_of, read_columns
+from lakemirror.landing_zone.delimited import BadField, TypedText, line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator
 from lakemirror.landing_zone.delimited.plain_values import looks_like
-from lakemirror.landing_zone.metadata import THOUSANDS, DeclaredColumn, DelimitedFormat, TableMetadata
+from lakemirror.landing_zone.metadata import THOUSANDS, DelimitedFormat, TableMetadata
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
+from lakemirror.publisher.disk_rows import DiskParts
+from lakemirror.publisher.sources.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,18 @@ class TextForm:
 def read_csv(
     stream: IO[bytes], name: str, known: KnownTypes, form: TextForm, delimiter: str, tell: Callable[[Choice], None]
 ) -> pa.RecordBatchReader:
-    """The rows of CSV text, which is read twice: first for the types of its columns. `stream` can seek.
+    """The rows of CSV text. It is read once; `stream` can seek, for the line of a value that is refused.
 
     Each column's type is told before. Warns (TypeWarning) of columns that stay strings although their text looks like
     numbers or dates. `value-invalid` with line and column, `columns-ambiguous` and `column-name-invalid` for the
     header, `input-invalid` for text that cannot be read.
     """
     text = _Text(stream, name, form.delimited(delimiter), known.zones)
-    choices, rows = _choices(text, known)
+    choices, batches = _choices(text, known)
     for choice in choices:
         tell(choice)
-    declared = tuple(DeclaredColumn(each.column, "", table_type(each.kind) or "string", True) for each in choices)
     schema = pa.schema([(each.column, each.kind) for each in choices])
-    return pa.RecordBatchReader.from_batches(schema, _typed(text.batches(declared), schema, rows, name))
+    return pa.RecordBatchReader.from_batches(schema, text.typed(batches, schema))
 
 
 @dataclass(frozen=True)
@@ -99,22 +98,39 @@ class _Text:
     form: DelimitedFormat
     zones: Zones
 
-    def batches(self, columns: tuple[DeclaredColumn, ...] = ()) -> Iterator[pa.RecordBatch]:
-        """The rows from the beginning; without declared columns all of them are strings."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, all of them strings."""
         with self._errors():
-            yield from read_columns(
-                self.stream,
-                file=_uncompressed(self.name),
-                metadata=self._metadata(columns),
-                undeclared="string",
-                zones=self.zones,
-            )
+            yield from read_columns(self.stream, file=self._file, metadata=self._metadata, undeclared="string")
+
+    def typed(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The same rows in their types; `value-invalid` with line and column."""
+        text = TypedText({each.name: table_type(each.type) or "string" for each in schema}, self.form, self.zones)
+        row = 0
+        for batch in batches:
+            try:
+                values = text.values(batch)
+            except BadField as bad:
+                with self._errors():
+                    raise text.error(bad, self._file, self.line_of(row + bad.row + 1)) from bad
+            row += batch.num_rows
+            arrays = [
+                pa.nulls(batch.num_rows) if pa.types.is_null(field.type) else column.cast(field.type)
+                for field, column in zip(schema, values.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def line_of(self, row: int) -> int:
-        return line_of(self.stream, row, file=_uncompressed(self.name), metadata=self._metadata())
+        return line_of(self.stream, row, file=self._file, metadata=self._metadata)
 
-    def _metadata(self, columns: tuple[DeclaredColumn, ...] = ()) -> TableMetadata:
-        return TableMetadata(file_format="CSV", delimited=self.form, columns=columns)
+    @property
+    def _file(self) -> str:
+        """The name without the suffix that tells of compression: the stream is not compressed any more."""
+        return re.sub(r"\.(gz|zst|snappy)$", "", self.name)
+
+    @property
+    def _metadata(self) -> TableMetadata:
+        return TableMetadata(file_format="CSV", delimited=self.form)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -128,15 +144,15 @@ class _Text:
             ) from error
 
 
-def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], int | None]:
-    """The type of each column, in the order of the header, and how many rows were looked at; None for no look."""
+def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], Iterable[pa.RecordBatch]]:
+    """The type of each column, in the order of the header, and the rows; all were looked at, unless none needs it."""
     batches = text.batches()
     names = next(batches).schema.names
     columns = [name for name in names if name != ROW_MARKER]
     guesses = {name: Guess(text.form) for name in columns if known.of(name) is None}
     held = {name: kind for name in columns if not known.is_named(name) and (kind := known.of(name)) is not None}
     looks: dict[str, str] = {}
-    row = 0
+    looked_at, row = DiskParts(), 0
     for batch in batches if guesses or held else ():
         for name, kind in held.items():
             place = first_lost(batch[name], kind, text.form, is_key=known.is_key(name))
@@ -146,12 +162,14 @@ def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], int | None]:
             guess.look_at(batch[name])
             if name not in looks:
                 looks[name] = looks_like(batch[name].slice(0, 1000))
+        looked_at.add(batch, batch.nbytes)
         row += batch.num_rows
     choices = [guesses[name].choice(name) if name in guesses else known.choice(name) for name in columns]
     if ROW_MARKER in names:
         choices.insert(names.index(ROW_MARKER), Choice(ROW_MARKER, pa.int32(), "row markers", guessed=False))
-    _warn_of_text([each for each in choices if each is not None], looks, text.form)
-    return [each for each in choices if each is not None], row if guesses or held else None
+    found = [each for each in choices if each is not None]
+    _warn_of_text(found, looks, text.form)
+    return found, looked_at if guesses or held else batches
 
 
 def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa.DataType) -> LakemirrorError:
@@ -165,30 +183,6 @@ def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa
         row=line,
         column=column,
     )
-
-
-def _typed(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int | None, name: str
-) -> Iterator[pa.RecordBatch]:
-    """The rows in their types; `input-invalid` where they are others than those that were looked at."""
-    count = 0
-    for batch in batches:
-        count += batch.num_rows
-        arrays = [
-            pa.nulls(batch.num_rows) if pa.types.is_null(field.type) else column.cast(field.type)
-            for field, column in zip(schema, batch.columns, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if rows is not None and count != rows:
-        raise LakemirrorError(
-            "input-invalid", f"{name}: changed while it was read: {rows} rows, then {count}", file=name,
-            hint="Publish the file when it is complete.",
-        )  # fmt: skip
-
-
-def _uncompressed(name: str) -> str:
-    """The name without the suffix that tells of compression: the stream is not compressed any more."""
-    return re.sub(r"\.(gz|zst|snappy)$", "", name)
 
 
 def _warn_of_text(choices: Sequence[Choice], looks: Mapping[str, str], form: DelimitedFormat) -> None:

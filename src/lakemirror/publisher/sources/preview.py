@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakemirror.publisher.change_writer import with_given_markers
-from lakemirror.publisher.files import checked_mode, read_file
 from lakemirror.publisher.plain_names import plain_name
-from lakemirror.publisher.sql_databases import connected
-from lakemirror.publisher.text_rows import TextForm
-from lakemirror.publisher.text_types import Choice
+from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.files import checked_mode, read_file
+from lakemirror.publisher.sources.sql_databases import connected
+from lakemirror.publisher.sources.text_types import Choice
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable

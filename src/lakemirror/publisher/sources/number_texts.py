@@ -52,16 +52,28 @@ def first_strange(texts: pa.Array) -> int:
 
 
 def first_inexact(texts: pa.Array, kind: pa.DataType) -> int:
-    """The first number whose text is not the shortest form of its value."""
-    digits = pc.binary_length(pc.replace_substring_regex(texts, r"[-.]", ""))
+    """The first number whose text is not the shortest form of its value. Texts are numbers as programs write them."""
+    has_point = pc.match_substring(texts, ".")
+    marks = pc.add(has_point.cast(pa.int32()), pc.starts_with(texts, "-").cast(pa.int32()))
+    digits = pc.subtract(pc.binary_length(texts), marks)
     sure = pc.less_equal(digits, SURE_DIGITS if kind == pa.float64() else 6)
-    sure = pc.and_(sure, pc.invert(pc.match_substring_regex(texts, r"\.\d*0$")))
+    sure = pc.and_(sure, pc.invert(pc.and_(has_point, pc.ends_with(texts, "0"))))
     if pc.all(sure).as_py() is not False:
         return -1
     values = cast_or_none(texts, kind)
     if values is None:
         return first_not(sure)
     return first_not(pc.or_(sure, pc.equal(values.cast(pa.string()), texts)))
+
+
+def are_decimals(texts: pa.Array) -> bool:
+    """True where all texts are numbers with as many digits behind the point as the first one, as programs write them.
+
+    Much faster than a look at each character. False does not mean that they are none.
+    """
+    scale = len(texts[0].as_py().partition(".")[2])
+    numbers = cast_or_none(texts, pa.decimal128(38, scale)) if 0 < scale <= 38 else None
+    return numbers is not None and pc.all(pc.equal(numbers.cast(pa.string()), texts)).as_py() is True
 
 
 def without_exponents(texts: pa.Array) -> pa.Array:
@@ -93,6 +105,6 @@ def cast_or_none(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 __all__ = [
-    "SURE_DIGITS", "cast_or_none", "earlier", "first_inexact", "first_not", "first_strange", "plain_numbers",
-    "without_exponents",
+    "SURE_DIGITS", "are_decimals", "cast_or_none", "earlier", "first_inexact", "first_not", "first_strange",
+    "plain_numbers", "without_exponents",
 ]  # fmt: skip

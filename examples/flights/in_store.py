@@ -11,20 +11,20 @@ from typing import Any
 
 from rich.console import Console
 
+from flights import show
+from flights.performance import Watch, follow
+from flights.source import FlightsSource
+from flights.tables_compared import compared
 from lakemirror.api import MirroredDatabase
-from lakemirror.demo import show
-from lakemirror.demo.performance import Watch, follow
-from lakemirror.demo.source import FlightsSource
-from lakemirror.demo.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.publisher import Landing
-from lakemirror.storage.place import StorePath
+from lakemirror.storage.place import Place, files_below, requests_sent, storage_of
 
 _MINE = "mirrored-by-lakemirror-demo"
 
 
-def mirror_in_store(database: StorePath, days: int | None = None, **settings: Any) -> bool:
+def mirror_in_store(database: Place, days: int | None = None, **settings: Any) -> bool:
     """Publishes and mirrors the flights below an address in a store, prints what came of it; True where all figures are
     right. What an earlier demo made there is replaced.
 
@@ -71,18 +71,17 @@ def mirror_in_store(database: StorePath, days: int | None = None, **settings: An
         raise failure
     found = compared(database, source, days)
     right = found.print(console, show.in_all(found.counts, watch.seconds))
-    requests = ", ".join(f"{count:,} {verb}" for verb, count in sorted(database.store.requests.items()))
+    requests = ", ".join(f"{count:,} {verb}" for verb, count in sorted(requests_sent(database).items()))
     console.print(f"{watch.total} change files; requests: {requests}")
     return right
 
 
-def _clear(database: StorePath) -> None:
-    keys = [each.key for each in database.below()]
-    if keys and not (database / _MINE).is_file():
+def _clear(database: Place) -> None:
+    if any(files_below(database, lambda _: True)) and not (database / _MINE).is_file():
         raise LakemirrorError(
             "setting-invalid", f"{database} holds objects and no demo made them", hint="Name another folder: --on"
         )
-    database.store.delete(keys)
+    storage_of(database).delete("")
 
 
 __all__ = ["mirror_in_store"]

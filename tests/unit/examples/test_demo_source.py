@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from flights import FlightsSource, Step, differences, expected, query
+from flights.source import FLIGHT_KEYS, HELD_BACK, TABLES, find_data, read_flights
 
-from lakemirror.demo import FlightsSource, Step, differences, expected, query
-from lakemirror.demo.source import FLIGHT_KEYS, HELD_BACK, TABLES, find_data, read_flights
 from lakemirror.errors import LakemirrorError, SetupError
 
 MARKER = "__rowMarker__"

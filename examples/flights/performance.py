@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from flights import show
+from flights.source import TABLES, FlightsSource, Step
+from flights.tables_compared import Comparison, compared
 from lakemirror.api import MirroredDatabase
-from lakemirror.demo import show
-from lakemirror.demo.source import TABLES, FlightsSource, Step
-from lakemirror.demo.tables_compared import Comparison, compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.apply_plan import Applied

@@ -32,8 +32,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import PROCESSED
 from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.endpoint import WHERE, Answer, Endpoint
-from lakemirror.publisher.table_folder import (
+from lakemirror.publisher.folders.endpoint import WHERE, Answer, Endpoint
+from lakemirror.publisher.folders.table_folder import (
     ABANDONED_SECONDS,
     DROPPED_PREFIX,
     IS_DROPPED,

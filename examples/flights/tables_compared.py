@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
+from flights import figures, show
+from flights.source import TABLES, FlightsSource
 from lakemirror.delta.log import read_snapshot
-from lakemirror.demo import figures, show
-from lakemirror.demo.source import TABLES, FlightsSource
 from lakemirror.engines.kernels.live_rows import living_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError

@@ -26,9 +26,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zone import MARKER, METADATA, PROCESSED
 from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.table_folder import ABANDONED_SECONDS, IS_TEMPORARY, TEMPORARY_PREFIX, write_whole
+from lakemirror.publisher.folders.table_folder import ABANDONED_SECONDS, IS_TEMPORARY, TEMPORARY_PREFIX, write_whole
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.place import StorePath
+from lakemirror.storage.store_path import StorePath
 
 KEPT = "Files/_publishing"  # of the database: uploads that have no number yet
 SEQUENCE = "_sequence"

@@ -25,11 +25,11 @@ from lakemirror.landing_zone.zoneless import NTZ, UTC, Zones, zone_of
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher.arrow_input import Types
 from lakemirror.publisher.declared_types import TypeWarning, frames_to_user, unsaid_zone
-from lakemirror.publisher.json_rows import read_json_lines
 from lakemirror.publisher.plain_names import plain_name, renamed
-from lakemirror.publisher.text_rows import TextForm, read_csv
-from lakemirror.publisher.text_types import Choice, KnownTypes
-from lakemirror.publisher.workbook import read_workbook
+from lakemirror.publisher.sources.csv_rows import TextForm, read_csv
+from lakemirror.publisher.sources.json_rows import read_json_lines
+from lakemirror.publisher.sources.text_types import Choice, KnownTypes
+from lakemirror.publisher.sources.workbook import read_workbook
 
 if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable, Published

@@ -23,7 +23,7 @@ from typing import IO, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher.credentials import Credential, Tokens
+from lakemirror.publisher.folders.credentials import Credential, Tokens
 
 CA_VARIABLE = "LAKEMIRROR_CA"  # a PEM file with the authority of the service's certificate
 WHERE = "Correct the workspace or the database in the address; only the service can make one."

@@ -15,9 +15,10 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.zoneless import NoInstant, Zones, instants
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.disk_rows import DiskParts
-from lakemirror.publisher.text_types import MOST_DIGITS, Choice, KnownTypes, hint_for_another_type, shown
+from lakemirror.publisher.sources.text_types import MOST_DIGITS, Choice, KnownTypes, hint_for_another_type, shown
 
 ROWS = 5_000  # in a part
+CELL_BYTES = 64  # of memory, about
 WHOLE_DOUBLES = 2**53  # a double gives back every whole number up to this one
 
 _Row = tuple[int, Sequence[Any]]  # its number in the sheet, from 1, and its cells
@@ -44,7 +45,7 @@ def read_workbook(
         for place, column in enumerate(header):
             if column in guesses:
                 guesses[column].look_at(_cells(part, place))
-        parts.add(part)
+        parts.add(part, len(part) * len(header) * CELL_BYTES)
     choices = [known.choice(column) or guesses[column].choice(column) for column in header]
     for choice in choices:
         tell(choice)

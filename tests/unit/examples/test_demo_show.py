@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
+from flights.show import MirroredTable, bar, delays, mirrored_tables
 from rich.console import Console, RenderableType
-
-from lakemirror.demo.show import MirroredTable, bar, delays, mirrored_tables
 
 
 def printed(shown: RenderableType) -> list[str]:

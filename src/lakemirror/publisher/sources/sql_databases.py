@@ -22,7 +22,7 @@ from lakemirror.landing_zone.zoneless import UTC, zone_of
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher.arrow_input import Types, value_refused
 from lakemirror.publisher.exact_values import Refused, cast_exactly, column, declared_column
-from lakemirror.publisher.sql_types import (
+from lakemirror.publisher.sources.sql_types import (
     Digits,
     ReadAs,
     decided,
@@ -33,7 +33,7 @@ from lakemirror.publisher.sql_types import (
     sqlite_columns,
     sqlite_type,
 )
-from lakemirror.publisher.text_types import hint_for_another_type
+from lakemirror.publisher.sources.text_types import hint_for_another_type
 
 BATCH_ROWS = 65536
 _PASSWORD_HINT = (

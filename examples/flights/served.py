@@ -22,13 +22,13 @@ from typing import Any
 
 from rich.console import Console
 
-from lakemirror.demo import show
-from lakemirror.demo.performance import clear, follow
-from lakemirror.demo.source import FlightsSource
-from lakemirror.demo.tables_compared import compared
+from flights import show
+from flights.performance import clear, follow
+from flights.source import FlightsSource
+from flights.tables_compared import compared
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.credentials import Tokens
+from lakemirror.publisher.folders.credentials import Tokens
 
 WORKSPACE, DATABASE, PRINCIPAL = "demo", "flights", "viewer"
 _PACE = 0.05  # seconds between two files, so that the page shows them arrive
