@@ -209,7 +209,7 @@ class Runner:
         fresh = self._watch(_folders(self._scheduler.zone))
         took = time.monotonic() - begun
         self.has_looked = True
-        self._shared.queue.later(self._lane, STATUS, _SOON)
+        self._shared.queue.later(self._lane, _SOON, STATUS)
         if any(_table_of(folder) is None for folder in fresh):
             return Again(_SOON)
         if self._has_events:
@@ -279,9 +279,9 @@ class Runner:
 
     def _stepped(self, was_commit: bool) -> None:
         """A table has another state: the status is written soon. Where files arrive, listings are frequent."""
-        self._shared.queue.later(self._lane, STATUS, _SOON)
+        self._shared.queue.later(self._lane, _SOON, STATUS)
         if was_commit and not self._has_events:
-            self._shared.queue.later(self._lane, ZONE, _SOON)
+            self._shared.queue.later(self._lane, _SOON, ZONE)
 
     def _bring_down(self) -> int:
         """Drops what the declared readers cannot read. Never raises: no caller could handle an error."""

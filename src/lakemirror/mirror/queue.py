@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -22,6 +22,7 @@ from lakemirror.mirror.schedule import LOOKS, Again, Lane, Schedule, Step, Task
 
 log = logging.getLogger("lakemirror")
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 STEP = "table"
 """The name of the threads."""
 
@@ -33,7 +34,7 @@ class ApplyQueue:
 
     def __init__(self, commits: int | None = None) -> None:
         """`commits`: most at one time, of all databases together; None: what the databases allow."""
-        self._schedule = Schedule(commits, _cores())
+        self._schedule = Schedule(commits, CORES)
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)  # for the timer: a table is due earlier than it knows
         self._quiet = threading.Condition(self._lock)  # for `wait`: a database has no step left
@@ -43,15 +44,19 @@ class ApplyQueue:
 
     def add(self, step: Step, *, commits: int = 1, looks: int = LOOKS, computes: bool = True) -> Lane:
         """A database, whose tables `step` works on. Steps raise no errors. The rest as in `Lane`."""
-        return Lane(step, max(1, commits), looks, computes)
+        return Lane(step, {False: looks, True: max(1, commits)}, computes)
 
     def wake(self, lane: Lane, *names: Hashable) -> None:
         """Something has happened to these tables: each gets a step that begins after now."""
-        self._ask(lane, names, 0.0)
+        self.later(lane, 0.0, *names)
 
-    def later(self, lane: Lane, name: Hashable, seconds: float) -> None:
-        """The table gets a step that begins in so many seconds, or earlier."""
-        self._ask(lane, [name], seconds)
+    def later(self, lane: Lane, seconds: float, *names: Hashable) -> None:
+        """Each of these tables gets a step that begins in so many seconds, or earlier."""
+        with self._lock:
+            at = time.monotonic() + seconds
+            for name in names:
+                self._schedule.later(lane, name, at)
+            self._begin_steps()
 
     def forget(self, lane: Lane, name: Hashable) -> None:
         """The table is gone."""
@@ -72,7 +77,7 @@ class ApplyQueue:
     def commits(self, lane: Lane) -> int:
         """The number of commits of a database that run or wait for their turn."""
         with self._lock:
-            return lane.committing + len(lane.ready[True])
+            return lane.at_work[True] + len(lane.ready[True])
 
     @contextmanager
     def paused(self, lane: Lane, name: Hashable) -> Iterator[bool]:
@@ -96,12 +101,14 @@ class ApplyQueue:
     def wait(self, lane: Lane, timeout: float | None, within: float = 0.0) -> bool:
         """Waits until no table of the database is ready or at work, or due within so many seconds; False after the
         timeout."""
-
-        def rests() -> bool:
-            return not lane.active and self._schedule.next_due(lane) > time.monotonic() + within
-
+        until = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
-            return self._quiet.wait_for(rests, timeout)
+            while lane.active or self._schedule.next_due(lane) <= time.monotonic() + within:
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._quiet.wait(min(left, threading.TIMEOUT_MAX))
+            return True
 
     def close(self) -> None:
         """Ends the threads, each after its step. No step begins any more."""
@@ -112,43 +119,36 @@ class ApplyQueue:
             self._free.clear()
             self._due.notify_all()
 
-    def _ask(self, lane: Lane, names: Iterable[Hashable], seconds: float) -> None:
-        with self._lock:
-            at = time.monotonic() + seconds
-            for name in names:
-                self._schedule.later(lane, name, at)
-            self._begin_steps()
-
     def _begin_steps(self) -> None:
         """Gives every step that may begin to a thread. Call with the lock held."""
-        while (task := self._take()) is not None:
+        while not self._is_closed and (task := self._schedule.take(time.monotonic())) is not None:
             if self._free:
                 self._free.pop().put(task)
             else:
                 threading.Thread(target=self._work, args=(task,), name=STEP, daemon=True).start()
         self._set_timer()
 
-    def _take(self) -> Task | None:
-        return None if self._is_closed else self._schedule.take(time.monotonic())
-
     def _work(self, first: Task) -> None:
         """A thread: does one step after the other, and waits for the next one."""
         task: Task | None = first
         inbox: SimpleQueue[Task | None] = SimpleQueue()
         while task is not None:
-            again = _carry_out(task)
+            try:
+                again = task.lane.step(task.name, task.plan)
+            except BaseException as failure:  # a step catches its errors; one that does not must not end the queue
+                log.error("%s: %s", task.name, coded(failure))
+                again = Again(_AFTER_A_DEFECT)
             with self._lock:
                 self._schedule.finish(task, again, time.monotonic())
-                is_quiet = not task.lane.active
-                task = self._take()
-                if task is None and not self._is_closed:
-                    self._free.append(inbox)
-                self._begin_steps()
-                if is_quiet:
+                if not task.lane.active:
                     self._quiet.notify_all()
-                is_closed = self._is_closed
-            if task is None and not is_closed:
-                task = inbox.get()
+                task = None if self._is_closed else self._schedule.take(time.monotonic())
+                self._begin_steps()
+                if self._is_closed:
+                    return
+                if task is None:
+                    self._free.append(inbox)
+            task = task or inbox.get()
 
     def _set_timer(self) -> None:
         """Has the timer look again when the next table is due. Call with the lock held."""
@@ -168,20 +168,6 @@ class ApplyQueue:
                 self._begin_steps()
                 seconds = self._timer_until - time.monotonic()
                 self._due.wait(None if math.isinf(seconds) else max(0.0, seconds))
-
-
-def _carry_out(task: Task) -> Again:
-    try:
-        return task.lane.step(task.name, task.plan)
-    except BaseException as failure:  # a step catches its errors; one that does not must not end the queue
-        log.error("%s: %s", task.name, coded(failure))
-        return Again(_AFTER_A_DEFECT)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 __all__ = ["STEP", "ApplyQueue"]

@@ -58,25 +58,22 @@ class Task:
 
 @dataclass(eq=False)
 class Lane:
-    """One database in the queue.
+    """One database in the queue. What is of looks and of commits is in this order: of looks (False), of commits (True).
 
-    `step`: what is done with its tables. `commits`, `looks`: most of them at one time. `computes`: its steps need a
-    core rather than wait for a store. `active`: tables that are ready or at work. `committing`, `looking`: those at
-    work. `served`: when it got a step last, as a number that rises.
+    `step`: what is done with its tables. `most`: looks and commits at one time, `at_work`: those that run, `ready`: the
+    tables that wait for them, heaps by turn. `computes`: steps need a core rather than wait for a store. `active`:
+    tables that are ready or at work. `served`: when it got a step last, as a number that rises.
     """
 
     step: Step
-    commits: int
-    looks: int = LOOKS
+    most: dict[bool, int]
     computes: bool = True
     is_stopped: bool = False
     active: int = 0
-    committing: int = 0
-    looking: int = 0
+    at_work: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     served: int = 0
     tasks: dict[Hashable, Task] = field(default_factory=dict)
     ready: dict[bool, list[tuple[int, Task]]] = field(default_factory=lambda: {False: [], True: []})
-    """Heaps by turn: of looks (False) and commits (True)."""
 
 
 class Schedule:
@@ -90,13 +87,13 @@ class Schedule:
     def __init__(self, commits: int | None, cores: int) -> None:
         """`commits`: most at one time, of all databases; None: what the databases allow. `cores`: most steps that begin
         to compute at one time: more threads of Python than cores make each other slower."""
-        self._commits = math.inf if commits is None else commits
+        self._most = {False: LOOKS, True: math.inf if commits is None else commits}
         self._cores = cores
         self._heap: list[tuple[float, int, Task]] = []
         self._lanes: dict[Lane, None] = {}  # those with ready tables
         self._turns = 0
         self._tasks = 0
-        self._committing = self._looking = 0
+        self._at_work = {False: 0, True: 0}
         self._young: dict[Task, float] = {}  # steps that compute, and until when they count
 
     def later(self, lane: Lane, name: Hashable, at: float) -> None:
@@ -116,30 +113,42 @@ class Schedule:
     def take(self, now: float) -> Task | None:
         """The table whose step begins now; None if none is ready, or no more may run. `finish` must follow."""
         self._make_ready(now)
-        if self._computing(now) >= self._cores:
-            lanes = [lane for lane in self._lanes if not lane.computes]
-        else:
-            lanes = list(self._lanes)
+        is_full = sum(until > now for until in self._young.values()) >= self._cores
         looks, commits = [], []
-        for lane in lanes:
+        for lane in self._lanes:
+            if is_full and lane.computes:
+                continue
             for turn, task in self._next_of(lane):
                 if task.plan is None:
                     looks.append((lane.served, turn, task))
                 else:
-                    commits.append((lane.committing, (lane.served, turn, task)))
-        chosen = [min(looks, key=_turn)] if looks else []
+                    commits.append((lane.at_work[True], lane.served, turn, task))
+        chosen = [min(looks)] if looks else []
         if commits:
-            chosen.append(min(commits, key=lambda one: (one[0], _turn(one[1])))[1])
+            chosen.append(min(commits)[1:])
         if not chosen:
             return None
-        task = min(chosen, key=_turn)[2]
-        self._begin(task, now)
+        *_, task = min(chosen)  # no two turns are equal, so that no tasks are compared
+        lane, is_commit = task.lane, task.plan is not None
+        heapq.heappop(lane.ready[is_commit])
+        if not any(lane.ready.values()):
+            self._lanes.pop(lane, None)
+        task.is_ready, task.at_work = False, True
+        if not is_commit:
+            task.asked = math.inf  # a look sees all that has happened before it
+        lane.at_work[is_commit] += 1
+        self._at_work[is_commit] += 1
+        if lane.computes:
+            self._young[task] = now + YOUNG
+        self._turns += 1
+        lane.served = self._turns
         return task
 
     def finish(self, task: Task, again: Again, now: float) -> None:
         """Takes back a table after its step."""
-        lane, was_commit = task.lane, task.plan is not None
-        self._count(lane, was_commit, -1)
+        was_commit = task.plan is not None
+        task.lane.at_work[was_commit] -= 1
+        self._at_work[was_commit] -= 1
         self._young.pop(task, None)
         task.plan = again.plan
         task.not_before = now + again.rest
@@ -203,40 +212,14 @@ class Schedule:
 
     def _next_of(self, lane: Lane) -> Iterator[tuple[int, Task]]:
         """The next look and the next commit of a database, as far as more of them may run."""
-        may_begin = {
-            False: lane.looking < lane.looks and self._looking < LOOKS,
-            True: lane.committing < lane.commits and self._committing < self._commits,
-        }
         for is_commit, waiting in lane.ready.items():
-            while waiting and not self._is_in_turn(*waiting[0]):
+            while waiting and not (waiting[0][1].is_ready and waiting[0][1].turn == waiting[0][0]):
                 heapq.heappop(waiting)
-            if waiting and may_begin[is_commit]:
+            is_free = (
+                lane.at_work[is_commit] < lane.most[is_commit] and self._at_work[is_commit] < self._most[is_commit]
+            )
+            if waiting and is_free:
                 yield waiting[0]
-
-    def _begin(self, task: Task, now: float) -> None:
-        lane, is_commit = task.lane, task.plan is not None
-        heapq.heappop(lane.ready[is_commit])
-        if not any(lane.ready.values()):
-            self._lanes.pop(lane, None)
-        task.is_ready, task.at_work = False, True
-        if not is_commit:
-            task.asked = math.inf  # a look sees all that has happened before it
-        self._count(lane, is_commit, 1)
-        if lane.computes:
-            self._young[task] = now + YOUNG
-        self._turns += 1
-        lane.served = self._turns
-
-    def _count(self, lane: Lane, is_commit: bool, one: int) -> None:
-        if is_commit:
-            lane.committing += one
-            self._committing += one
-        else:
-            lane.looking += one
-            self._looking += one
-
-    def _computing(self, now: float) -> int:
-        return sum(until > now for until in self._young.values())
 
     def _wait_until(self, task: Task, at: float) -> None:
         task.due = at
@@ -267,14 +250,6 @@ class Schedule:
     @staticmethod
     def _is_stale(at: float, _: int, task: Task) -> bool:
         return task.due != at or task.is_ready or task.at_work
-
-    @staticmethod
-    def _is_in_turn(turn: int, task: Task) -> bool:
-        return task.is_ready and task.turn == turn
-
-
-def _turn(one: tuple[int, int, Task]) -> tuple[int, int]:
-    return one[0], one[1]
 
 
 __all__ = ["LOOKS", "YOUNG", "Again", "Lane", "Schedule", "Step", "Task"]

@@ -97,7 +97,7 @@ class Scheduler:
         self._storage = storage
         self._settings = settings
         self._start_spark = start_spark
-        self._spark = spark
+        self.spark = spark  # the session, once it was needed
         self._gather = gather
         self._settings_of = settings_of
         self._on_step = on_step
@@ -113,6 +113,8 @@ class Scheduler:
         self._dropped = DroppedTables(storage, settings.drop_after)
         self._engines = Engines(settings, self.need_spark)
         self._tables = TableStates(observer, before, settings.retry_limit)
+        self.states = self._tables.by_name
+        self.warnings = self._tables.warnings  # errors that concern no single table, by code
         self._queue = queue or ApplyQueue()
         self._owns_queue = queue is None
         self._lane = self._queue.add(
@@ -132,16 +134,6 @@ class Scheduler:
         self._engines.index_keys(target, adds)
 
     @property
-    def states(self) -> dict[TableName, TableState]:
-        """The state of each table that was looked at."""
-        return self._tables.by_name
-
-    @property
-    def warnings(self) -> dict[str, Warned]:
-        """Errors that concern no single table, by code."""
-        return self._tables.warnings
-
-    @property
     def missing_folders(self) -> list[Warned]:
         """A warning for each table that is dropped soon, because its folder is missing."""
         return self._dropped.warnings
@@ -155,7 +147,7 @@ class Scheduler:
     def absent(self) -> tuple[TableStatus, ...]:
         """The last status of the tables that were not looked at: their folder is missing, or it was listed just now.
 
-        The same object as before if nothing changed.
+        The same object as before while nothing changes.
         """
         return self._tables.absent
 
@@ -245,17 +237,12 @@ class Scheduler:
         with self._queue.paused(self._lane, name) as is_free:
             yield is_free
 
-    @property
-    def spark(self) -> SparkSession | None:
-        """The session, once it was needed."""
-        return self._spark
-
     def need_spark(self) -> SparkSession:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
-            if self._spark is None:
-                self._spark = self._start_spark(self._pending_bytes)
-            return self._spark
+            if self.spark is None:
+                self.spark = self._start_spark(self._pending_bytes)
+            return self.spark
 
     def request_stop(self) -> None:
         """From now on no table starts another commit. Does not wait."""
@@ -355,7 +342,7 @@ class Scheduler:
     def _replicator(self, name: TableName) -> Replicator:
         if name not in self._replicators:
             settings = self._settings_of(self._settings, str(name))
-            self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self._spark is not None)
+            self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self.spark is not None)
         return self._replicators[name]
 
     def _seconds_to_next_look(self, look: TablePlan, state: TableState, now: float, took: float) -> float:

@@ -81,19 +81,15 @@ class TableStates:
     def retain(self, is_to_keep: Callable[[TableName], bool]) -> None:
         """Keeps the last status of these tables, from before they were looked at or after their folder was gone."""
         self._before = {name: row for name, row in self._before.items() if is_to_keep(TableName(row.schema, row.table))}
-        absent = self._without_state()
-        self._absent = self._absent if absent == self._absent else absent
+        self._absent = None
 
     @property
     def absent(self) -> tuple[TableStatus, ...]:
-        """The last status of tables that have no state; the same object as before if nothing changed."""
+        """The last status of tables that have no state; the same object as before while nothing changes."""
         if self._absent is None:
-            self._absent = self._without_state()
+            listed = {str(name) for name in list(self.by_name)}
+            self._absent = tuple(row for name, row in list(self._before.items()) if name not in listed)
         return self._absent
-
-    def _without_state(self) -> tuple[TableStatus, ...]:
-        listed = {str(name) for name in list(self.by_name)}
-        return tuple(row for name, row in list(self._before.items()) if name not in listed)
 
     def rows(self) -> list[TableStatus]:
         """The status of every table, for the next process, or the next scheduler of this one."""
