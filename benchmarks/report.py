@@ -101,9 +101,9 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def peer_table(rows: Sequence[Row]) -> list[str]:
-    """The lines of a scenario's table, and what else lakemirror and its peers measured."""
+    """The lines of a scenario's table, and what else was measured of lakemirror."""
     titles = [title for title, _ in PAGE_COLUMNS]
-    notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra]
+    notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra and row.peer == OURS]
     return [
         *markdown(titles, [[show(row) for _, show in PAGE_COLUMNS] for row in rows]),
         *(["", *notes] if notes else []),

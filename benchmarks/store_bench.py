@@ -29,8 +29,7 @@ from benchmarks.scenarios.scenario import TABLE, Data
 from benchmarks.store_work import publish
 from lakemirror.storage import place
 from lakemirror.storage.connections import give_options
-from lakemirror.storage.place import Place
-from lakemirror.storage.store_path import StorePath
+from lakemirror.storage.place import Place, files_below, local_path, names_in, storage_of
 
 STORE, DISK = "store", "disk"
 _LIMIT = 900.0  # seconds for one peer
@@ -65,9 +64,7 @@ class Bench:
         try:
             yield address
         finally:
-            top = place(address)
-            assert isinstance(top, StorePath)
-            top.store.delete([each.key for each in top.below()])
+            storage_of(address).delete("")
 
     def command(self, act: str, peer: str, address: str, data: Data) -> tuple[list[str], dict[str, str]]:
         """What runs a peer, and its environment."""
@@ -132,13 +129,13 @@ def followed(bench: Bench, address: str, data: Data, where: str) -> tuple[list[f
             if time.monotonic() > put + 60:
                 raise SystemExit(f"{log / f'{version:020}.json'} does not come")
             commit = log / f"{version:020}.json"
-            if isinstance(commit, StorePath):
+            if local_path(commit) is None:
                 asked += bench.relay.requests()
                 puts = [
                     e.answered for e in asked if e.method == "PUT" and _key(e).endswith(f"_delta_log/{commit.name}")
                 ]
                 done = puts[0] if puts else 0.0
-            elif commit.exists():
+            elif commit.is_file():
                 done = time.monotonic()
             if done and not _is_of_rows(commit):
                 version, done = version + 1, 0.0
@@ -153,12 +150,12 @@ def followed(bench: Bench, address: str, data: Data, where: str) -> tuple[list[f
 
 
 def _next_version(log: Place) -> int:
-    return 1 + max(int(each.name[:20]) for each in log.glob("*.json") if each.name[:20].isdigit())
+    return 1 + max(int(name[:20]) for name, _ in names_in(log) if name[:20].isdigit() and name.endswith(".json"))
 
 
 def _is_of_rows(commit: Place) -> bool:
     """False for a commit of maintenance, which may come between two files."""
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    actions = [json.loads(line) for line in commit.read_bytes().splitlines()]
     return all(each.get("commitInfo", {}).get("operation") != "OPTIMIZE" for each in actions)
 
 
@@ -181,11 +178,11 @@ def _key(request: Request) -> str:
     return unquote(request.path)
 
 
-def _copied(table: StorePath, folder: Path) -> Path:
-    for each in table.below():
-        file = folder / each.key[len(table.key) + 1 :]
+def _copied(table: Place, folder: Path) -> Path:
+    for path, _ in files_below(table, lambda _: True):
+        file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(each.read_bytes())
+        file.write_bytes((table / path).read_bytes())
     return folder
 
 

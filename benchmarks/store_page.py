@@ -86,7 +86,7 @@ def page(report: Mapping[str, Any]) -> str:
         "",
         "Seconds are medians over the rounds. *ratio*: times what lakemirror takes in the store. *to disk*: times what",
         "the same peer takes on the disk. *requests*, *sent*, *received*: counted by a relay between peer and store.",
-        "*until the commit*: readers see the rows; then applied files are set aside. *files touched*: change files,",
+        "*until the commit*: readers see the rows; then applied files are archived. *files touched*: change files,",
         "data files, deletion vectors. *copied*: each object is read and put again, four side by side; lakemirror lets",
         "the store copy, and reads each copy once, with `trust_footers` only its footer. *table*: whether it holds",
         "what DuckDB computes from the same files.",

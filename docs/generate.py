@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
 def _commands() -> str:
     commands = dict(_every_command(typer.main.get_command(app), "lakemirror"))
     uses = Counter(_meaning(parameter) for command in commands.values() for parameter in command.params)
-    frequent = {name: meaning for (name, meaning), count in reversed(uses.most_common()) if count >= 3}
+    frequent = {name: meaning for (name, meaning), count in reversed(uses.most_common()) if count >= 2}
     shared = sorted(frequent.items())
     lines = [
         "# Commands",
@@ -60,7 +60,7 @@ def _commands() -> str:
         meanings = [_meaning(parameter) for parameter in command.params]
         own = [meaning for meaning in meanings if meaning not in shared]
         lines += _table(own) if own else []
-        also = ", ".join(name for name, meaning in meanings if (name, meaning) in shared)
+        also = ", ".join(name for name, meaning in meanings if (name, meaning) in shared and name.startswith("`-"))
         lines += [f"{'Also' if own else 'Takes'} {also}.", ""] if also else []
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- made by docs/generate_table_features.py: edit the data, then run it -->"
+_COPY = "CREATE TABLE new USING delta AS SELECT … FROM old."
 _WAYS = {
     "log": "one commit",
     "rewrite": "files that hold traces are rewritten in one commit",
@@ -27,6 +28,7 @@ def pages() -> dict[str, str]:
 
 def _features() -> str:
     from lakemirror.features.catalogue import FEATURES
+    from lakemirror.features.feature_names import LEGACY
 
     lines = [
         "# Table features",
@@ -35,12 +37,14 @@ def _features() -> str:
         "",
         "Names are matched in any case. *For*: who must know the feature, and the protocol versions that imply it.",
         "*Traces*: where a table shows that it uses the feature.",
+        f"A copy: `{_COPY.removesuffix('.')}`.",
         "",
     ]
     for feature in FEATURES:
         lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
-        since = f"; in reader {feature.legacy[0]}, writer {feature.legacy[1]}" if feature.legacy else ""
+        legacy = LEGACY.get(feature.name)
+        since = f"; in reader {legacy[0]}, writer {legacy[1]}" if legacy else ""
         facts = {"for": who + since}
         facts["needs"] = ", ".join(feature.requires)
         facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)
@@ -49,7 +53,7 @@ def _features() -> str:
         facts["drop"] = _WAYS[feature.drop]
         facts["to agree to"] = feature.confirm
         facts["stays behind"] = feature.leftover
-        facts["instead"] = feature.way_out
+        facts["instead"] = feature.way_out.replace(f": {_COPY}", "")
         lines += [f"- {what}: {value}" for what, value in facts.items() if value]
         lines.append("")
     return "\n".join(lines)
@@ -67,23 +71,48 @@ def _clients() -> str:
     for name, (agreed, tried, wrong, unsafe) in sorted(compared().items()):
         lines.append(f"| {name} | {agreed} / {tried} | {_shortened(wrong)} | {_shortened(unsafe)} |")
     lines += ["", *_in_real_use()]
-    lines += ["## Records", "", "*Measured*: the client was run. *Source*: its code was read. *Documented*: its"]
-    lines += ["documentation says so, and nobody here has tried it.", ""]
+    lines += [
+        "## Records",
+        "",
+        "The highest protocol version and the features that a client reads and writes; of later versions what",
+    ]
+    lines += [
+        "differs from the row above. `*`: the name with `-preview` too. *Measured*: the client was run. *Source*: its"
+    ]
+    days = sorted(client.as_of for client in clients())
+    lines += [f"code was read. *Documented*: nobody here has tried it. From {days[0]} to {days[-1]}.", ""]
     lines += ["| client | reads | writes | evidence |", "|---|---|---|---|"]
-    for client in clients():
-        reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
-        writes = f"writer {client.writer}; {_written(client)}" if client.writer else "never"
-        known = ". ".join(filter(None, [f"{client.basis}, {client.as_of}", client.note]))
-        lines.append(f"| {client.label} | {reads} | {writes} | {known} |")
+    above = None
+    for client in sorted(clients(), key=lambda client: (client.name, client.route)):
+        same = above is not None and (above.name, above.route) == (client.name, client.route)
+        reads = _beside(client.reader_features, above.reader_features if same else None)
+        writes = _beside(client.writer_features, above.writer_features if same else None)
+        written = f"{client.writer}; {writes}" if client.writer else "never"
+        known = ". ".join(filter(None, [client.basis, client.note]))
+        lines.append(f"| {client.label} | {client.reader}; {reads} | {written} | {known} |")
+        above = client
     return "\n".join([*lines, ""])
 
 
-def _written(client: Any) -> str:
-    """The features that a client may write, without repeating those that it reads."""
-    read, written = client.reader_features, client.writer_features
-    repeats = bool(read) and read <= written
+def _beside(features: frozenset[str], above: frozenset[str] | None) -> str:
+    """The features; where a row of the same client is above, only what is other than there."""
+    if above is None:
+        return _named(features)
+    changes = [
+        f"{sign} {_named(names)}" for sign, names in (("and", features - above), ("not", above - features)) if names
+    ]
+    return "; ".join(changes) or "the same"
+
+
+def _named(features: frozenset[str]) -> str:
+    """The names in order; a feature with its preview's name as one."""
+    both = {name for name in features if f"{name}-preview" in features}
     return (
-        ", ".join([*(["what it reads"] if repeats else []), *sorted(written - read if repeats else written)])
+        ", ".join(
+            f"{name}*" if name in both else name
+            for name in sorted(features)
+            if name.removesuffix("-preview") not in both or name in both
+        )
         or "no features"
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from lakemirror import api
 from lakemirror.settings import Settings
 from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
@@ -21,6 +22,7 @@ settings.register_profile("lakemirror", deadline=None)  # no test is about time:
 settings.load_profile("lakemirror")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
+sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
 
 SMALL = Settings(
@@ -40,6 +42,12 @@ SMALL = Settings(
 def pytest_configure(config: pytest.Config) -> None:
     for plugin in (one_spark, raised_codes, rounds, time_limits):
         config.pluginmanager.register(plugin)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass tries again at once what failed by a transient error."""
+    monkeypatch.setattr(api, "RETRY_PAUSES", (0.001, 0.001, 0.001))
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ def test_another_table_in_its_place_is_listed_as_a_whole(table: str) -> None:
     for version in range(46):
         path = place(table) / f"_delta_log/{version:020}"
         for end in (".json", ".checkpoint.parquet"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
+            (path.parent / f"{path.name}{end}").unlink(missing_ok=True)
     commit(table, 0, PROTOCOL, METADATA, add("new"))
     found = check(table, log)
     assert found.is_whole and found.version == 0

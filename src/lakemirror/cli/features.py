@@ -65,13 +65,11 @@ class DropOptions(ClientOptions):
         bool, typer.Option(help="Then drop checkpointProtection too, once its waiting time has passed.")
     ] = False
     as_numbers: Annotated[
-        bool, typer.Option("--as-numbers", help="End at a protocol of two plain numbers if possible.")
+        bool, typer.Option("--as-numbers", help="End at version numbers without names, if possible.")
     ] = False
     force_retention: Annotated[
         float | None,
-        typer.Option(
-            "--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."
-        ),
+        typer.Option("--force-retention", help="Hours before history is cut; a longer write can damage the table."),
     ] = None
 
     def wish(self, features: str) -> Callable[[Snapshot], Wish]:

@@ -76,8 +76,8 @@ StorageOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--storage",
-        help="An option of the object store, over the environment, also for Spark's executors: "
-        "AWS_ENDPOINT_URL=http://… A KEY alone takes the value of that environment variable.",
+        help="An option of the object store, such as AWS_ENDPOINT_URL=http://…; wins over the environment, and "
+        "reaches Spark's executors. KEY alone takes the value of that environment variable.",
         callback=_give_storage_options,
         is_eager=True,
         metavar="KEY[=VALUE]",

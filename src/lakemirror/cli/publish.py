@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -63,7 +63,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How a CSV file or a spreadsheet is written. The fields are those of `publisher.sources.csv_rows.TextForm`."""
+    """How a CSV file or a spreadsheet is written, as fields of `FileOptions`."""
 
     delimiter: Annotated[str, typer.Option(help="Column separator of CSV; empty: a comma, a tab for .tsv.")] = ""
     decimal: Annotated[
@@ -105,9 +105,12 @@ class TableOptions:
     zoneless: Annotated[
         str,
         typer.Option(
-            help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
+            help="What times without a zone are: utc, ntz (kept so), or their zone; empty: ntz, with a warning."
         ),
     ] = ""
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
+    ] = False
     storage: StorageOptions = None
     credential: Annotated[
         Path | None,
@@ -148,9 +151,6 @@ def publish(
             "files all are checked first, except with standard input.",
         ),
     ] = False,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
-    ] = False,
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
@@ -166,7 +166,7 @@ def publish(
     """
     place = db if db.startswith(("https://", "http://")) else database_place(db)
     _check(source, text, declared)
-    if not create and not isinstance(place, str):
+    if not declared.create and not isinstance(place, str):
         require(place)
     with _warnings_on_stderr():
         opened = functools.partial(_table, place, table, declared)
@@ -210,31 +210,26 @@ def _publish_files(
     preview: bool,
 ) -> None:
     from lakemirror.publisher.plain_names import plain_name
-    from lakemirror.publisher.sources.csv_rows import TextForm
+    from lakemirror.publisher.sources.file_options import FileOptions
     from lakemirror.publisher.sources.files import publish_files
     from lakemirror.publisher.sources.preview import preview_files
 
     table, files, mode = open_table(), source.files or [], source.mode or None
     if recreate:
         table.recreate_first()
-    marker = source.marker_column or None
-    form: dict[str, Any] = {
-        "format": source.format or None,
-        "marker": plain_name(marker) if marker and plain_names else marker,
-        "text": TextForm(**vars(text)),
-        "plain_names": plain_names,
-    }
+    options = FileOptions(**vars(text), format=source.format, plain_names=plain_names)
+    marker = (plain_name(source.marker_column) if plain_names else source.marker_column) or None
     if preview:
-        _show(preview_files(table, files, mode, **form))
+        _show(preview_files(table, files, mode, marker=marker, options=options))
         return
     if recreate and len(files) > 1 and "-" not in files and mode != "snapshot":
         checked = open_table()
         checked.recreate_first()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the publish warns
-            preview_files(checked, files, mode, **form)
+            preview_files(checked, files, mode, marker=marker, options=options)
     choices: list[Choice] = []
-    published = publish_files(table, files, mode, **form, tell=choices.append)
+    published = publish_files(table, files, mode, marker=marker, options=options, tell=choices.append)
     for choice in choices:
         if choice.guessed:
             typer.echo(str(choice), err=True)

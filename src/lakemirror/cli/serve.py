@@ -33,7 +33,7 @@ class AddressOptions:
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any.", min=0, max=65535)] = 8443
     public_url: Annotated[
-        str, typer.Option(help="Address that clients see, such as https://lake.example; empty: as asked.")
+        str, typer.Option(help="Clients' address, such as https://lake.example; empty: each request's.")
     ] = ""
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM; without it one is made.")] = None
     tls_key: Annotated[Path | None, typer.Option(help="Private key of --tls-cert, PEM.")] = None

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, FileKey, Snapshot
 from lakemirror.delta.log_folder import Log, list_log
-from lakemirror.storage.durable import put_over, put_table, remove_hadoop_checksum, sync_each
+from lakemirror.storage.durable import put_over, put_table, remove_file, sync_each
 from lakemirror.storage.place import Place, capabilities_of
 
 _STRINGS = pa.map_(pa.string(), pa.string())
@@ -199,7 +199,7 @@ def keep_log_short(snapshot: Snapshot) -> None:
         for version in superfluous_checksums(snapshot.log):
             (snapshot.log.folder / f"{version:020}.crc").unlink(missing_ok=True)
     now, ages = time.time(), dict[int, float]()
-    standing = [each for each in snapshot.log.checkpoints if each.kind == "classic" and each.files[0].exists()]
+    standing = [each for each in snapshot.log.checkpoints if each.kind == "classic" and each.files[0].is_file()]
     for each in standing:
         with contextlib.suppress(OSError):
             ages[each.version] = now - each.files[0].stat().st_mtime
@@ -208,7 +208,7 @@ def keep_log_short(snapshot: Snapshot) -> None:
         gone.discard(min(ages, default=-1))  # the versions after the oldest checkpoint cannot be read without it
     for each in standing:
         if each.version in gone:
-            _remove_with_crc(each.files[0])
+            remove_file(each.files[0])
 
 
 def is_cleaning_due(version: int, last: int, listed: int) -> bool:
@@ -243,18 +243,12 @@ def clean_up_log(snapshot: Snapshot) -> int:
     if gone:  # without these commits the checkpoint is needed: it must be on the disk first
         sync_each([*(path for each in log.checkpoints if each.version == first for path in each.files), log.folder])
     for version in gone:
-        _remove_with_crc(log.commits[version])
-        _remove_with_crc(log.folder / f"{version:020}.crc")
+        remove_file(log.commits[version])
+        remove_file(log.folder / f"{version:020}.crc")
     for checkpoint in log.checkpoints:
         for path in checkpoint.files if checkpoint.version < first else ():
-            _remove_with_crc(path)
+            remove_file(path)
     return len(gone)
-
-
-def _remove_with_crc(path: Place) -> None:
-    """Deletes a file, and the `.crc` file that Hadoop keeps beside it."""
-    path.unlink(missing_ok=True)
-    remove_hadoop_checksum(path)
 
 
 def checkpoint_actions(snapshot: Snapshot) -> Iterator[Action]:
@@ -328,7 +322,7 @@ def _entries(key: str, value: Any) -> Any:
 
 def _point_to(path: Place, snapshot: Snapshot, actions: int) -> None:
     """Writes `_last_checkpoint`, a hint for readers, unless it already names a newer checkpoint."""
-    pointer = path.with_name("_last_checkpoint")
+    pointer = path.parent / "_last_checkpoint"
     try:
         if int(json.loads(pointer.read_bytes())["version"]) > snapshot.version:
             return

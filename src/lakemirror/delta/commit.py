@@ -29,7 +29,17 @@ from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import list_log, table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.durable import POWER, Put, is_same, keep_young, put_new, sync, sync_each, sync_files
+from lakemirror.storage.durable import (
+    POWER,
+    Put,
+    is_same,
+    keep_young,
+    make_folders,
+    put_new,
+    sync,
+    sync_each,
+    sync_files,
+)
 from lakemirror.storage.place import Place, end_of, etag_of, storage_errors
 from lakemirror.storage.storage import MOVING
 
@@ -174,7 +184,7 @@ def _put(
     try:
         with storage_errors(folder):
             if snapshot is None:
-                folder.mkdir(exist_ok=True)
+                make_folders(folder, root)
             else:
                 _check_end(folder, snapshot)
         written = written_files(root, actions)
@@ -187,7 +197,7 @@ def _put(
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
     if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.stem} is taken")
+        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.name[:20]} is taken")
     return ours
 
 
@@ -212,14 +222,14 @@ def _check_end(folder: Place, snapshot: Snapshot) -> None:
 
 def _above(root: Place) -> list[Place]:
     """The folders above a table up to the database."""
-    return [*root.parents][:3]
+    return [root.parent, root.parent.parent, root.parent.parent.parent]
 
 
 def _may_be_ours(path: Place, actions: Sequence[Action]) -> bool:
     """False if that version is certainly not our commit. Then nothing refers to the files written for it."""
     txn = next((action["commitInfo"].get("txnId") for action in actions if "commitInfo" in action), None)
     try:
-        return not txn or str(txn) in path.read_text("utf-8", "replace")
+        return not txn or str(txn) in path.read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:
         return False
     except (OSError, LakemirrorError):

@@ -336,7 +336,7 @@ def _state_at(
 
 def _checkpoint_state(checkpoint: Checkpoint) -> tuple[list[Action], list[Action]]:
     """The actions of a checkpoint other than file actions, and the file actions in its JSON top-level file."""
-    if checkpoint.files[0].suffix == ".json":
+    if checkpoint.files[0].name.endswith(".json"):
         actions = read_commit(checkpoint.files[0])
         return actions, [a for a in actions if "add" in a or "remove" in a]
     small = ["protocol", "metaData", "txn", "domainMetadata"]
@@ -349,7 +349,7 @@ def _checkpoint_files(log: Place, checkpoint: Checkpoint | None, kind: str) -> I
         return
     try:
         for part in checkpoint.files:
-            if part.suffix != ".json":
+            if not part.name.endswith(".json"):
                 yield from actions_in(part, [kind])
         for sidecar in sidecars(log, checkpoint):
             yield from actions_in(sidecar, [kind])
@@ -365,7 +365,7 @@ def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
     actions = (
         action
         for part in checkpoint.files
-        for action in (read_commit(part) if part.suffix == ".json" else actions_in(part, ["sidecar"]))
+        for action in (read_commit(part) if part.name.endswith(".json") else actions_in(part, ["sidecar"]))
     )
     paths = [str(action["sidecar"]["path"]) for action in actions if "sidecar" in action]
     return [table_folder(path) if ":/" in path else log / "_sidecars" / unquote(path) for path in paths]

@@ -256,7 +256,7 @@ class RecentLog:
         if type(version) is not int or version not in log.commits:
             return None
         path = log.folder / f"{version:020}.checkpoint.parquet"
-        return Checkpoint(version, "classic", (path,)) if path.exists() else None
+        return Checkpoint(version, "classic", (path,)) if path.is_file() else None
 
 
 def _end(log: Log) -> Log:

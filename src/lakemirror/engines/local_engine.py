@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -45,6 +44,7 @@ from lakemirror.engines.row_work import Action, ChangeUnit, RewriteWork, RowResu
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import whole_numbers
 from lakemirror.storage.place import local_path
+from lakemirror.worker_pool import worker_pool
 
 MEMORY = 512 << 20
 _SMALL = 256 << 10  # up to so many bytes of changes, one thread is faster than several
@@ -230,7 +230,7 @@ class LocalEngine:
         if len(items) < 2 or self._threads == 1:
             yield from map(act, items)
             return
-        with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="rows") as pool:
+        with worker_pool(min(self._threads, len(items)), "rows") as pool:
             at_work = deque(pool.submit(act, item) for item in items[: 2 * self._threads])
             left = iter(items[2 * self._threads :])
             try:

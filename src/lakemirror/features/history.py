@@ -19,7 +19,8 @@ from lakemirror.delta.log import Metadata, Snapshot, read_commit, read_snapshot,
 from lakemirror.delta.log_folder import Checkpoint, Log, list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.usage import action_trace
-from lakemirror.storage.place import Place, opened
+from lakemirror.storage.durable import remove_file
+from lakemirror.storage.place import Place, files_below, names_in, opened
 
 RETENTION = "delta.dropFeatureTruncateHistory.retentionDuration"
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
@@ -156,17 +157,15 @@ def truncate(table: Place, at_least: int, wait: timedelta, now: datetime) -> int
         if older and checkpoint.version > begin and is_plain(checkpoint) and _minute_after(log, older, wait) <= now:
             begin = checkpoint.version
     for version in sorted(version for version in log.commits if version < begin):
-        log.commits[version].unlink(missing_ok=True)
-        for name in (f"{version:020}.crc", f".{version:020}.crc.crc", f".{version:020}.json.crc"):
-            (log.folder / name).unlink(missing_ok=True)
+        remove_file(log.commits[version])
+        remove_file(log.folder / f"{version:020}.crc")
     for checkpoint in log.checkpoints:
         if checkpoint.version < begin:
             for file in checkpoint.files:
-                file.unlink(missing_ok=True)
-                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    for compacted in log.folder.glob("*.compacted.json"):
-        if _COMPACTED.fullmatch(compacted.name) and int(compacted.name[:20]) < begin:
-            compacted.unlink(missing_ok=True)
+                remove_file(file)
+    for name, _ in names_in(log.folder):
+        if _COMPACTED.fullmatch(name) and int(name[:20]) < begin:
+            remove_file(log.folder / name)
     _remove_sidecars(log.folder, [c for c in log.checkpoints if c.version >= begin], (now - wait).timestamp())
     return begin
 
@@ -177,6 +176,6 @@ def _remove_sidecars(log: Place, standing: Iterable[Checkpoint], before: float) 
         kept = {path.name for checkpoint in standing for path in sidecars(log, checkpoint)}
     except (pa.ArrowException, OSError, LakemirrorError):
         return  # a damaged checkpoint does not say what it needs
-    for path in (log / "_sidecars").glob("*.parquet"):
-        if path.name not in kept and path.stat().st_mtime <= before:
-            path.unlink(missing_ok=True)
+    for name, modified in files_below(log / "_sidecars", lambda _: False):
+        if name.endswith(".parquet") and name not in kept and modified <= before:
+            remove_file(log / "_sidecars" / name)

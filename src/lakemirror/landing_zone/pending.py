@@ -210,7 +210,7 @@ def _contiguous(
 
 def _not_utf8(partition: str, entry: Entry) -> TableError:
     message = f"the percent-encoded bytes in the folder name {partition} are not UTF-8"
-    hint = "Move the files into a folder with another name: %C3%A9 stands for é."
+    hint = "Move the files into a folder whose percent-encoded name is UTF-8: é is %C3%A9."
     return TableError("value-invalid", message, file=entry.path, hint=hint)
 
 

@@ -164,7 +164,7 @@ def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action]
         "numAddedBytes": sum(int(add["size"]) for add in adds),
     }
     parameters = {"predicate": "[]", "zOrderBy": "[]", "auto": auto}
-    info = commit_info(snapshot, "OPTIMIZE", parameters, metrics=metrics, isolation="SnapshotIsolation", now=now)
+    info = commit_info(snapshot, "OPTIMIZE", parameters, metrics=metrics, isolation="SnapshotIsolation")
     actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
     actions += [{"add": {**add, "dataChange": False}} for add in adds]
     return [{"commitInfo": info}, *actions]

@@ -29,8 +29,8 @@ from functools import lru_cache
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.storage.durable import sync
-from lakemirror.storage.place import Place, names_in, place
+from lakemirror.storage.durable import make_folders, sync
+from lakemirror.storage.place import Place, files_below, place
 
 DETECTION_PROPERTY = "lakemirror.detection"
 FOLDER = "_lakemirror"
@@ -116,7 +116,7 @@ class AppliedPaths:
             hashes.update(_split(kept.pop()[1]))
         name = uuid.uuid4().hex
         folder = self._table / FOLDER
-        folder.mkdir(exist_ok=True)
+        make_folders(folder, self._table)
         (folder / name).write_bytes(b"".join(sorted(hashes)))
         sync(folder / name)
         return (*(each for each, _ in kept), name)
@@ -129,18 +129,18 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
     no segment stays.
     """
     kept, before, swept = set(live), time.time() - older_than, 0
-    with suppress(FileNotFoundError):
-        for name, listed in names_in(place(table) / FOLDER):
-            path = listed or place(table) / FOLDER / name
-            if name not in kept and path.stat().st_mtime < before and _is_segment(name, path):
-                path.unlink(missing_ok=True)
+    folder = place(table) / FOLDER
+    for name, modified in files_below(folder, lambda _: False):
+        with suppress(FileNotFoundError):
+            if name not in kept and modified < before and _is_segment(folder / name):
+                (folder / name).unlink(missing_ok=True)
                 swept += 1
     return swept
 
 
-def _is_segment(name: str, path: Place) -> bool:
+def _is_segment(path: Place) -> bool:
     """True for a file with the name of a segment that holds sorted hashes."""
-    if not _NAME.fullmatch(name) or path.is_symlink():
+    if not _NAME.fullmatch(path.name):
         return False
     content = path.read_bytes()
     hashes = list(_split(content))

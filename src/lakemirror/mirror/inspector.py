@@ -103,7 +103,7 @@ class Inspector:
         if found.table_log is not None and found.table_log.identity:
             raise TableError(
                 "table-restored",
-                f"{self.target}: another writer has left the position out, so that nobody knows which files are in it",
+                f"{self.target}: another program removed the position, so it is unknown which files are applied",
                 hint=f"Move {self.target} away, delete the table folder, and publish it again.",
                 file=self.target,
             )
@@ -278,7 +278,7 @@ class Inspector:
             if not entry.name.endswith(cleanup.REASON_SUFFIX):
                 if entry.path not in self._reasons:
                     self._reasons[entry.path] = cleanup.quarantine_reason(self._storage, entry.path)
-                found.append(Warned("file-quarantined", f"set aside: {self._reasons[entry.path]}", entry.path))
+                found.append(Warned("file-quarantined", f"quarantined: {self._reasons[entry.path]}", entry.path))
         return capped(found)
 
     def _start(self, found: TablePlan, at: Position | None, known: str) -> ApplyStart:

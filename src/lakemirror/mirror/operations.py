@@ -114,7 +114,7 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
     begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
-        return Act(f"{what} set aside in {folder.name}", changed=False)
+        return Act(f"{what} in quarantine in {folder.name}", changed=False)
     positions = _positions(storage, folder, log_, metadata, default_schema)
     late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
     if late:

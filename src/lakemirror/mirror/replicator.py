@@ -247,7 +247,7 @@ class Replicator:
             return False
         place = cleanup.quarantine(self._storage, found.folder, entry, error)
         if place is not None:
-            log.warning("%s: %s was set aside: %s", self.name, entry.path, error)
+            log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return place is not None
 
     def archive(self, found: TablePlan) -> int:

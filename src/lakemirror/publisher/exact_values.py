@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.landing_zone.column_types import table_type
+from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.landing_zone.zoneless import NoInstant, instants
 from lakemirror.publisher.declared_types import NESTED, json_leaf
 
@@ -77,6 +79,8 @@ def cast_exactly(array: pa.Array, kind: pa.DataType, zone: str = "") -> pa.Array
     given, t = array.type, pa.types
     if given == kind:
         return array
+    if _is_text(given) and (_is_number(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_timestamp(kind)):
+        return _read(array.cast(pa.string()), kind, zone or "UTC")
     numbers = _is_number(given) and _is_number(kind)
     if numbers and _arrow_rounds(given, kind):
         return column(array.to_pylist(), kind)
@@ -303,31 +307,25 @@ def _no_value(value: Any, kind: pa.DataType) -> str:
     return f"{shown[:100]} cannot be held exactly by type {kind}"
 
 
+def _read(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+    """Text as values, as delimited text is read; an empty one is no value, and no digit of a time is cut off."""
+    lost = pc.match_substring_regex(texts, r"^\s*$|:\d\d\.\d{6}\d*[1-9]").index(True).as_py()
+    try:
+        made = converted(texts.slice(0, lost) if lost >= 0 else texts, table_type(kind) or "string", zone).cast(kind)
+    except BadValue as bad:
+        raise Refused(bad.place, bad.why or _no_value(bad.text, kind)) from None
+    if lost >= 0:
+        raise Refused(lost, _no_value(texts[lost].as_py(), kind))
+    return made
+
+
 def _to_times(kind: Any, zone: str) -> Callable[[pa.Array], pa.Array]:
-    """The conversion of text, of dates and of times into this type of times."""
-
-    def cast(values: pa.Array) -> pa.Array:
-        if _is_text(values.type):
-            return _text_to_times(values, kind, zone)
-        if kind.tz and pa.types.is_timestamp(values.type) and values.type.tz is None:
-            return instants(values.cast(pa.timestamp("us")), zone).cast(kind)
-        return values.cast(kind)
-
-    return cast
-
-
-def _text_to_times(text: pa.Array, kind: Any, zone: str) -> pa.Array:
-    """`2026-01-02`, `2026-01-02 03:04:05` and `2026-01-02T03:04:05+01:00` as times."""
-    text = pc.utf8_trim_whitespace(text)
-    is_day = pc.equal(pc.utf8_length(text), 10)
-    text = pc.if_else(is_day, pc.binary_join_element_wise(text, "00:00:00", "T"), text)
-    if kind.tz is None:
-        return text.cast(kind)
-    has_zone = pc.match_substring_regex(text, r":\d\d(\.\d+)? ?(Z|z|[+-]\d\d(:?\d\d)?)$")
-    nothing = pa.scalar(None, text.type)
-    local = pc.if_else(has_zone, nothing, text).cast(pa.timestamp("us"))
-    moments = pc.if_else(has_zone, text, nothing).cast(pa.timestamp("us", "UTC"))
-    return pc.coalesce(moments, instants(local, zone)).cast(kind)
+    """The conversion of dates and of times into this type of times."""
+    return lambda values: (
+        instants(values.cast(pa.timestamp("us")), zone).cast(kind)
+        if kind.tz and pa.types.is_timestamp(values.type) and values.type.tz is None
+        else values.cast(kind)
+    )
 
 
 def _first(values: list[Any]) -> int:

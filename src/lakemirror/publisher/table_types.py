@@ -8,7 +8,7 @@ What fits into a column, and what may widen it, the engine decides by the same f
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from lakemirror.landing_zone.zoneless import NTZ
 from lakemirror.publisher.arrow_input import Types
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.exact_values import Refused, cast_exactly
+from lakemirror.publisher.row_readers import converted_rows
 
 NOTE = "lakemirror.columns"  # in a file's footer: columns of the table that the file lacks, or holds in narrower types
 
@@ -84,14 +85,10 @@ def fitted(
     if schema.equals(reader.schema):
         return reader
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in reader:
-            arrays = [in_type(array, field, table, rows) for array, field in zip(batch.columns, schema, strict=True)]
-            rows += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def convert(batch: pa.RecordBatch, rows: int) -> list[pa.Array]:
+        return [in_type(array, field, table, rows) for array, field in zip(batch.columns, schema, strict=True)]
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return converted_rows(reader, schema, convert)
 
 
 def in_type(array: Any, field: pa.Field, table: str, rows_before: int = 0) -> Any:

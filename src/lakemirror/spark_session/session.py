@@ -349,7 +349,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="In a separate environment: pip install 'lakemirror[features]'. Mirroring works without it.",
+            hint="In a separate environment, run: pip install 'lakemirror[features]'. Mirroring works without it.",
         )
 
 

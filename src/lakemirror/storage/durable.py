@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,9 +26,9 @@ from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.local import copy_file
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_writer import ObjectWriter
-from lakemirror.storage.place import Place, storage_errors, written_here
+from lakemirror.storage.place import Place, storage_errors, storage_unavailable, written_here
 from lakemirror.storage.storage import Entry
-from lakemirror.storage.store_path import ObjectStatus, StorePath
+from lakemirror.storage.store_path import StorePath
 
 POWER, PROCESS = "power", "process"
 
@@ -92,15 +93,17 @@ def sync(path: Place) -> None:
 
 
 def _sync(path: str) -> None:
-    with storage_errors(path):
+    try:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
-        except OSError as error:
-            if error.errno not in _NO_FOLDER_SYNC or not Path(path).is_dir():
-                raise  # else the file system cannot sync folders, and keeps names without it
         finally:
             os.close(handle)
+    except _GONE:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC or not Path(path).is_dir():
+            raise storage_unavailable(path, error) from error  # else the file system keeps names without it
 
 
 def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
@@ -124,7 +127,7 @@ def put_new(path: Place, data: bytes, *, durable: bool) -> Put | None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
     if durable:
-        sync(path.parent)
+        _sync(os.fspath(path.parent))
     return ours
 
 
@@ -215,12 +218,13 @@ def read_together(file: Any, pieces: Sequence[tuple[int, int]]) -> None:
         file.hold(pieces)
 
 
-def status_of_new(path: Place) -> os.stat_result | ObjectStatus:
+def status_of_new(path: Place) -> os.stat_result:
     """Size and time of a file that this process has just made. `keep_young` then needs no request for it."""
-    status = (written_here(path) or path).stat()
-    if isinstance(path, StorePath) and isinstance(status, ObjectStatus):
-        path.store.cache.remember(path.key, status.st_size, status.tag)
-    return status
+    if isinstance(path, StorePath):
+        path = replace(path, known=path.store.cache.own(path.key))
+        entry = path.entry()
+        path.store.cache.remember(path.key, entry.size, entry.tag)
+    return path.stat()
 
 
 def begin_folder(folder: Place, name: str, data: bytes) -> None:
@@ -273,7 +277,10 @@ def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
         for path in paths:
             own = written_here(path)
             if (own is None or own.stat().st_mtime < before) and path.stat().st_mtime < before:
-                os.utime(path) if isinstance(path, Path) else path.touch()  # `Path.touch` would make a file
+                if isinstance(path, StorePath):
+                    path.store.renew(path.key)
+                else:
+                    os.utime(path)
 
 
 def remove_unchanged(path: Place, modified: float) -> bool:
@@ -287,6 +294,12 @@ def remove_unchanged(path: Place, modified: float) -> bool:
             return False
     remove_hadoop_checksum(path)
     return True
+
+
+def remove_file(path: Place) -> None:
+    """Deletes a file, and Hadoop's checksum beside it; does nothing if there is none."""
+    path.unlink(missing_ok=True)
+    remove_hadoop_checksum(path)
 
 
 def remove_hadoop_checksum(path: Place) -> None:

@@ -75,7 +75,18 @@ def holding_folders() -> Iterator[None]:
 
 @contextmanager
 def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterator[tuple[int, str]]:
-    """The descriptor of the folder that holds `path`, and the path's last part ("." for the root itself).
+    """The descriptor of the folder that holds `path`, and the path's last part. As `enter`."""
+    folder, name, is_held = enter(root, path, make_below)
+    try:
+        yield folder, name
+    finally:
+        if not is_held:
+            os.close(folder)
+
+
+def enter(root: Path, path: str, make_below: str | None = None) -> tuple[int, str, bool]:
+    """The descriptor of the folder that holds `path`, the path's last part ("." for the root itself), and whether the
+    folder is held open; else the caller closes it.
 
     `make_below`: folders that are missing are made, but only below this one ("" for the root). FileNotFoundError;
     `path-refused` where a part is a link.
@@ -86,47 +97,52 @@ def folder_of(root: Path, path: str, *, make_below: str | None = None) -> Iterat
     held, key = _holding.folders, (root, "/".join(parts))
     if held is not None and key in held:
         held.move_to_end(key)  # one that is in use is not the next to be closed
-        yield held[key], name
-        return
-    at = _walk(root, parts, make_below)
-    if held is None:
-        try:
-            yield at, name
-        finally:
-            os.close(at)
-        return
-    held[key] = at
-    if len(held) > _MOST_HELD:
-        os.close(held.popitem(last=False)[1])
-    yield at, name
-
-
-def _walk(root: Path, parts: list[str], make_below: str | None) -> int:
-    kept = 0 if make_below is None or not make_below else len(make_below.split("/"))
+        return held[key], name, True
+    kept = len(make_below.split("/")) if make_below else 0
     at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
     for depth, part in enumerate(parts):
+        above = at
         try:
-            inner = _enter(at, part, "/".join(parts[: depth + 1]), make_below is not None and depth >= kept)
+            at = os.open(part, _FOLDER, dir_fd=above)
+        except OSError as error:
+            shown = "/".join(parts[: depth + 1])
+            at = _made(error, above, part, shown, make=make_below is not None and depth >= kept)
         finally:
-            os.close(at)
-        at = inner
-    return at
+            os.close(above)
+    if held is not None:
+        held[key] = at
+        if len(held) > _MOST_HELD:
+            os.close(held.popitem(last=False)[1])
+    return at, name, held is not None
+
+
+def _made(error: OSError, folder: int, name: str, path: str, *, make: bool) -> int:
+    """The descriptor of a folder that could not be opened, because it was missing. Raises the error otherwise."""
+    if not make or not isinstance(error, FileNotFoundError):
+        raise _named(error, folder, name, path) from error
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as failure:
+        raise _named(failure, folder, name, path) from failure
 
 
 def open_file(folder: int, name: str, path: str) -> int:
     """The descriptor of a regular file, for reading; FileNotFoundError, `path-refused`. Never waits."""
-    _check_is_file(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, path)
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if not stat.S_ISREG(mode):
+        raise not_a_file(path, kind_of(mode))
     try:
         file = os.open(name, _READ, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # it became a link or a FIFO just now
             raise not_a_file(path, "a link" if error.errno == errno.ELOOP else "a FIFO") from error
         raise
-    try:
-        _check_is_file(os.fstat(file).st_mode, path)
-    except LakemirrorError:
+    mode = os.fstat(file).st_mode
+    if not stat.S_ISREG(mode):
         os.close(file)
-        raise
+        raise not_a_file(path, kind_of(mode))
     return file
 
 
@@ -136,19 +152,6 @@ def open_folder(folder: int, name: str, path: str) -> int:
         return os.open(name, _LIST, dir_fd=folder)
     except OSError as error:
         raise _named(error, folder, name, path) from error
-
-
-def _enter(folder: int, name: str, path: str, make: bool) -> int:
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        if not make:
-            raise
-    except OSError as error:
-        raise _named(error, folder, name, path) from error
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder)
-    return _enter(folder, name, path, make=False)
 
 
 def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
@@ -162,9 +165,4 @@ def _named(error: OSError, folder: int, name: str, path: str) -> Exception:
     return error
 
 
-def _check_is_file(mode: int, path: str) -> None:
-    if not stat.S_ISREG(mode):
-        raise not_a_file(path, kind_of(mode))
-
-
-__all__ = ["folder_of", "holding_folders", "kind_of", "not_a_file", "open_file", "open_folder"]
+__all__ = ["enter", "folder_of", "holding_folders", "kind_of", "not_a_file", "open_file", "open_folder"]

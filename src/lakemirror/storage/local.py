@@ -8,13 +8,14 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched, not_watched
-from lakemirror.storage.inside import folder_of, holding_folders, kind_of, open_file, open_folder
-from lakemirror.storage.storage import DISK, Entry, Listing, first_free
+from lakemirror.storage.inside import enter, holding_folders, kind_of, open_file, open_folder
+from lakemirror.storage.storage import DISK, Entry, Listing
 
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
 MOST_LEVELS = 64  # of folders below the one that is listed
@@ -44,8 +45,7 @@ class LocalStorage:
     def watchable(self) -> Path | NotWatched:
         return not_watched(self.root) or self.root
 
-    def holding_folders(self) -> contextlib.AbstractContextManager[None]:
-        return holding_folders()
+    holding_folders = staticmethod(holding_folders)
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
         listing = Listing()
@@ -76,7 +76,7 @@ class LocalStorage:
 
     def stat(self, path: str) -> Entry | None:
         try:
-            with _coded(path), folder_of(self.root, path) as (folder, name):
+            with self._folder_of(path) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
@@ -89,18 +89,18 @@ class LocalStorage:
 
     def exists(self, path: str) -> bool:
         try:
-            with _coded(path), folder_of(self.root, path) as (folder, name):
+            with self._folder_of(path) as (folder, name):
                 os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
 
     def open(self, path: str, known: Entry | None = None) -> BinaryIO:
-        with _coded(path), folder_of(self.root, path) as (folder, name):
+        with self._folder_of(path) as (folder, name):
             return os.fdopen(open_file(folder, name, path), "rb")
 
     def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
-        with _coded(path), self.open(path) as file:
+        with self._folder_of(path) as (folder, name), os.fdopen(open_file(folder, name, path), "rb") as file:
             if most_bytes is None:
                 return file.read()
             size = os.fstat(file.fileno()).st_size
@@ -114,7 +114,7 @@ class LocalStorage:
             return data
 
     def write(self, path: str, data: bytes) -> None:
-        with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
+        with self._folder_of(path, make_below="") as (folder, name):
             temporary = _write_temporary(folder, data, durable=False)
             try:
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -126,7 +126,7 @@ class LocalStorage:
         return False
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
-        with _coded(path), folder_of(self.root, path) as (folder, name):
+        with self._folder_of(path) as (folder, name):
             temporary = _write_temporary(folder, data, durable=durable)
             try:
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -141,13 +141,14 @@ class LocalStorage:
         # Folders are made below what both paths share: a table folder that its publisher deletes at this moment must
         # not come back as an empty one.
         shared = os.path.commonpath([source.rpartition("/")[0] or ".", target.rpartition("/")[0] or "."])
-        with _coded(source), folder_of(self.root, source) as (origin, name):
+        with self._folder_of(source) as (origin, name):
             os.stat(name, dir_fd=origin, follow_symlinks=False)  # nothing is made where there is nothing to move
-            with folder_of(self.root, target, make_below=shared) as (destination, new_name):
+            with self._folder_of(target, make_below=shared) as (destination, new_name):
                 os.replace(name, new_name, src_dir_fd=origin, dst_dir_fd=destination)
 
     def free_name(self, path: str, listed: Collection[str]) -> str:
-        return first_free(path, self.exists)
+        names = chain([path], (f"{path}.{number}" for number in count(1)))
+        return next(name for name in names if not self.exists(name))
 
     def set_aside(self, entry: Entry, target: str) -> bool:
         now = self.stat(entry.path)
@@ -173,54 +174,47 @@ class LocalStorage:
         return False
 
     def create(self, path: str) -> BinaryIO:
-        with _coded(path), folder_of(self.root, path, make_below="") as (folder, name):
+        with self._folder_of(path, make_below="") as (folder, name):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
             return os.fdopen(_create(folder, name), "wb")
 
-    def link(self, source: str, target: str) -> None:
-        with (
-            _coded(source),
-            folder_of(self.root, source) as (origin, name),
-            folder_of(self.root, target, make_below="") as (destination, new_name),
-        ):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(new_name, dir_fd=destination)
-            os.close(open_file(origin, name, source))
-            try:
-                os.link(name, new_name, src_dir_fd=origin, dst_dir_fd=destination, follow_symlinks=False)
-            except FileNotFoundError:
-                raise
-            except OSError:  # another owner's file, or a file system without links
-                with self.open(source) as read, os.fdopen(_create(destination, new_name), "wb") as write:
-                    _copy(read, write)
-
     def touch(self, path: str) -> None:
-        with _coded(path), folder_of(self.root, path) as (folder, name):
+        with self._folder_of(path) as (folder, name):
             os.utime(name, dir_fd=folder, follow_symlinks=False)
 
     def delete(self, path: str) -> None:
-        with (
-            contextlib.suppress(FileNotFoundError),
-            _coded(path),
-            folder_of(self.root, path) as (folder, name),
-        ):
+        with contextlib.suppress(FileNotFoundError), self._folder_of(path) as (folder, name):
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 _remove_folder(folder, name)
             else:
                 os.unlink(name, dir_fd=folder)
 
+    @contextlib.contextmanager
+    def _folder_of(self, path: str, make_below: str | None = None) -> Iterator[tuple[int, str]]:
+        """As `inside.folder_of`; OSErrors of the block become `storage-unavailable`, but not FileNotFoundError."""
+        folder, name, is_held = -1, "", True
+        try:
+            folder, name, is_held = enter(self.root, path, make_below)
+            yield folder, name
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unavailable(path, error) from error
+        finally:
+            if not is_held:
+                os.close(folder)
+
     def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
         """Adds the entries of one folder to the listing. Returns its folders. FileNotFoundError."""
         below = f"{path}/" if path else ""
         folders = []
-        with _coded(path):
-            with folder_of(self.root, path) as (parent, name):
-                here = open_folder(parent, name, path)
+        with self._folder_of(path) as (parent, name):
+            here = open_folder(parent, name, path)
             try:
                 with os.scandir(here) as scan:
-                    for count, item in enumerate(scan):
-                        if count >= self._most_entries:
+                    for number, item in enumerate(scan):
+                        if number >= self._most_entries:
                             message = f"{path} holds more than {self._most_entries:,} files"
                             listing.errors[path] = LakemirrorError("listing-too-large", message, file=path)
                             break
@@ -246,20 +240,15 @@ class LocalStorage:
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
     """Copies a local file within the operating system; the copies share blocks if the file system can."""
     with Path(source).open("rb") as read, target.open("wb") as write:
-        _copy(read, write)
-
-
-def _copy(read: BinaryIO, write: BinaryIO) -> None:
-    copied, size = 0, os.fstat(read.fileno()).st_size
-    with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
-        while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
-            copied += some
-    if copied == size:
-        return
-    read.seek(0)  # some file systems answer that there is nothing to copy
-    write.seek(0)
-    write.truncate()
-    shutil.copyfileobj(read, write, 1 << 20)
+        copied, size = 0, os.fstat(read.fileno()).st_size
+        with contextlib.suppress(AttributeError, OSError):  # another system than Linux, two file systems
+            while some := os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+                copied += some
+        if copied != size:
+            read.seek(0)  # some file systems answer that there is nothing to copy
+            write.seek(0)
+            write.truncate()
+            shutil.copyfileobj(read, write, 1 << 20)
 
 
 def _create(folder: int, name: str) -> int:
@@ -298,17 +287,6 @@ def _remove_folder(folder: int, name: str) -> None:
         finally:
             os.close(inner)
         os.rmdir(name, dir_fd=folder)
-
-
-@contextlib.contextmanager
-def _coded(path: str) -> Iterator[None]:
-    """Turns OSErrors of the block into `storage-unavailable`; FileNotFoundError is raised unchanged."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise _unavailable(path, error) from error
 
 
 def _unavailable(path: str, error: OSError) -> LakemirrorError:

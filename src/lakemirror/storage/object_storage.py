@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -20,7 +20,7 @@ from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.folder_watch import NotWatched
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.storage import MOVING, STORE, Entry, Listing, first_free
+from lakemirror.storage.storage import MOVING, STORE, Entry, Listing
 
 PROBES = "Files/Monitoring/"
 _TOGETHER = 64  # files that are set aside together
@@ -62,17 +62,27 @@ class ObjectStorage:
             return self._shallow(path)
         if path.partition("/")[0] == "Tables":
             return self._by_folder(path, enter)  # data files by the million are below it, and nobody asks for them
-        listing, tree = Listing(), _Tree(path, enter)
+        listing, entered, is_there = Listing(), {path: True}, False
+
+        def is_entered(folder: str) -> bool:
+            if folder not in entered:
+                entered[folder] = is_entered(folder.rpartition("/")[0])
+                if entered[folder]:
+                    listing.folders.append(folder)
+                    entered[folder] = enter(folder)
+            return entered[folder]
+
         try:
             for entry in self._entries(path):
-                tree.add(entry, listing)
+                is_there = True
+                if is_entered(entry.path.rpartition("/")[0]):
+                    listing.files.append(entry)
         except LakemirrorError as error:
             if error.code != "path-refused":
                 raise
             return self._by_folder(path, enter)
-        if not tree.found:
+        if not is_there:
             raise FileNotFoundError(2, "No such folder", self.uri(path))
-        listing.folders = tree.folders
         return listing
 
     def check(self, path: str) -> None:
@@ -131,10 +141,6 @@ class ObjectStorage:
     def create(self, path: str) -> BinaryIO:
         return cast(BinaryIO, self.store.writer(self._key(path)))
 
-    def link(self, source: str, target: str) -> None:
-        """A copy: a store has no links."""
-        self.store.copy(self._key(source), self._key(target))
-
     def touch(self, path: str) -> None:
         """Nothing: what is moved has the time of its copy."""
 
@@ -143,7 +149,8 @@ class ObjectStorage:
         self.store.delete([*(self._key(each.path) for each in self._entries(path)), *([key] if key else [])])
 
     def free_name(self, path: str, listed: Collection[str]) -> str:
-        return first_free(path, listed.__contains__)
+        names = chain([path], (f"{path}.{number}" for number in count(1)))
+        return next(name for name in names if name not in listed)
 
     def set_aside(self, entry: Entry, target: str) -> bool:
         """As `Storage.set_aside`; the file is copied, compared with the listed one, then deleted. Three requests."""
@@ -326,32 +333,6 @@ class ObjectStorage:
 
 def _tombstone(folder: str) -> str:
     return f"{folder}/_delta_log/{MOVING}"
-
-
-class _Tree:
-    """The folders that the keys of a flat listing show, and which of them are entered."""
-
-    def __init__(self, top: str, enter: Callable[[str], bool]) -> None:
-        self.folders: list[str] = []
-        self.found = False
-        self._enter = enter
-        self._entered: dict[str, bool] = {top: True}
-
-    def add(self, entry: Entry, listing: Listing) -> None:
-        """Puts an object into the listing, unless it is in a folder that is not entered."""
-        self.found = True
-        if self._is_entered(entry.path.rpartition("/")[0]):
-            listing.files.append(entry)
-
-    def _is_entered(self, folder: str) -> bool:
-        found = self._entered.get(folder)
-        if found is None:
-            found = self._is_entered(folder.rpartition("/")[0])
-            if found:
-                self.folders.append(folder)
-                found = self._enter(folder)
-            self._entered[folder] = found
-        return found
 
 
 __all__ = ["ObjectStorage"]

@@ -254,6 +254,16 @@ class ObjectStore:
         with self._coded("copy", source):
             obstore.copy(self._store, source, target)
 
+    def renew(self, key: str) -> None:
+        """Sets the object's time to now; FileNotFoundError. It is read and written again: S3 refuses to copy an object
+        onto itself.
+        """
+        entry = self.head(key)
+        if entry is None:
+            raise missing(self.uri(key))
+        self._copy_through(key, key, entry.size)
+        self.cache.forget([key])
+
     def copy_new(self, source: str, target: str) -> bool:
         """Copies an object within the store only if none is at the target; False where one is. FileNotFoundError.
 

@@ -36,9 +36,7 @@ def place(address: str | os.PathLike[str] | StorePath) -> Place:
     text = os.fspath(address)
     if text.startswith("file:"):
         return Path(unquote(urlsplit(text).path))
-    if is_store_address(text):
-        return StorePath(*parse_address(text))
-    return Path(text)
+    return StorePath(*parse_address(text)) if "://" in text and is_store_address(text) else Path(text)
 
 
 def storage_of(address: str | os.PathLike[str] | Place, options: Mapping[str, str] | None = None) -> Storage:
@@ -62,8 +60,7 @@ def database_place(address: str) -> Place:
 
 def capabilities_of(address: str | os.PathLike[str] | Place) -> Capabilities:
     """What the storage of that address can do, and what its operations cost."""
-    in_store = is_store_address(address) if isinstance(address, str) else isinstance(address, StorePath)
-    return STORE if in_store else DISK
+    return STORE if isinstance(place(address), StorePath) else DISK
 
 
 def local_path(address: str | os.PathLike[str] | Place) -> Path | None:
@@ -107,12 +104,13 @@ def names_in(folder: Place, first: str = "") -> Iterator[tuple[str, Place | None
         begin = f"{folder.key}/" if folder.key else ""
         for entry in folder.store.entries(begin, begin + first[:-1] if first else ""):
             is_empty = False
-            if "/" not in entry.path[len(begin) :]:
+            if "/" not in entry.path[len(begin) :] and entry.name >= first:
                 yield entry.name, StorePath(folder.root, entry.path, entry)
         if is_empty:
             raise FileNotFoundError(2, "No such folder", str(folder))
     else:
-        yield from ((name, None) for name in os.listdir(folder))  # noqa: PTH208, a Path for each takes seconds
+        for name in os.listdir(folder):  # noqa: PTH208, a Path for each takes seconds
+            yield name, None
 
 
 def end_of(folder: Place, first: str) -> dict[str, Place]:

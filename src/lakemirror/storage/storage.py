@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -190,22 +189,11 @@ class Storage(Protocol):
     def create(self, path: str) -> BinaryIO:
         """A file opened for writing; replaces an older one and makes missing folders."""
 
-    def link(self, source: str, target: str) -> None:
-        """Gives the file a second name, without a copy if the store can; makes missing folders. FileNotFoundError.
-
-        Replaces an older file. Later changes of the first name do not affect the second.
-        """
-
     def touch(self, path: str) -> None:
         """Sets a file's modified time to now; FileNotFoundError."""
 
     def delete(self, path: str) -> None:
         """Deletes a file or a folder with its content; does nothing if there is none."""
-
-
-def first_free(path: str, is_taken: Callable[[str], bool]) -> str:
-    """`path`, or the first of `path.1`, `path.2` … that is free."""
-    return next(name for n in count() if not is_taken(name := f"{path}.{n}" if n else path))
 
 
 def seconds_since(modified: int, now: float | None = None) -> float:
@@ -214,5 +202,5 @@ def seconds_since(modified: int, now: float | None = None) -> float:
 
 
 __all__ = [
-    "DISK", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage", "first_free", "seconds_since",
+    "DISK", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage", "seconds_since",
 ]  # fmt: skip

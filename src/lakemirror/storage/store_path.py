@@ -5,28 +5,13 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import BinaryIO, Literal, cast
 
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.storage import Entry
-
-
-class ObjectStatus(NamedTuple):
-    """What `stat` of a StorePath gives: the fields of `os.stat_result` that are asked for, and the ETag."""
-
-    st_size: int
-    st_mtime_ns: int
-    st_mode: int
-    tag: str = ""
-
-    @property
-    def st_mtime(self) -> float:
-        return self.st_mtime_ns / 1e9
 
 
 @dataclass(frozen=True, order=True)
@@ -57,41 +42,23 @@ class StorePath:
         return self.key.rpartition("/")[2]
 
     @property
-    def stem(self) -> str:
-        name, dot, _ = self.name.rpartition(".")
-        return name if dot and name else self.name
-
-    @property
-    def suffix(self) -> str:
-        return self.name[len(self.stem) :]
-
-    @property
     def parent(self) -> StorePath:
         return StorePath(self.root, self.key.rpartition("/")[0])
-
-    @property
-    def parents(self) -> list[StorePath]:
-        found, key = [], self.key
-        while key:
-            key = key.rpartition("/")[0]
-            found.append(StorePath(self.root, key))
-        return found
-
-    def with_name(self, name: str) -> StorePath:
-        return self.parent / name
 
     def absolute(self) -> StorePath:
         return self
 
-    def stat(self) -> ObjectStatus:
+    def entry(self) -> Entry:
         entry = self.known or self.store.head(self.key)
         if entry is None:
             raise FileNotFoundError(2, "No such object", str(self))
-        return ObjectStatus(entry.size, entry.modified, stat.S_IFREG, entry.tag)
+        return entry
 
-    def exists(self) -> bool:
-        """True for an object, or a prefix that holds one."""
-        return self.store.head(self.key) is not None or self.is_dir()
+    def stat(self) -> os.stat_result:
+        """Size and modified time."""
+        entry = self.entry()
+        times = {"st_mtime": entry.modified / 1e9, "st_mtime_ns": entry.modified}
+        return os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, entry.size, 0, entry.modified // 10**9, 0), times)
 
     def is_file(self) -> bool:
         return self.store.head(self.key) is not None
@@ -100,49 +67,19 @@ class StorePath:
         """True for a prefix that holds an object."""
         return next(self.store.entries(f"{self.key}/" if self.key else ""), None) is not None
 
-    def is_symlink(self) -> bool:
-        return False
-
-    def mkdir(self, *_: object, **__: object) -> None:
-        """Does nothing: a folder exists once an object is in it."""
-
     def read_bytes(self) -> bytes:
         return self.store.read(self.key, self.known)
-
-    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self.read_bytes().decode(encoding, errors)
 
     def write_bytes(self, data: bytes | bytearray) -> int:
         self.store.put(self.key, bytes(data))
         return len(data)
 
-    def open(self, mode: str = "rb") -> Any:
-        """The object for reading (`rb`) or a new one for writing (`wb`, `xb`)."""
-        if mode in ("wb", "xb"):
-            return self.store.writer(self.key)
-        return io.BufferedReader(ObjectFile(self.store, self.key, self.known), 1 << 16)
+    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        """The object for reading."""
+        return cast(BinaryIO, io.BufferedReader(ObjectFile(self.store, self.key, self.known), 1 << 16))
 
     def unlink(self, missing_ok: bool = True) -> None:
         self.store.delete([self.key])
 
-    def touch(self) -> None:
-        """Sets the object's time to now, by a copy onto itself; FileNotFoundError."""
-        self.store.copy(self.key, self.key)
 
-    def iterdir(self) -> Iterator[StorePath]:
-        """What is directly in the folder."""
-        folders, entries = self.store.folders(f"{self.key}/" if self.key else "")
-        yield from (StorePath(self.root, each) for each in folders)
-        yield from (StorePath(self.root, each.path, each) for each in entries)
-
-    def glob(self, pattern: str) -> Iterator[StorePath]:
-        """The entries of the folder whose names match this pattern."""
-        return (each for each in self.iterdir() if fnmatchcase(each.name, pattern))
-
-    def below(self) -> Iterator[StorePath]:
-        """Every object below the folder."""
-        begin = f"{self.key}/" if self.key else ""
-        return (StorePath(self.root, each.path, each) for each in self.store.entries(begin))
-
-
-__all__ = ["ObjectStatus", "StorePath"]
+__all__ = ["StorePath"]

@@ -288,7 +288,7 @@ def _compare_checksum(folder: Place, table: str, version: int, state: Replay) ->
     path = folder / "_delta_log" / f"{version:020}.crc"
     place = f"_delta_log/{path.name}"
     try:
-        content = exact_json(path.read_text(encoding="utf-8"))
+        content = exact_json(path.read_bytes().decode())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:

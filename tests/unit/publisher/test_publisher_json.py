@@ -17,13 +17,14 @@ from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.sources import json_rows
 from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 
 pytestmark = pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 
 
 def read(tmp_path: Path, text: str, **types: pa.DataType) -> pa.Table:
     (tmp_path / "t.jsonl").write_text(text)
-    return read_file(tmp_path / "t.jsonl", columns=types).read_all()
+    return read_file(tmp_path / "t.jsonl", KnownTypes(types)).read_all()
 
 
 def refused(tmp_path: Path, text: str, **types: pa.DataType) -> LakemirrorError:

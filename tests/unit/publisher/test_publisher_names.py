@@ -20,6 +20,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.plain_names import plain_name
+from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.files import publish_files
 
 FORMATS = ["csv", "parquet", "arrow", "xlsx"]
@@ -145,7 +146,7 @@ def test_later_files_keep_the_types_of_renamed_columns(tmp_path: Path) -> None:
     for text in ("id,zip code\n1,007\n", "id,zip code\n2,12345\n"):
         (tmp_path / "t.csv").write_text(text)
         with pytest.warns(TypeWarning, match="'zip code' is published as zip_code"):
-            publish_files(table, [tmp_path / "t.csv"], plain_names=True)
+            publish_files(table, [tmp_path / "t.csv"], options=FileOptions(plain_names=True))
     assert [row["zip_code"] for _, row in changes(table.folder)] == ["007", "12345"]
 
 

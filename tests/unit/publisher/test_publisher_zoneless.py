@@ -19,7 +19,7 @@ from lakemirror.cli.publish import publish
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.sources.csv_rows import TextForm
+from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.files import publish_files
 from lakemirror.publisher.sql import publish_sql
 
@@ -45,7 +45,7 @@ def text(table: LandingTable, folder: Path) -> None:
 
 def german_text(table: LandingTable, folder: Path) -> None:
     (folder / "t.csv").write_text("id;at\n1;01.07.2026 09:00\n")
-    publish_files(table, [folder / "t.csv"], text=TextForm(delimiter=";", timestamp_format="dd.MM.yyyy HH:mm"))
+    publish_files(table, [folder / "t.csv"], options=FileOptions(delimiter=";", timestamp_format="dd.MM.yyyy HH:mm"))
 
 
 def workbook(table: LandingTable, folder: Path) -> None:
@@ -115,8 +115,8 @@ def test_text_into_a_column_of_instants(tmp_path: Path, plain: bool, zoneless: s
     )
     (tmp_path / "t.csv").write_text("id,at\n1,2026-07-01 09:00:00\n2,2026-07-01T09:00:00+01:00\n")
     table = Landing(tmp_path).table("t", ["id"], zoneless=zoneless)
-    form = TextForm() if plain else TextForm(thousands="_")
-    about = said(lambda: publish_files(table, [tmp_path / "t.csv"], text=form))
+    form = FileOptions() if plain else FileOptions(thousands="_")
+    about = said(lambda: publish_files(table, [tmp_path / "t.csv"], options=form))
     assert len(about) == (zoneless in ("", "ntz"))
     first = INSTANT.get(zoneless, INSTANT["utc"])
     assert newest(table).to_pylist() == [first, MORNING.replace(hour=8, tzinfo=UTC)]
@@ -139,7 +139,7 @@ def test_times_that_never_occur_are_refused(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.column) == ("value-invalid", "at")
     (tmp_path / "t.csv").write_text("id;at\n1;2026-03-29 02:30\n")
     with pytest.raises(LakemirrorError, match="does not occur in Europe/Berlin"):
-        publish_files(table, [tmp_path / "t.csv"], text=TextForm(delimiter=";"))
+        publish_files(table, [tmp_path / "t.csv"], options=FileOptions(delimiter=";"))
     assert not list(tmp_path.rglob("0*.parquet"))
     with pytest.raises(LakemirrorError) as caught:
         Landing(tmp_path).table("t", zoneless="Mars/Olympus")

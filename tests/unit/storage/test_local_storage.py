@@ -58,7 +58,6 @@ def test_nothing_is_opened_but_regular_files(storage: LocalStorage) -> None:
         assert "a FIFO" in refused(lambda act=act: act("a/fifo"))  # type: ignore[misc]
         assert "a link" in refused(lambda act=act: act("a/zero"))  # type: ignore[misc]
     assert "a folder" in refused(lambda: storage.read("a"))
-    assert "a FIFO" in refused(lambda: storage.link("a/fifo", "b/fifo"))
 
 
 def test_no_part_of_a_path_may_be_a_link(storage: LocalStorage, outside: Path) -> None:
@@ -76,8 +75,6 @@ def test_no_part_of_a_path_may_be_a_link(storage: LocalStorage, outside: Path) -
         lambda: storage.create("out/new"),
         lambda: storage.move("a/file", "out/file"),
         lambda: storage.move("out/file", "a/other"),
-        lambda: storage.link("a/file", "out/file"),
-        lambda: storage.link("out/file", "a/other"),
         lambda: storage.touch("out/file"),
         lambda: storage.delete("out/file"),
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import IO
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from lakemirror.landing_zone.delimited.text_source import utf8_blocks
 from lakemirror.landing_zone.delimited.typed_text import BadField, TypedText
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 from lakemirror.landing_zone.zoneless import NTZ, Zones
+from lakemirror.worker_pool import worker_pool
 
 _THREADS = 2
 _SAMPLE = 5_000  # rows
@@ -157,7 +158,7 @@ def _fast(
         return text.values(reader.parsed(piece))
 
     at_work: deque[tuple[Piece, Future[pa.RecordBatch]]] = deque()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
+    with worker_pool(_THREADS, "delimited") as pool:
         pieces = whole_rows(blocks, text.form, line)
         while True:
             while len(at_work) <= _THREADS and (piece := next(pieces, None)) is not None:

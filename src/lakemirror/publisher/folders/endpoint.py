@@ -7,7 +7,6 @@ name of its own, and the second answer to a rename shows that the first was carr
 from __future__ import annotations
 
 import http.client
-import io
 import ipaddress
 import os
 import random
@@ -15,11 +14,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from lakemirror.errors import LakemirrorError
@@ -46,6 +44,24 @@ class Answer:
     @property
     def code(self) -> str:
         return self.headers.get("x-ms-error-code", "")
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A part of a file as the body of a request."""
+
+    path: Path
+    start: int
+    size: int
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its bytes."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            left = self.size
+            while left and (piece := file.read(min(_PIECE, left))):
+                left -= len(piece)
+                yield piece
 
 
 class Endpoint:
@@ -81,25 +97,21 @@ class Endpoint:
     def ask(
         self,
         method: str,
-        path: str,
+        path: str | None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes | Path = b"",
-        *,
-        start: int = 0,
-        length: int | None = None,
-        workspace: bool = False,
+        body: bytes | FilePart = b"",
     ) -> Answer:
-        """The answer to a request about a path of the database, or about the `workspace`. It is sent again, for
+        """The answer to a request about a path of the database; None: about the workspace. It is sent again, for
         PATIENCE seconds, while the service cannot be reached or is busy.
 
-        `start`, `length`: the part of a file that is the body. LakemirrorError `storage-unavailable`,
-        `credential-invalid` (401, 403), `database-missing` (no such workspace or database).
+        LakemirrorError `storage-unavailable`, `credential-invalid` (401, 403), `database-missing` (no such workspace
+        or database).
         """
-        inner = "" if workspace else f"/{quote(self.database, safe='')}/{quote(path)}".rstrip("/")
+        inner = "" if path is None else f"/{quote(self.database, safe='')}/{quote(path)}".rstrip("/")
         target = f"/{quote(self.workspace, safe='')}{inner}"
         target += f"?{urlencode(query, quote_via=quote)}" if query else ""
-        size = length if length is not None else len(body) if isinstance(body, bytes) else body.stat().st_size - start
+        size = len(body) if isinstance(body, bytes) else body.size
         until = time.monotonic() + PATIENCE
         pause, lost, renewed = 0.1, False, False
         while True:
@@ -109,7 +121,7 @@ class Endpoint:
                 sent["Content-Length"] = str(size)
             wait = 0.0
             try:
-                answer = self._sent(method, target, sent, body, start, size, lost)
+                answer = self._sent(method, target, sent, body, lost)
             except ssl.SSLCertVerificationError as error:
                 raise self._no_trust(error) from error
             except (OSError, http.client.HTTPException) as error:
@@ -131,24 +143,11 @@ class Endpoint:
             time.sleep(wait)
             pause = min(1.0, 2 * pause)
 
-    def _sent(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Path,
-        start: int,
-        size: int,
-        lost: bool,
-    ) -> Answer:
+    def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | FilePart, lost: bool) -> Answer:
         connection = self._connection()
         try:
-            if isinstance(body, Path):
-                with body.open("rb") as file:
-                    file.seek(start)
-                    connection.request(method, target, _Part(file, size), dict(headers))
-            else:
-                connection.request(method, target, body or None, dict(headers))
+            content = body.pieces() if isinstance(body, FilePart) else body or None
+            connection.request(method, target, content, dict(headers))
             found = connection.getresponse()
             return Answer(found.status, found.headers, found.read(), lost)
         except BaseException:
@@ -220,27 +219,6 @@ class Endpoint:
         return OSError(f"{path}: status {answer.status} {answer.code}")
 
 
-class _Part(io.RawIOBase):
-    """The next `size` bytes of a file, as a request's body."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(min(_PIECE, self._left))
-        self._left -= len(data)
-        return data
-
-
 class _Connection(http.client.HTTPConnection):
     """A connection that is closed with its endpoint or its thread, whichever goes first."""
 
@@ -269,4 +247,4 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
 
 
-__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint"]
+__all__ = ["CA_VARIABLE", "WHERE", "Answer", "Endpoint", "FilePart"]

@@ -1,24 +1,16 @@
 """A table folder behind the storage endpoint of a service.
 
-    staged in a local file ─▶ uploaded to Files/_publishing/ ─▶ renamed to its number, where that is free
-
-A rename is one step, fails where the number is taken or the table folder is gone, and of a repeated one the source is
-missing: so a file gets one number, whatever becomes of the answers. There is no lock across the network. A publisher
-that slept between counting and the rename may take a number that was applied and moved away meanwhile; then the moved
-file is still there, and this one is taken back and numbered again.
+A file gets its number by a rename, which is one step, fails where the number is taken or the table folder is gone, and
+of a repeated one the source is missing: so a file gets one number, whatever becomes of the answers.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import email.utils
 import io
 import json
 import os
-import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,44 +18,29 @@ from typing import BinaryIO
 from urllib.parse import quote
 from xml.etree import ElementTree as etree
 
-import pyarrow as pa
-
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
-from lakemirror.landing_zone.zone import PROCESSED
-from lakemirror.publisher.change_writer import token_of
-from lakemirror.publisher.folders.endpoint import WHERE, Answer, Endpoint
+from lakemirror.publisher.folders.endpoint import WHERE, Answer, Endpoint, FilePart
+from lakemirror.publisher.folders.remote_folder import KEPT, RemoteFolder
 from lakemirror.publisher.folders.table_folder import (
-    ABANDONED_SECONDS,
     DROPPED_PREFIX,
     IS_DROPPED,
-    IS_TEMPORARY,
-    TEMPORARY_PREFIX,
-    write_whole,
 )
 
-KEPT = "Files/_publishing"  # of the database: uploads that have no number yet
-SEQUENCE = "_sequence"
 _BLOCK = 64 << 20  # bytes of one request
 _TAIL = 64 << 10  # bytes that are read first: a Parquet footer is at the end
 _PAGE = "5000"
-_LOCKS: dict[str, threading.Lock] = {}
 
 
-class EndpointFolder:
-    """A table folder of a database behind a service (`table_folder.TableFolder`)."""
+class EndpointFolder(RemoteFolder):
+    """A table folder of a database behind a service."""
 
     def __init__(self, endpoint: Endpoint, path: str) -> None:
+        super().__init__(endpoint.url, path)
         self._endpoint = endpoint
-        self._folder = path
-        self._remembered = 0
-
-    @property
-    def path(self) -> Path:
-        return Path(self._folder)
 
     def is_there(self) -> bool:
-        return self._head(self._folder)
+        return self._exists(self._folder)
 
     def make(self) -> None:
         if self.is_there():
@@ -81,119 +58,44 @@ class EndpointFolder:
         folder = f"{self._folder}/{inner}".rstrip("/")
         return self._names_from(folder, first) if first else [name for name, _ in self._listed(folder)]
 
-    def has(self, name: str) -> bool:
-        return self._head(f"{self._folder}/{name}")
-
-    def open(self, name: str) -> BinaryIO:
-        return io.BufferedReader(_RemoteFile(self._endpoint, f"{self._folder}/{name}"), _TAIL)
-
-    def content(self, name: str) -> pa.Buffer:
-        with self.open(name) as file:
-            return pa.py_buffer(file.read())
-
-    @contextlib.contextmanager
-    def room(self) -> Iterator[None]:
-        """Nothing is to be done: staged files are not in the table folder."""
-        yield
-
-    def staged(self, suffix: str = "tmp") -> Path:
-        return Path(tempfile.gettempdir()) / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.{suffix}"
-
-    def replace(self, staged: Path, name: str, *, new: bool = False) -> None:
-        token = uuid.uuid4().hex
-        path = f"{self._folder}/{name}"
-        if not new:
-            self._upload(staged, path)
-            return
-        # uploaded under a name of its own, then renamed: so a repeated request cannot meet its own file
-        kept = f"{KEPT}/{TEMPORARY_PREFIX}{token}"
-        self._upload(staged, kept)
-        try:
-            self._rename(kept, path)
-        except OSError:
-            self._delete(kept)
-            raise
-
-    def keep(self, staged: Path) -> None:
-        try:
-            self._upload(staged, f"{KEPT}/{staged.name}")
-        finally:
-            with contextlib.suppress(OSError):
-                staged.unlink()
-
-    def is_kept(self, name: str) -> bool:
-        return self._head(f"{KEPT}/{name}")
-
-    def open_kept(self, name: str) -> BinaryIO:
-        return io.BufferedReader(_RemoteFile(self._endpoint, f"{KEPT}/{name}"), _TAIL)
-
-    def forget(self, name: str) -> None:
-        self._delete(f"{KEPT}/{name}")
-
-    def number(self, kept: str, name: str) -> None:
-        self._rename(f"{KEPT}/{kept}", f"{self._folder}/{name}")
-        reach("publish.after-link")
-        applied = f"{PROCESSED}/{name}"
-        if self.has(applied) and token_of(self, applied) != kept:
-            self._take_back(kept, name)
-            raise FileExistsError(name)
-
-    def delete(self, name: str) -> None:
-        self._delete(f"{self._folder}/{name}")
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps the other threads of this process out; publishers elsewhere, and a folder that is gone, are met by
-        `number`."""
-        with _LOCKS.setdefault(f"{self._endpoint.url}/{self._folder}", threading.Lock()):
-            yield
-
-    def remember(self, number: int) -> None:
-        self._remembered = number
-        write_whole(self, SEQUENCE, b"%020d\n" % number)
-
-    def remembered(self) -> int:
-        if not self._remembered:
-            with contextlib.suppress(FileNotFoundError, ValueError), self.open(SEQUENCE) as file:
-                self._remembered = int(file.read())
-        return self._remembered
-
     def drop(self, staged: Path | None = None) -> None:
         parent = self._folder.rpartition("/")[0]
         leaving = f"{parent}/{DROPPED_PREFIX}{uuid.uuid4().hex}"
         self._remembered = 0
         self._rename(self._folder, leaving)
         reach("publish.dropped")
-        self._delete(leaving)
+        self._remove(leaving)
 
     def sweep(self) -> None:
         parent = self._folder.rpartition("/")[0]
         for name, _ in self._listed(parent):
             if IS_DROPPED(name):
-                self._delete(f"{parent}/{name}")
-        for name, modified in self._listed(KEPT):
-            if IS_TEMPORARY(name) and time.time() - modified > ABANDONED_SECONDS:
-                self._delete(f"{KEPT}/{name}")
+                self._remove(f"{parent}/{name}")
+        super().sweep()
 
-    def _take_back(self, kept: str, name: str) -> None:
-        """Makes a file kept again whose number was applied before: the engine leaves it alone, or has set it aside."""
-        repeated = (each for each in self.names(PROCESSED, name) if each.startswith(f"{name}."))
-        for place in (name, *(f"{PROCESSED}/{each}" for each in repeated)):
-            if token_of(self, place) == kept:
-                self._rename(f"{self._folder}/{place}", f"{KEPT}/{kept}")
-                return
-        raise FileNotFoundError(name)
+    def _opened(self, path: str) -> BinaryIO:
+        return io.BufferedReader(_RemoteFile(self._endpoint, path), _TAIL)
 
-    def _head(self, path: str) -> bool:
+    def _name(self, kept: str, path: str) -> None:
+        self._rename(f"{KEPT}/{kept}", path)
+
+    def _take_back(self, path: str, kept: str) -> None:
+        self._rename(path, f"{KEPT}/{kept}")
+
+    def _uploads(self) -> Iterator[tuple[str, float]]:
+        return self._listed(KEPT)
+
+    def _exists(self, path: str) -> bool:
         answer = self._endpoint.ask("HEAD", path, {"action": "getStatus"})
         if answer.status not in (200, 404):
             raise self._endpoint.refusal(answer, path)
         return answer.status == 200
 
-    def _delete(self, path: str) -> None:
-        answer = self._endpoint.ask("DELETE", path, {"recursive": "true"})
-        if answer.status not in (200, 202, 404):
-            raise self._endpoint.refusal(answer, path)
+    def _remove(self, *paths: str) -> None:
+        for path in paths:
+            answer = self._endpoint.ask("DELETE", path, {"recursive": "true"})
+            if answer.status not in (200, 202, 404):
+                raise self._endpoint.refusal(answer, path)
 
     def _rename(self, source: str, target: str) -> None:
         """FileExistsError where the target is there, FileNotFoundError where its folder is gone."""
@@ -206,19 +108,18 @@ class EndpointFolder:
             raise endpoint.refusal(answer, target)
 
     def _upload(self, staged: Path, path: str) -> None:
-        """Makes the file at a path this one, durably; a repeated upload does no harm."""
         size = staged.stat().st_size
         headers = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
         if size <= _BLOCK:
-            self._expect(self._endpoint.ask("PUT", path, None, headers, staged), path)
+            self._expect(self._endpoint.ask("PUT", path, None, headers, FilePart(staged, 0, size)), path)
             return
         blocks = []
         for start in range(0, size, _BLOCK):
             block = base64.b64encode(b"%010d" % (start // _BLOCK)).decode()
             blocks.append(f"<Latest>{block}</Latest>")
             query = {"comp": "block", "blockid": block}
-            length = min(_BLOCK, size - start)
-            self._expect(self._endpoint.ask("PUT", path, query, None, staged, start=start, length=length), path)
+            part = FilePart(staged, start, min(_BLOCK, size - start))
+            self._expect(self._endpoint.ask("PUT", path, query, None, part), path)
         listed = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{"".join(blocks)}</BlockList>'
         self._expect(self._endpoint.ask("PUT", path, {"comp": "blocklist"}, None, listed.encode()), path)
 
@@ -231,7 +132,7 @@ class EndpointFolder:
         directory = f"{self._endpoint.database}/{folder}"
         query = {"resource": "filesystem", "recursive": "false", "directory": directory, "maxResults": _PAGE}
         while True:
-            answer = self._endpoint.ask("GET", "", query, workspace=True)
+            answer = self._endpoint.ask("GET", None, query)
             if answer.status == 404:
                 return
             if answer.status != 200:
@@ -252,7 +153,7 @@ class EndpointFolder:
         }  # fmt: skip
         names: list[str] = []
         while True:
-            answer = self._endpoint.ask("GET", "", query, workspace=True)
+            answer = self._endpoint.ask("GET", None, query)
             if answer.status == 404:
                 return names
             if answer.status != 200:

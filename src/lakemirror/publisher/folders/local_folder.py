@@ -26,14 +26,15 @@ from lakemirror.publisher.folders.table_folder import (
     IS_DROPPED,
     IS_TEMPORARY,
     TEMPORARY_PREFIX,
+    TableFolder,
 )
 
 SEQUENCE = "_sequence"
 NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
-class LocalFolder:
-    """A table folder of a local landing zone (`table_folder.TableFolder`). `_sequence` is its lock."""
+class LocalFolder(TableFolder):
+    """A table folder of a local landing zone. `_sequence` is its lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
-from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.delimited import BadField, TypedText, line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator
 from lakemirror.landing_zone.delimited.plain_values import looks_like
-from lakemirror.landing_zone.metadata import THOUSANDS, DelimitedFormat, TableMetadata
+from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.publisher.declared_types import TypeWarning
@@ -28,52 +27,8 @@ from lakemirror.publisher.disk_rows import DiskParts
 from lakemirror.publisher.sources.text_types import Choice, Guess, KnownTypes, first_lost, hint_for_another_type, shown
 
 
-@dataclass(frozen=True)
-class TextForm:
-    """How the text of CSV files is written; empty: as plain CSV has it. `sheet`: of a spreadsheet, its first if empty.
-
-    `date_format` and `timestamp_format` are patterns as in Spark, such as `dd.MM.yyyy HH:mm:ss`.
-    """
-
-    delimiter: str = ""
-    decimal: str = ""
-    thousands: str = ""
-    date_format: str = ""
-    timestamp_format: str = ""
-    encoding: str = ""
-    sheet: str = ""
-
-    def delimited(self, delimiter: str) -> DelimitedFormat:
-        """The same as the landing zone's reader takes it. `input-invalid` for what it does not know."""
-        decimal = self.decimal or "."
-        if decimal not in (".", ",") or self.thousands not in THOUSANDS or self.thousands == decimal:
-            raise LakemirrorError(
-                "input-invalid",
-                f"numbers cannot be written with decimal {decimal!r} and thousands {self.thousands!r}",
-                hint="The decimal separator is a point or a comma, and the one for thousands another character.",
-            )
-        for pattern in (self.date_format, self.timestamp_format):
-            try:
-                if pattern:
-                    date_pattern(pattern)
-            except ValueError as error:
-                raise LakemirrorError(
-                    "input-invalid", f"{pattern!r} is no date pattern: {error}", hint="Write it as dd.MM.yyyy HH:mm:ss."
-                ) from error
-        try:
-            "a".encode(self.encoding or "utf-8")
-        except LookupError as error:
-            raise LakemirrorError(
-                "input-invalid", f"{self.encoding!r} is no encoding", hint="Such as utf-8, windows-1252 or utf-16."
-            ) from error
-        return DelimitedFormat(
-            "\n", delimiter, escape="", encoding=self.encoding or "UTF-8", decimal_separator=decimal,
-            thousands_separator=self.thousands, date_format=self.date_format, timestamp_format=self.timestamp_format,
-        )  # fmt: skip
-
-
 def read_csv(
-    stream: IO[bytes], name: str, known: KnownTypes, form: TextForm, delimiter: str, tell: Callable[[Choice], None]
+    stream: IO[bytes], name: str, known: KnownTypes, form: DelimitedFormat, tell: Callable[[Choice], None]
 ) -> pa.RecordBatchReader:
     """The rows of CSV text. It is read once; `stream` can seek, for the line of a value that is refused.
 
@@ -81,7 +36,7 @@ def read_csv(
     numbers or dates. `value-invalid` with line and column, `columns-ambiguous` and `column-name-invalid` for the
     header, `input-invalid` for text that cannot be read.
     """
-    text = _Text(stream, name, form.delimited(delimiter), known.zones)
+    text = _Text(stream, name, form, known.zones)
     choices, batches = _choices(text, known)
     for choice in choices:
         tell(choice)
@@ -232,4 +187,4 @@ _OPTIONS = {
     "encoding": "--encoding",
 }
 
-__all__ = ["TextForm", "read_csv"]
+__all__ = ["read_csv"]

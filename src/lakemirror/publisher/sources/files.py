@@ -13,7 +13,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.zoneless import NTZ, UTC, Zones, zone_of
+from lakemirror.landing_zone.zoneless import NTZ
 from lakemirror.passwords import without_passwords
-from lakemirror.publisher.arrow_input import Types
 from lakemirror.publisher.declared_types import TypeWarning, frames_to_user, unsaid_zone
 from lakemirror.publisher.plain_names import plain_name, renamed
-from lakemirror.publisher.sources.csv_rows import TextForm, read_csv
+from lakemirror.publisher.sources.csv_rows import read_csv
+from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.json_rows import read_json_lines
 from lakemirror.publisher.sources.text_types import Choice, KnownTypes
 from lakemirror.publisher.sources.workbook import read_workbook
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from lakemirror.publisher.landing_table import LandingTable, Published
 
 MODES = ("load", "insert", "update", "upsert", "delete", "snapshot")
-FORMATS = ("parquet", "csv", "xlsx", "jsonl", "arrow")
 STDIN = "-"
 
 _SUFFIXES = {
@@ -61,58 +61,47 @@ def publish_files(
     sources: Iterable[str | os.PathLike[str]],
     mode: str | None = None,
     *,
-    format: str | None = None,
     marker: str | None = None,
-    text: TextForm | None = None,
-    plain_names: bool = False,
+    options: FileOptions | None = None,
     tell: Callable[[Choice], None] | None = None,
 ) -> list[Published]:
     """Publishes each file as one change file, in order; returns those that were written.
 
     `sources`: paths, or `-` for standard input. `mode`: one of `MODES`; None upserts where there are keys, else
-    inserts. A snapshot of several files is one content. `format`: one of `FORMATS`; None goes by the name, then by the
-    first bytes. `marker`: the column that holds each row's marker, instead of a mode. `text`: how CSV is
-    written. `plain_names`: columns are renamed, as `read_file` says. `tell` is called with the type of each column of
-    text. Errors beside those of `LandingTable`: `input-invalid` for a file that cannot be read.
+    inserts. A snapshot of several files is one content. `marker`: the column that holds each row's marker, instead of
+    a mode. `options`: how the files are read. `tell` is called with the type of each column of text. Errors beside
+    those of `LandingTable`: `input-invalid` for a file that cannot be read.
     """
     if mode == "snapshot" and marker is None:
-        whole = _one_content(table, sources, format, text, plain_names, tell)
-        published = [table.publish_snapshot(whole)]
+        published = [table.publish_snapshot(_one_content(table, list(sources), options, tell))]
     else:
-        published = []
-        for source in sources:
-            reader = read_file(
-                source,
-                format,
-                columns=table.columns,
-                before=table.types_before(),
-                keys=table.keys,
-                text=text,
-                plain_names=plain_names,
-                tell=tell,
-                zoneless=table.zoneless,
-            )
-            published.append(publish_rows(table, reader, mode, marker))
+        published = [
+            publish_rows(table, read_file(source, known_types(table), options, tell), mode, marker)
+            for source in sources
+        ]
     table.flush()
     return [each for each in published if each is not None]
 
 
+def known_types(table: LandingTable) -> KnownTypes:
+    """The types of the table's columns that are not guessed."""
+    return KnownTypes(table.columns, table.types_before(), table.keys, table.zoneless)
+
+
 def _one_content(
-    table: LandingTable, sources: Iterable[str | os.PathLike[str]], format: str | None, text: TextForm | None,
-    plain_names: bool, tell: Callable[[Choice], None] | None,
-) -> pa.RecordBatchReader | pa.Table:  # fmt: skip
+    table: LandingTable,
+    sources: list[str | os.PathLike[str]],
+    options: FileOptions | None,
+    tell: Callable[[Choice], None] | None,
+) -> pa.RecordBatchReader | pa.Table:
     """The rows of all files; those of later ones in the types of earlier ones."""
-    before, tables = table.types_before(), []
-    sources = list(sources)
+    known, tables = known_types(table), []
     for source in sources:
-        reader = read_file(
-            source, format, columns=table.columns, before=before, keys=table.keys, text=text, plain_names=plain_names,
-            tell=tell, zoneless=table.zoneless,
-        )  # fmt: skip
+        reader = read_file(source, known, options, tell)
         if len(sources) == 1:
             return reader
         tables.append(reader.read_all())
-        before = {**before, **{each.name: each.type for each in reader.schema if not pa.types.is_null(each.type)}}
+        known = known.after(reader.schema)
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
@@ -149,57 +138,47 @@ def checked_mode(table: LandingTable, mode: str | None) -> str:
 
 def read_file(
     source: str | os.PathLike[str],
-    format: str | None = None,
-    *,
-    columns: Types | None = None,
-    before: Types | None = None,
-    keys: Sequence[str] = (),
-    text: TextForm | None = None,
-    plain_names: bool = False,
+    known: KnownTypes | None = None,
+    options: FileOptions | None = None,
     tell: Callable[[Choice], None] | None = None,
-    zoneless: str = "",
 ) -> pa.RecordBatchReader:
     """The rows of a file, or of standard input for `-`.
 
-    `columns`: types that the user names; warns (TypeWarning) of names that the file lacks. `before`: types of columns
-    that were published before, which text keeps; two texts of `keys` never become one value of these. All other columns
-    of CSV, JSON lines and spreadsheets get a type from their content, as `text_types` says; `tell` is called with each
-    column's type. `plain_names`: columns get names that every reader opens, with a TypeWarning; types are then found by
-    the new names. `zoneless`: what times without a zone are where such a type asks for instants; empty and `ntz`: of
-    UTC, with a TypeWarning once they are read. `input-invalid` for what cannot be read, `value-invalid` and
-    `type-changed` for values that do not fit, `columns-ambiguous` and `column-name-invalid` for the names.
+    `known`: types of columns that are named or were published before. All other columns of CSV, JSON lines and
+    spreadsheets get a type from their content, as `text_types` says; `tell` is called with each column's type. Warns
+    (TypeWarning) of names that the file lacks, of columns that `options.plain_names` renames, whose types are found by
+    the new names, and of times without a zone where nobody said what they mean. `input-invalid` for what cannot be
+    read, `value-invalid` and `type-changed` for values that do not fit, `columns-ambiguous` and `column-name-invalid`
+    for the names.
     """
     name = str(source)
-    text, tell = text or TextForm(), tell or (lambda choice: None)
-    zone = zone_of(zoneless or UTC)
-    known = KnownTypes(columns or {}, before or {}, plain_name if plain_names else str, Zones(lambda _: zone), keys)
-    if format is not None and format not in FORMATS:
-        raise LakemirrorError("input-invalid", f"{format!r} is no format", hint=f"Formats are {', '.join(FORMATS)}.")
+    options, tell = options or FileOptions(), tell or (lambda choice: None)
+    known = replace(known or KnownTypes(), published=plain_name if options.plain_names else str)
     with _named(name), contextlib.ExitStack() as opened:
         stream = _open(name)
         if name != STDIN:
             opened.enter_context(stream)
-        kind = format or _format_of(name) or _sniff(stream)
+        kind = options.format or _format_of(name) or _sniff(stream)
         stream = _seekable(stream)
         if kind == "parquet":
             reader = _read_parquet(stream)
         elif kind == "arrow":
             reader = _read_arrow(stream)
         elif kind == "csv":
-            reader = read_csv(stream, name, known, text, text.delimiter or ("\t" if _is_tsv(name) else ","), tell)
+            reader = read_csv(stream, name, known, options.delimited("\t" if _suffix(name) == ".tsv" else ","), tell)
         elif kind == "xlsx":
-            reader = read_workbook(stream, name, known, text.sheet, tell)
+            reader = read_workbook(stream, name, known, options.sheet, tell)
         else:
             reader = read_json_lines(stream, name, known, tell)
-        if plain_names:
+        if options.plain_names:
             reader, changed = renamed(reader)
             for old, new in changed.items():
                 warnings.warn(f"column {old!r} is published as {new}", TypeWarning, 2)
         there = {column.lower() for column in reader.schema.names}
-        for column in columns or ():
+        for column in known.named:
             if column.lower() not in there:
                 warnings.warn(f"{name} has no column {column!r}, whose type is named", TypeWarning, 2)
-        said = zoneless not in ("", NTZ)
+        said = known.zoneless not in ("", NTZ)
         batches = _batches(reader, name, opened.pop_all(), {} if said else known.zones.met)
         return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
@@ -243,14 +222,13 @@ def _open(name: str) -> IO[bytes]:
 
 
 def _format_of(name: str) -> str | None:
-    path = Path(name)
-    suffix = Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
-    return _SUFFIXES.get(suffix.lower())
+    return _SUFFIXES.get(_suffix(name))
 
 
-def _is_tsv(name: str) -> bool:
+def _suffix(name: str) -> str:
+    """The suffix that tells of the content, without that of a compression."""
     path = Path(name)
-    return (Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix).lower() == ".tsv"
+    return (Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix).lower()
 
 
 def _sniff(stream: Any) -> str:
@@ -291,4 +269,4 @@ def _seekable(stream: IO[bytes]) -> Any:
     return kept
 
 
-__all__ = ["FORMATS", "MODES", "checked_mode", "publish_files", "publish_rows", "read_file"]
+__all__ = ["MODES", "checked_mode", "known_types", "publish_files", "publish_rows", "read_file"]

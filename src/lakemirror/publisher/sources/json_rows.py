@@ -214,8 +214,8 @@ def _objects(stream: IO[bytes], name: str) -> Iterator[tuple[list[int], list[dic
         found = _decoded([(number, text + stream.read())], name)[0]
         yield from _chunks(list(range(1, len(found) + 1)), found, [number] * len(found), name)
         return
-    lines = itertools.chain([first], lines)
-    while chunk := list(itertools.islice(lines, ROWS)):
+    rest = itertools.chain([first], lines)
+    while chunk := list(itertools.islice(rest, ROWS)):
         numbers = [number for number, _ in chunk]
         yield from _chunks(numbers, _decoded(chunk, name), numbers, name)
 
@@ -259,7 +259,7 @@ def _decoded_together(lines: Sequence[bytes]) -> list[Any]:
     Between the lines is a string that no line has. Where all of these strings come back in their places, no value
     goes beyond its line.
     """
-    found = _DECODER.decode("[" + _BETWEEN_LINES.join(line.decode("utf-8") for line in lines) + "]")
+    found: list[Any] = _DECODER.decode("[" + _BETWEEN_LINES.join(line.decode("utf-8") for line in lines) + "]")
     if len(found) != 2 * len(lines) - 1 or found[1::2].count(_NO_LINE) != len(lines) - 1:
         raise ValueError("a line is no JSON value")
     return found[::2]

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lakemirror.publisher.change_writer import with_given_markers
 from lakemirror.publisher.plain_names import plain_name
-from lakemirror.publisher.sources.csv_rows import TextForm
-from lakemirror.publisher.sources.files import checked_mode, read_file
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import checked_mode, known_types, read_file
 from lakemirror.publisher.sources.sql_databases import connected
 from lakemirror.publisher.sources.text_types import Choice
 
@@ -37,29 +37,17 @@ def preview_files(
     sources: Iterable[str | os.PathLike[str]],
     mode: str | None = None,
     *,
-    format: str | None = None,
     marker: str | None = None,
-    text: TextForm | None = None,
-    plain_names: bool = False,
+    options: FileOptions | None = None,
 ) -> list[Preview]:
     """What `publish_files` would make of each file; it takes the same and raises the same for the input."""
-    before, found = dict(table.types_before()), []
+    known, previews = known_types(table), []
     for source in sources:
         choices: list[Choice] = []
-        reader = read_file(
-            source,
-            format,
-            columns=table.columns,
-            before=before,
-            keys=table.keys,
-            text=text,
-            plain_names=plain_names,
-            tell=choices.append,
-            zoneless=table.zoneless,
-        )
-        found.append(_previewed(table, str(source), reader, choices, mode, marker))
-        before |= {each.column: each.kind for each in found[-1].columns if not pa.types.is_null(each.kind)}
-    return found
+        reader = read_file(source, known, options, choices.append)
+        previews.append(_previewed(table, str(source), reader, choices, mode, marker))
+        known = known.after(pa.schema([(each.column, each.kind) for each in previews[-1].columns]))
+    return previews
 
 
 def preview_sql(table: LandingTable, url: str, query: str, mode: str | None = None) -> Preview:

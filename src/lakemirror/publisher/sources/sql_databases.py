@@ -6,6 +6,7 @@ URL ─▶ connected: one `SourceDatabase` ─▶ columns of a query, each with 
 from __future__ import annotations
 
 import importlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from lakemirror.landing_zone.zoneless import UTC, zone_of
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher.arrow_input import Types, value_refused
 from lakemirror.publisher.exact_values import Refused, cast_exactly, column, declared_column
+from lakemirror.publisher.row_readers import converted_rows
 from lakemirror.publisher.sources.sql_types import (
     Digits,
     ReadAs,
@@ -139,15 +141,14 @@ class SourceDatabase(ABC):
     def _batches(
         self, reader: pa.RecordBatchReader, schema: pa.Schema, kinds: dict[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
+        def convert(batch: pa.RecordBatch, rows: int) -> list[pa.Array]:
+            return [
+                _typed(array, field.type, field.name, rows) if field.name in kinds else array
+                for field, array in zip(schema, batch.columns, strict=True)
+            ]
+
         with _failing(self.driver):
-            rows = 0
-            for batch in reader:
-                arrays = [
-                    _typed(array, field.type, field.name, rows) if field.name in kinds else array
-                    for field, array in zip(schema, batch.columns, strict=True)
-                ]
-                rows += batch.num_rows
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield from converted_rows(reader, schema, convert)
 
 
 class _Postgres(SourceDatabase):
@@ -208,6 +209,8 @@ class _Sqlite(SourceDatabase):
         self.connection.execute(f"create temp view lakemirror_query as {query}")
         found = self.connection.execute("select name, type from pragma_table_info('lakemirror_query')").fetchall()
         self.connection.execute("drop view lakemirror_query")
+        if any(re.search(r":\d+$", name) for name, _ in found):  # what a view calls a name that is there twice
+            _refuse_doubled([each[0] for each in self.connection.execute(query).description])
         return sqlite_columns([(name, kind or "") for name, kind in found], chosen, declared)
 
     def _one(self, query: str) -> tuple[Any, ...]:
@@ -267,6 +270,15 @@ class _DuckDB(SourceDatabase):
             read = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch  # the name before 1.4
             reader = read(BATCH_ROWS)
         yield reader
+
+
+def _refuse_doubled(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise LakemirrorError(
+                "columns-ambiguous", f"the query has two columns named {name}", column=name,
+                hint=f"Give one of them another name: select {name}, {name} as other_name.",
+            )  # fmt: skip
 
 
 def _of_sqlite(read: ReadAs, values: Sequence[Any], rows_before: int, zone: str) -> pa.Array:

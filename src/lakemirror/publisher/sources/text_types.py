@@ -4,15 +4,16 @@
 
 No leading zero, no exponent, no plus sign and no digit is lost, so two different texts never become one value. Whole
 numbers are int64, then decimal(38,0). Numbers with the same number of digits behind the point are decimals. Others
-are double, where each text is the shortest form of its value. Dates and times are ISO 8601, truth values `true` and
+are double, where each text is the shortest form of its value: 0.00001 is that value, though programs may write it as
+1e-05. Dates and times are ISO 8601, truth values `true` and
 `false`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from lakemirror.landing_zone.date_pattern import date_pattern
 from lakemirror.landing_zone.delimited.plain_values import converted_as_written
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.metadata import DelimitedFormat
-from lakemirror.landing_zone.zoneless import Zones
+from lakemirror.landing_zone.zoneless import UTC, Zones, zone_of
 from lakemirror.publisher.sources.number_texts import (
     SURE_DIGITS,
     are_decimals,
@@ -56,32 +57,44 @@ class Choice:
 class KnownTypes:
     """Types of columns that are not guessed, by name in any case.
 
-    `named`: by the user; values are read as delimited text declares them. `before`: as published before; a value whose
-    text would not come back is refused. `published`: the name under which a column of the input is published.
-    `zones`: how columns of instants read times without a zone; a reader notes the columns that have such times.
-    `keys`: columns of which two texts must not become one value.
+    `named`: by the user; values are read as delimited text declares them, and a name that the input lacks is warned of.
+    `before`: as published before; a value whose text would not come back is refused. `keys`: columns of which two texts
+    must not become one value. `zoneless`: what times without a zone are where a type asks for instants; empty and
+    `ntz`: of UTC. `published`: the name under which a column of the input is published.
     """
 
     named: Mapping[str, pa.DataType] = field(default_factory=dict)
     before: Mapping[str, pa.DataType] = field(default_factory=dict)
-    published: Callable[[str], str] = str
-    zones: Zones = field(default_factory=Zones)
     keys: Collection[str] = ()
+    zoneless: str = ""
+    published: Callable[[str], str] = str
+    zones: Zones = field(init=False)
+    """How columns of instants read times without a zone; a reader notes the columns that have such times."""
+    _lower: Mapping[str, pa.DataType] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for types in ("named", "before"):
-            object.__setattr__(self, types, {name.lower(): kind for name, kind in getattr(self, types).items()})
+        types = {name.lower(): kind for known in (self.before, self.named) for name, kind in known.items()}
+        zone = zone_of(self.zoneless or UTC)
+        object.__setattr__(self, "_lower", types)
+        object.__setattr__(self, "zones", Zones(lambda _: zone))
+
+    def after(self, schema: pa.Schema) -> KnownTypes:
+        """The same once columns of this schema were published; those without a type yet do not count."""
+        types = {each.name.lower(): each.type for each in schema if not pa.types.is_null(each.type)}
+        return replace(self, before={**self.before, **types})
 
     def of(self, column: str) -> pa.DataType | None:
         """The column's type; None where it is to be guessed."""
-        name = self.published(column).lower()
-        return self.named.get(name, self.before.get(name))
+        return self._lower.get(self.published(column).lower())
 
     def is_named(self, column: str) -> bool:
-        return self.published(column).lower() in self.named
+        return self._is_among(column, self.named)
 
     def is_key(self, column: str) -> bool:
-        return self.published(column).lower() in {key.lower() for key in self.keys}
+        return self._is_among(column, self.keys)
+
+    def _is_among(self, column: str, names: Iterable[str]) -> bool:
+        return self.published(column).lower() in {name.lower() for name in names}
 
     def choice(self, column: str) -> Choice | None:
         """The known type as a choice."""

@@ -65,7 +65,10 @@ def _rows(stream: IO[bytes], name: str, sheet: str) -> Iterator[_Row]:
         raise LakemirrorError("input-invalid", f"{name}: is no readable .xlsx file: {error}", file=name) from error
     if sheet and sheet not in book.sheetnames:
         raise LakemirrorError(
-            "input-invalid", f"{name}: has no sheet {sheet!r}", file=name, hint=f"It has {', '.join(book.sheetnames)}."
+            "input-invalid",
+            f"{name}: has no sheet {sheet!r}",
+            file=name,
+            hint=f"Name one of its sheets: {', '.join(book.sheetnames)}.",
         )
     for number, cells in enumerate((book[sheet] if sheet else book.worksheets[0]).iter_rows(values_only=True), start=1):
         if any(cell is not None for cell in cells):
