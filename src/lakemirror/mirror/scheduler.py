@@ -54,7 +54,6 @@ LASTS = 600.0
 
 _RACES = 5  # commits in a row that others were faster with, after which the table has failed
 _FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
-_TRANSIENT = 0.5  # seconds between two looks at a table whose look failed for a reason that may pass
 _FAILED_AGAIN = 0.2  # least seconds between two looks at a table that has failed for good
 _FAILED_SHARE = 50.0  # the same for all of them together, as a multiple of how long the looks take
 
@@ -351,8 +350,8 @@ class Scheduler:
         `took`: seconds of the look.
         """
         due = [math.inf]
-        if state.failure is not None and state.error.retry:
-            due.append(max(_TRANSIENT, state.failure.next_try - now))
+        if state.failure is not None and state.failure.error.retry:
+            due.append(state.failure.next_try - now)
         elif state.failure is not None and self.has_events:  # what it waits for may be outside of its folder
             failing = sum(each.error is not None for each in list(self.states.values()))
             due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))

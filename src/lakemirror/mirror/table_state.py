@@ -26,26 +26,31 @@ RESEEDING = "Reseeding"
 STOPPED = "Stopped"
 FAILED = "Failed"
 
-_LASTING = 5  # tries in a row after which a transient failure makes the table `Failed`
+FIRST_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds until the next try after a transient failure; each further pause is twice as long."""
+
+_LASTING = 5  # applies in a row after which a transient failure makes the table `Failed`
 
 
 @dataclass(frozen=True)
 class Failure:
     """What keeps a table from going on.
 
-    `tries`: applies in a row that failed. `next_try`: when the next one is due, in seconds since the epoch. `cause`: a
-    text that must change before a permanent failure is tried again.
+    `tries`: looks or applies in a row that failed. `next_try`: when the next one is due, in seconds since the epoch; 0
+    for a permanent failure. `cause`: a text that must change before a permanent failure is tried again. `of_look`: a
+    look has failed, not an apply.
     """
 
     error: LakemirrorError
     tries: int = 0
     next_try: float = 0.0
     cause: str = ""
+    of_look: bool = False
 
     @property
     def is_lasting(self) -> bool:
-        """True for a permanent failure, and a transient one that has failed often."""
-        return not self.error.retry or self.tries >= _LASTING
+        """True for a permanent failure, and for applies that have failed often."""
+        return not self.error.retry or (self.tries >= _LASTING and not self.of_look)
 
 
 @dataclass(frozen=True)
@@ -117,14 +122,14 @@ def next_state(
     """
     match done:
         case None:
-            return _looked(state, look, now)
+            return _looked(state, look, now, longest)
         case Applied():
             return _applied(state, done, now)
         case LakemirrorError():
-            return _failed(state, look, done, now, longest)
+            return replace(state, failure=_failure(state, look, done, now, longest))
 
 
-def _looked(state: TableState, look: TablePlan, now: float) -> TableState:
+def _looked(state: TableState, look: TablePlan, now: float, longest: float) -> TableState:
     """After a look at folder and table. What a table waits for keeps the time when the wait began."""
     last, waiting = state.last, look.waiting
     if look.table_log is not None and look.table_log.manifest is not None and not look.reseeding:
@@ -140,16 +145,17 @@ def _looked(state: TableState, look: TablePlan, now: float) -> TableState:
         reseeding=look.reseeding,
         waiting=waiting,
         warnings=lasting(state.warnings, look.warnings, now),
-        failure=_failure_after(state.failure, look),
+        failure=_failure_after(state, look, now, longest),
         last=last,
     )
 
 
-def _failure_after(before: Failure | None, look: TablePlan) -> Failure | None:
+def _failure_after(state: TableState, look: TablePlan, now: float, longest: float) -> Failure | None:
     """The error of the look; else that of the last apply, until its cause changes or nothing is left to apply."""
+    before = state.failure
     if look.error is not None:
-        return replace(before or Failure(look.error), error=look.error, cause=_cause(look, look.error))
-    if before is None or look.start is None:
+        return _failure(state, look, look.error, now, longest, of_look=True)
+    if before is None or before.of_look or look.start is None:
         return None
     return before if before.error.retry or _cause(look, before.error) == before.cause else None
 
@@ -170,11 +176,14 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
     )
 
 
-def _failed(state: TableState, look: TablePlan, error: LakemirrorError, now: float, longest: float) -> TableState:
-    """After an apply that failed. A transient failure is tried again after 1, 2, 4 … `longest` seconds."""
+def _failure(
+    state: TableState, look: TablePlan, error: LakemirrorError, now: float, longest: float, *, of_look: bool = False
+) -> Failure:
+    """A failure, and when to try again: a transient one after 1, 2, 4 … `longest` seconds."""
     tries = 1 + (state.failure.tries if state.failure else 0)
-    pause = min(longest, 2.0 ** min(tries - 1, 30))
-    return replace(state, failure=Failure(error, tries, now + pause if error.retry else 0.0, _cause(look, error)))
+    pause = FIRST_PAUSES[tries - 1] if tries <= len(FIRST_PAUSES) else 2.0 ** min(tries - 1, 30)
+    next_try = now + min(longest, pause) if error.retry else 0.0
+    return Failure(error, tries, next_try, _cause(look, error), of_look)
 
 
 def _cause(look: TablePlan, error: LakemirrorError) -> str:

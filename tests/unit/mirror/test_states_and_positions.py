@@ -20,6 +20,7 @@ from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder, TableName
+from lakemirror.mirror import table_state
 from lakemirror.mirror.apply_plan import Applied, ApplyStart
 from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.missing_folders import NOTE
@@ -143,7 +144,20 @@ def test_an_error_goes_with_what_it_was_about() -> None:
         assert after(state, plan(1, work=False)).error is None
 
 
-def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
+def test_a_look_that_fails_is_tried_again_and_delays_no_apply() -> None:
+    error = LakemirrorError("storage-unavailable", "m")
+    state, pauses = TableState(position=1), []
+    for _ in range(6):
+        state = after(state, plan(1, work=False, error=error), now=100.0)
+        assert state.failure is not None and state.status == "Replicating"
+        pauses.append(state.failure.next_try - 100.0)
+    assert pauses == pytest.approx([*table_state.FIRST_PAUSES, 8.0, 16.0, 32.0])
+    state = after(state, plan(1), now=100.0)
+    assert state.failure is None and state.is_due(plan(1), 100.0)
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (1.0, 2.0, 4.0))
     error = LakemirrorError("concurrent-commit", "m")
     state, pauses, statuses = TableState(position=1), [], []
     for _ in range(9):

@@ -19,6 +19,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone import archive
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import scheduler as scheduling
+from lakemirror.mirror import table_state
 from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.inspector import Inspector
 from lakemirror.mirror.missing_folders import NOTE
@@ -34,6 +35,12 @@ BAD, GOOD = TableName("", "bad"), TableName("", "good")
 def log_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LAKEMIRROR_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache/logs"
+
+
+@pytest.fixture(autouse=True)
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error is still there when the test looks."""
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (60.0, 60.0, 60.0))
 
 
 @pytest.fixture
