@@ -142,7 +142,7 @@ class MirroredDatabase:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         if not stop.is_set():
             found = [*zone_warnings(scheduler.zone), *readers.warnings.values()]
-            result.attention = needing_attention(scheduler.rows(), found)
+            result.attention = needing_attention(scheduler.tables.rows(), found)
         return result
 
     def index_keys(self, most: float, stop: threading.Event) -> None:

@@ -288,7 +288,7 @@ class Runner:
         try:
             return self._readers.step(self._scheduler, self._scheduler.need_spark)
         except Exception as failure:
-            self._scheduler.warn(
+            self._scheduler.tables.warn(
                 "readers-unmet", f"the check of the declared readers is repeated later: {coded(failure)}"
             )
             return 0
@@ -322,7 +322,7 @@ class Runner:
         self._scheduler.stop()
         self.settings = settings
         self._readers = readers
-        self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.rows())
+        self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.tables.rows())
         self._shared.queue.wake(self._lane, ZONE)
         self._idle_time.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)

@@ -111,9 +111,8 @@ class Scheduler:
         self._pending_bytes = 0  # of what looks have found since the last listing
         self._dropped = DroppedTables(storage, settings.drop_after)
         self._engines = Engines(settings, self.need_spark)
-        self._tables = TableStates(observer, before, settings.retry_limit)
-        self.states = self._tables.by_name
-        self.warnings = self._tables.warnings  # errors that concern no single table, by code
+        self.tables = TableStates(observer, before, settings.retry_limit)
+        self.states = self.tables.by_name
         self._queue = queue or ApplyQueue()
         self._owns_queue = queue is None
         self._lane = self._queue.add(
@@ -141,22 +140,6 @@ class Scheduler:
     def drop_due(self) -> float:
         """When a listing may drop a table, by `time.monotonic`."""
         return self._dropped.due
-
-    @property
-    def absent(self) -> tuple[TableStatus, ...]:
-        """The last status of the tables that were not looked at: their folder is missing, or it was listed just now.
-
-        The same object as before while nothing changes.
-        """
-        return self._tables.absent
-
-    def rows(self) -> list[TableStatus]:
-        """The status of every table that is known."""
-        return self._tables.rows()
-
-    def warn(self, code: str, message: str) -> None:
-        """Reports a problem that concerns no single table: in the status while it lasts, in the log once."""
-        self._tables.warn(code, message)
 
     def tick(self) -> None:
         """Lists the landing zone once, and wakes the tables that have changed. Does not wait for them.
@@ -205,7 +188,7 @@ class Scheduler:
             if stuck and self._lane.active == len(stuck):
                 for name in stuck:
                     message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
-                    self._tables.stuck(name, LakemirrorError("storage-unavailable", message, table=str(name)))
+                    self.tables.stuck(name, LakemirrorError("storage-unavailable", message, table=str(name)))
                 return True
             if now >= until:
                 return False
@@ -282,7 +265,7 @@ class Scheduler:
             log_time, look = 0, TablePlan(TableFolder(name), TableMetadata(), error=coded(failure, table=str(name)))
         finally:
             self._looking.pop(name, None)
-        state = self._tables.after(name, look)
+        state = self.tables.after(name, look)
         self._note(name, look, log_time)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
@@ -318,7 +301,7 @@ class Scheduler:
         applied, error = replicator.apply(self._engines.get, look)
         if applied is not None:
             self._races.pop(name, None)
-            self._tables.after(name, look, applied)
+            self.tables.after(name, look, applied)
             assert look.start is not None
             look = look.after(applied, look.start, self._storage.uri(replicator.target))
             replicator.archive(look)
@@ -335,7 +318,7 @@ class Scheduler:
         return Again(rest=self._gather)
 
     def _failed(self, name: TableName, look: TablePlan, error: LakemirrorError) -> Again:
-        state = self._tables.after(name, look, error)
+        state = self.tables.after(name, look, error)
         return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
 
     def _replicator(self, name: TableName) -> Replicator:
@@ -410,13 +393,13 @@ class Scheduler:
         for name in set(self.states) - set(zone.tables):
             schema = next((error for path, error in zone.errors.items() if name.folder.startswith(f"{path}/")), None)
             if schema is not None:
-                self._tables.unlisted(name, schema)
+                self.tables.unlisted(name, schema)
             elif not self._queue.is_at_work(self._lane, name):
                 self._queue.forget(self._lane, name)
-                self._tables.forget(name)
+                self.tables.forget(name)
                 for of_tables in (self._replicators, self._resting, self._touched, self._listed, self._races):
                     of_tables.pop(name, None)
-        self._tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
+        self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
 
     def _may_come_back(self, name: TableName) -> bool:
         """True for a table that is not listed, and not dropped either."""
@@ -434,17 +417,17 @@ class Scheduler:
             return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target)
 
         try:
-            unfilled = {name.target(schema) for name in zone.tables if not self._tables.had_rows(name)}
+            unfilled = {name.target(schema) for name in zone.tables if not self.tables.had_rows(name)}
             for target in self._dropped.look(targets, is_no_miss, unfilled):
                 log.info("%s left Tables/: its folder is gone", target)
-                self._tables.tell(partial(_dropped, target))
+                self.tables.tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)
             if self._dropped.failure is not None:
                 raise self._dropped.failure
         except Exception as failure:
-            self.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
+            self.tables.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
         else:
-            self.warnings.pop("drop-postponed", None)
+            self.tables.warnings.pop("drop-postponed", None)
 
     def _is_to_move(self, target: str) -> bool:
         """True for a table that has a folder, and is not yet where the default schema puts it."""

@@ -234,10 +234,12 @@ def test_drops_are_put_off_not_the_tables(scheduler: Scheduler, monkeypatch: pyt
     scheduler.tick()
     assert scheduler.wait(30)
     assert [state.position for state in scheduler.states.values()] == [1, 1]
-    assert scheduler.warnings["drop-postponed"].message.endswith("storage-unavailable: Tables: Permission denied")
+    assert scheduler.tables.warnings["drop-postponed"].message.endswith(
+        "storage-unavailable: Tables: Permission denied"
+    )
     monkeypatch.undo()
     scheduler.tick()
-    assert scheduler.warnings == {}
+    assert scheduler.tables.warnings == {}
 
 
 def test_a_dropped_table_leaves_though_its_note_cannot_be_written(database: Path) -> None:
@@ -306,4 +308,4 @@ def test_a_table_that_cannot_leave_keeps_no_other(
     for _ in range(3):
         scheduler.tick()
     assert [path.name for path in (database / "Tables").iterdir()] == names[:1]
-    assert "drop-postponed" in scheduler.warnings
+    assert "drop-postponed" in scheduler.tables.warnings
