@@ -38,7 +38,9 @@ class ApplyQueue:
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)  # for the timer: a table is due earlier than it knows
         self._quiet = threading.Condition(self._lock)  # for `wait`: a database has no step left
-        self._free: list[SimpleQueue[Task | None]] = []  # where threads without work get the next step
+        self._free: list[
+            tuple[SimpleQueue[Task | None], threading.Thread]
+        ] = []  # threads without work, and their inbox
         self._timer_until = -math.inf  # when the timer looks next; -inf: it does not run
         self._is_closed = False
 
@@ -90,6 +92,7 @@ class ApplyQueue:
             if held is not None:
                 with self._lock:
                     self._schedule.release(held)
+                    self._quiet.notify_all()
                     self._begin_steps()
 
     def stop(self, lane: Lane) -> None:
@@ -111,19 +114,20 @@ class ApplyQueue:
             return True
 
     def close(self) -> None:
-        """Ends the threads, each after its step. No step begins any more."""
+        """Ends the threads, each after its step; waits for those that have none. No step begins any more."""
         with self._lock:
             self._is_closed = True
-            for inbox in self._free:
-                inbox.put(None)
-            self._free.clear()
+            free, self._free = self._free, []
             self._due.notify_all()
+        for inbox, thread in free:
+            inbox.put(None)
+            thread.join()
 
     def _begin_steps(self) -> None:
         """Gives every step that may begin to a thread. Call with the lock held."""
         while not self._is_closed and (task := self._schedule.take(time.monotonic())) is not None:
             if self._free:
-                self._free.pop().put(task)
+                self._free.pop()[0].put(task)
             else:
                 threading.Thread(target=self._work, args=(task,), name=STEP, daemon=True).start()
         self._set_timer()
@@ -147,7 +151,7 @@ class ApplyQueue:
                 if self._is_closed:
                     return
                 if task is None:
-                    self._free.append(inbox)
+                    self._free.append((inbox, threading.current_thread()))
             task = task or inbox.get()
 
     def _set_timer(self) -> None:
