@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
@@ -17,9 +16,6 @@ from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-settings.register_profile("lakemirror", deadline=None)  # no test is about time: the machine may do much else
-settings.load_profile("lakemirror")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 sys.dont_write_bytecode = False  # and pytest the tests

@@ -23,14 +23,14 @@ from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.landing_zone.zone_warnings import zone_warnings
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import PATIENCE, Runner, require_zone, setting_warnings, status_before
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
@@ -257,7 +257,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     last = {table.name: table for table in stored.tables}
     tables, now = [], time.time()
     for name, folder in zone.tables.items():
-        look = Replicator(storage, name, allowed(settings, str(name))).inspect(folder, mark=False)
+        look = Replicator(storage, name, allowed(settings, str(name))).observe(folder, mark=False)
         tables.append(status_now(name, look, last.pop(str(name), None), now))
     partner, warned = read_partner(storage, zone)
     targets = {name.target(settings.default_schema) for name in zone.tables}

@@ -103,28 +103,27 @@ class KeyIndex:
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         result: list[np.ndarray | None] = [None] * len(adds)
-        left = list(self._asked(adds, target, sought))
+        keys = sought.keys.num_rows
+        asked = [(place, add) for place, add in enumerate(adds) if self.is_asked(add, keys)]
+        left = list(self._indexed(asked, target)) if asked else []
         for _ in range(2):  # another engine may replace an index while it is searched
-            left = self._search(left, target, sought, each, result)
+            left = self._search(left, target, sought, each, result) if left else []
         return result
 
     def is_asked(self, add: Action, keys: int) -> bool:
         """True if an index of the data file finds so many keys faster than reading all its keys does."""
         rows = record_count(add)
-        return rows is not None and _is_worth_it(rows, keys)
+        return rows is not None and rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
-    def _asked(self, adds: Sequence[Action], target: Target, sought: Sought) -> Iterator[_Searched]:
-        """The data files that have an index, and for which it is worth it."""
-        columns, folder, keys = key_columns_text(target), self._folder.of(target), sought.keys.num_rows
-        for place, add in enumerate(adds):
-            rows = record_count(add)
-            if rows is None or not _is_worth_it(rows, keys):
-                continue
+    def _indexed(self, adds: Iterable[tuple[int, Action]], target: Target) -> Iterator[_Searched]:
+        """The data files that have an index. `adds`: with the places of their rows in the result."""
+        columns, folder = key_columns_text(target), self._folder.of(target)
+        for place, add in adds:
             identity = data_file_identity(add, target, columns)
             path = index_in(folder, identity)
             is_open = look_up.LATELY_READ.get(name_of(path)) is not None
             if is_open or path.exists():
-                yield _Searched(place, path, identity, rows, add, is_open)
+                yield _Searched(place, path, identity, record_count(add) or 0, add, is_open)
 
     def _search(
         self, searched: Sequence[_Searched], target: Target, sought: Sought, each: Each,
@@ -163,7 +162,7 @@ class KeyIndex:
 
     def want(self, add: Action, target: Target) -> None:
         """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
-        if not _is_large(record_count(add)) or not target.key_columns:
+        if not is_large(record_count(add)) or not target.key_columns:
             return
         try:
             name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
@@ -183,7 +182,7 @@ class KeyIndex:
         for add in adds:
             with contextlib.suppress(OSError):
                 if (
-                    _is_large(record_count(add))
+                    is_large(record_count(add))
                     and not self._folder.index(data_file_identity(add, target, columns), target).exists()
                 ):
                     self.want(add, target)
@@ -364,17 +363,14 @@ class _Ended(Exception):
     """The process ends: building stops."""
 
 
-def _is_large(rows: int | None) -> bool:
+def is_large(rows: int | None) -> bool:
+    """True if a data file with so many rows gets an index. None: nobody knows how many."""
     return rows is not None and rows >= FEWEST_ROWS
-
-
-def _is_worth_it(rows: int, keys: int) -> bool:
-    return rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
     """The keys of a data file, in the order of its rows."""
-    columns = look_up.key_columns(target)
+    columns = target.keys
     for group in look_up.row_groups(add, target, None, parquet.metadata):
         yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
 
@@ -391,4 +387,4 @@ def _verified(found: np.ndarray, add: Action, target: Target, sought: Sought) ->
     return np.concatenate(parts)
 
 
-__all__ = ["FEWEST_ROWS", "KeyIndex"]
+__all__ = ["FEWEST_ROWS", "Each", "KeyIndex", "is_large"]

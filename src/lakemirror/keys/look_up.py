@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys.key_cache import Cache, Kept, Runs, size_of
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.wanted_keys import Sought, SoughtColumn, bound, is_among, is_number, numbers_of
@@ -35,7 +35,7 @@ def may_hold(add: Action, target: Target, sought: Sought) -> bool:
     told = (stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
     low, high, nulls = (each if isinstance(each, dict) else {} for each in told)
     values = add.get("partitionValues") or {}
-    for column in key_columns(target):
+    for column in target.keys:
         keys = sought.columns[column.name]
         name = column.physical_name
         if column.name in target.partition_columns:
@@ -129,7 +129,7 @@ def find(
     found, parts, begin = [], [], group.first_row
     with opened(group.file, footer) as parquet:
         at_once = group.rows if keeps else _ROWS_AT_ONCE
-        for rows in rows_of(parquet, group, key_columns(target), at_once=at_once):
+        for rows in rows_of(parquet, group, target.keys, at_once=at_once):
             if keeps:
                 parts.append(rows)
                 continue
@@ -180,15 +180,9 @@ def version_of(add: Action) -> object:
     return add.get("size"), add.get("modificationTime")
 
 
-def key_columns(target: Target) -> list[TargetColumn]:
-    """The key columns of the table, in the order of `target.key_columns`."""
-    by_name = {column.name: column for column in target.columns}
-    return [by_name[name] for name in target.key_columns]
-
-
 def _name_of_keys(group: RowGroup, target: Target, version: object) -> tuple[object, ...]:
     """The name of a row group's keys in the cache."""
-    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    kind = tuple((column.physical_name, column.type) for column in target.keys)
     return group.file.place, version, group.index, kind
 
 
@@ -202,7 +196,7 @@ def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tup
     }  # fmt: skip
     return [
         (plain[column.physical_name], sought.columns[column.name])
-        for column in key_columns(target)
+        for column in target.keys
         if column.physical_name in plain and column.name not in target.partition_columns
         and sought.columns[column.name].is_bounded
     ]  # fmt: skip

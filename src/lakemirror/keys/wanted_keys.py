@@ -35,6 +35,9 @@ class Sought:
     def __init__(self, keys: pa.Table) -> None:
         self.keys = keys
         self.columns = {name: SoughtColumn(keys[name]) for name in keys.column_names}
+        columns = list(self.columns.values())
+        self.is_one_number = len(columns) == 1 and columns[0].is_number
+        """True for a single key column of integers, dates or timestamps."""
         self._in_layout: dict[KeyLayout, KeysOfLayout] = {}
 
     @cached_property
@@ -50,21 +53,13 @@ class Sought:
             found = self._in_layout[layout] = KeysOfLayout(words[fits])
         return found
 
-    @property
-    def is_one_number(self) -> bool:
-        """True for a single key column of integers, dates or timestamps."""
-        return len(self.columns) == 1 and all(column.is_number for column in self.columns.values())
-
 
 class SoughtColumn:
     """The sought values of one key column."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
         self.values = values
-
-    @property
-    def is_number(self) -> bool:
-        return is_number(self.values.type)
+        self.is_number = is_number(values.type)
 
     @property
     def is_bounded(self) -> bool:

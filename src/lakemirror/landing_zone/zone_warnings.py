@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lakemirror.landing_zone.change_file import is_data_name
-from lakemirror.landing_zone.metadata_file import not_files
 from lakemirror.landing_zone.warned import Warned, capped
-from lakemirror.landing_zone.zone import Zone, why_skipped
+from lakemirror.landing_zone.zone import Zone, not_files, why_skipped
 
 
 def zone_warnings(zone: Zone) -> list[Warned]:

@@ -18,9 +18,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.warned import Warned, capped
 from lakemirror.mirror import missing_folders
 from lakemirror.mirror.missing_folders import NOTE, Look
-from lakemirror.mirror.moved_tables import BETWEEN
-from lakemirror.mirror.nested_tables import tables_in
 from lakemirror.mirror.table_log import read_table_log
+from lakemirror.mirror.table_places import BETWEEN, tables_in
 from lakemirror.storage import Storage, seconds_since
 
 DROPPED = "Files/_DroppedTables"

@@ -25,17 +25,18 @@ from lakemirror.failures import coded
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.database_folder import missing_database
-from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.dropped_tables import DroppedTables
-from lakemirror.mirror.moved_tables import was_filled_from
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.schedule import Again
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_places import was_filled_from
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
@@ -241,7 +242,7 @@ class Scheduler:
             self._queue.close()
         return ended
 
-    def _step(self, name: TableName, plan: TablePlan | None) -> Again:
+    def _step(self, name: TableName, plan: View | None) -> Again:
         """One step of one table: a look, or one commit of what a look has found."""
         before = self.states.get(name)
         again = self._look(name) if plan is None else self._commit(name, plan)
@@ -262,7 +263,7 @@ class Scheduler:
             log_time = self._log_time(name)
             look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
-            log_time, look = 0, TablePlan(TableFolder(name), TableMetadata(), error=coded(failure, table=str(name)))
+            log_time, look = 0, View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
         finally:
             self._looking.pop(name, None)
         state = self.tables.after(name, look)
@@ -274,50 +275,47 @@ class Scheduler:
         self._tidy(name, look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
-    def _inspect(self, name: TableName, folder: TableFolder, now: float) -> TablePlan:
+    def _inspect(self, name: TableName, folder: TableFolder, now: float) -> View:
         replicator, rival = self._replicator(name), self._rivals.get(name)
-        look = replicator.inspect(folder, now=now)
+        look = replicator.observe(folder, now=now)
         while rival is None and replicator.quarantine(look, look.error):
-            look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
+            look = replicator.observe(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
-            look.start = None
-            look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
+            message = f"{name.folder} and {rival.folder} share one table"
+            look = look.failed(TableError("table-name-ambiguous", message))
         return look
 
-    def _commit(self, name: TableName, look: TablePlan) -> Again:
+    def _commit(self, name: TableName, look: View) -> Again:
         """One commit of one table. What comes after it: more of the look, another look, or a rest."""
         try:
             return self._apply(name, look)
         except Exception as failure:  # the boundary around one table
-            error = coded(failure, table=str(name))
-            if error.code == "concurrent-commit" and self._races[name] < _RACES:
-                self._races[name] += 1
-                return Again(0.0)
             self.broken = self.broken or _spark_is_gone(failure)
-            return self._failed(name, look, error)
+            return self._failed(name, look, coded(failure, table=str(name)))
 
-    def _apply(self, name: TableName, look: TablePlan) -> Again:
+    def _apply(self, name: TableName, look: View) -> Again:
         replicator = self._replicator(name)
-        applied, error = replicator.apply(self._engines.get, look)
-        if applied is not None:
-            self._races.pop(name, None)
-            self.tables.after(name, look, applied)
-            assert look.start is not None
-            look = look.after(applied, look.start, self._storage.uri(replicator.target))
-            replicator.archive(look)
-            if look.pending.files and error is None:
-                return Again(0.0, look)
-            if not look.pending.behind:
-                replicator.tidy_up(applied.version, self._engines.index_keys)
-        if replicator.quarantine(look, error):
+        look, done = replicator.step(look, self._engines.get)
+        match done:
+            case Conflict():
+                self._races[name] += 1
+                return Again(0.0) if self._races[name] <= _RACES else self._failed(name, look, done.error())
+            case Applied():
+                self._races.pop(name, None)
+                self.tables.after(name, look, done)
+                if look.has_work:
+                    return Again(0.0, look)
+                if not look.pending.behind:
+                    replicator.tidy_up(done.version, self._engines.index_keys)
+        if replicator.quarantine(look, look.error):
             return Again(0.0)
-        if error is not None:
-            return self._failed(name, look, error)
+        if look.error is not None:
+            return self._failed(name, look, look.error)
         if look.pending.behind and look.waiting is None:
             return Again(0.0)
         return Again(rest=self._gather)
 
-    def _failed(self, name: TableName, look: TablePlan, error: LakemirrorError) -> Again:
+    def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
         state = self.tables.after(name, look, error)
         return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
 
@@ -327,7 +325,7 @@ class Scheduler:
             self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self.spark is not None)
         return self._replicators[name]
 
-    def _seconds_to_next_look(self, look: TablePlan, state: TableState, now: float, took: float) -> float:
+    def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:
         """When a table is due again after a step that leaves nothing to commit now, if no event comes before.
 
         `took`: seconds of the look.
@@ -355,9 +353,9 @@ class Scheduler:
             return False
         return self._log_time(name) == rest.log_time != 0
 
-    def _note(self, name: TableName, look: TablePlan, log_time: int) -> None:
+    def _note(self, name: TableName, look: View, log_time: int) -> None:
         """Remembers a look that found nothing to do. `log_time`: as it was before the look."""
-        idle = look.start is None and not look.pending.count and look.table_log is not None and not look.reseeding
+        idle = not look.pending.count and look.table is not None and not look.is_recreated
         if idle and log_time and look.error is None and look.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
             self._resting[name] = _Rest(look.folder, log_time, until)
@@ -377,7 +375,7 @@ class Scheduler:
             return 0
         return entry.modified if entry is not None and time.time() - entry.modified / 1e9 > _FRESH else 0
 
-    def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
+    def _tidy(self, name: TableName, look: View, now: float) -> None:
         """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
             if look.leftovers:
@@ -419,7 +417,7 @@ class Scheduler:
         try:
             unfilled = {name.target(schema) for name in zone.tables if not self.tables.had_rows(name)}
             for target in self._dropped.look(targets, is_no_miss, unfilled):
-                log.info("%s left Tables/: its folder is gone", target)
+                log.info("%s was dropped: its folder is gone", target)
                 self.tables.tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)
             if self._dropped.failure is not None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import from_note
-from lakemirror.mirror.table_plan import TablePlan
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -103,18 +103,18 @@ class TableState:
             return REPLICATING
         return SNAPSHOTTING if self.pending and self.waiting is None else INITIALIZED
 
-    def is_due(self, look: TablePlan, now: float) -> bool:
+    def is_due(self, look: View, now: float) -> bool:
         """True if what the look found is to be applied now: nothing failed before, the next try is due, or the cause of
         the failure has changed."""
-        if look.start is None or self.failure is None:
-            return look.start is not None
+        if not look.has_work or self.failure is None:
+            return look.has_work
         if self.failure.error.retry:
             return now >= self.failure.next_try
         return _cause(look, self.failure.error) != self.failure.cause
 
 
 def next_state(
-    state: TableState, look: TablePlan, done: Applied | LakemirrorError | None, *, now: float, longest: float
+    state: TableState, look: View, done: Applied | LakemirrorError | None, *, now: float, longest: float
 ) -> TableState:
     """The state after a step: a look (`done` None), an apply, or an apply that failed.
 
@@ -129,11 +129,11 @@ def next_state(
             return replace(state, failure=_failure(state, look, done, now, longest))
 
 
-def _looked(state: TableState, look: TablePlan, now: float, longest: float) -> TableState:
+def _looked(state: TableState, look: View, now: float, longest: float) -> TableState:
     """After a look at folder and table. What a table waits for keeps the time when the wait began."""
     last, waiting = state.last, look.waiting
-    if look.table_log is not None and look.table_log.manifest is not None and not look.reseeding:
-        manifest = look.table_log.manifest
+    if look.manifest is not None:
+        manifest = look.manifest
         last = replace(last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed)
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
@@ -141,8 +141,8 @@ def _looked(state: TableState, look: TablePlan, now: float, longest: float) -> T
         identity=look.identity,
         position=look.position,
         pending=look.pending.count,
-        oldest=look.oldest,
-        reseeding=look.reseeding,
+        oldest=look.pending.oldest,
+        reseeding=look.is_recreated,
         waiting=waiting,
         warnings=lasting(state.warnings, look.warnings, now),
         failure=_failure_after(state, look, now, longest),
@@ -150,12 +150,12 @@ def _looked(state: TableState, look: TablePlan, now: float, longest: float) -> T
     )
 
 
-def _failure_after(state: TableState, look: TablePlan, now: float, longest: float) -> Failure | None:
+def _failure_after(state: TableState, look: View, now: float, longest: float) -> Failure | None:
     """The error of the look; else that of the last apply, until its cause changes or nothing is left to apply."""
     before = state.failure
     if look.error is not None:
         return _failure(state, look, look.error, now, longest, of_look=True)
-    if before is None or before.of_look or look.start is None:
+    if before is None or before.of_look or not look.has_work:
         return None
     return before if before.error.retry or _cause(look, before.error) == before.cause else None
 
@@ -177,7 +177,7 @@ def _applied(state: TableState, done: Applied, now: float) -> TableState:
 
 
 def _failure(
-    state: TableState, look: TablePlan, error: LakemirrorError, now: float, longest: float, *, of_look: bool = False
+    state: TableState, look: View, error: LakemirrorError, now: float, longest: float, *, of_look: bool = False
 ) -> Failure:
     """A failure, and when to try again: a transient one after 1, 2, 4 … `longest` seconds."""
     tries = 1 + (state.failure.tries if state.failure else 0)
@@ -186,10 +186,10 @@ def _failure(
     return Failure(error, tries, next_try, _cause(look, error), of_look)
 
 
-def _cause(look: TablePlan, error: LakemirrorError) -> str:
+def _cause(look: View, error: LakemirrorError) -> str:
     """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
     table."""
     file = next((each.etag for each in look.folder.files if each.path == error.file), "")
     metadata = look.folder.metadata.etag if look.folder.metadata else ""
-    version = look.table_log.version if look.table_log is not None else -1
+    version = look.table.version if look.table is not None else -1
     return f"{file}|{metadata}|{look.identity}|{version}"

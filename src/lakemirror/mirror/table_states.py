@@ -14,9 +14,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.warned import EVENTS, Warned
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.table_plan import TablePlan
 from lakemirror.mirror.table_state import Failure, TableState, next_state
 from lakemirror.mirror.table_status import remembered, table_status
 from lakemirror.status import TableStatus
@@ -36,7 +36,7 @@ class TableStates:
         self._before = {table.name: table for table in before}
         self._longest = longest
 
-    def after(self, name: TableName, look: TablePlan, done: Applied | LakemirrorError | None = None) -> TableState:
+    def after(self, name: TableName, look: View, done: Applied | LakemirrorError | None = None) -> TableState:
         """Takes what a step did, and returns the table's state: a look (`done` None), an apply, or its error."""
         before = self.of(name)
         state = next_state(before, look, done, now=time.time(), longest=self._longest)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lakemirror.errors import CODES
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import table_state
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.table_state import LastApply, TableState, next_state
 from lakemirror.status import TableStatus
 
@@ -49,12 +49,13 @@ def remembered(last: TableStatus | None) -> TableState:
     )
 
 
-def status_now(name: TableName, look: TablePlan, last: TableStatus | None, now: float) -> TableStatus:
+def status_now(name: TableName, look: View, last: TableStatus | None, now: float) -> TableStatus:
     """The status of a table from a look at it and from the record of the last pass.
 
     An error that only an apply can find is taken from the last pass, as long as its file is still there.
     """
-    look = replace(look, error=look.error or look.pending.error)
+    if look.error is None and look.pending.rejected is not None:
+        look = look.failed(look.pending.rejected.error())
     shown = table_status(name, next_state(remembered(last), look, None, now=now, longest=0.0))
     if shown.error_code or last is None or not last.error_code or last.id != shown.id:
         return shown

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import allowed
 from lakemirror.mirror.loop import Runner, Shared
 from lakemirror.mirror.queue import ApplyQueue

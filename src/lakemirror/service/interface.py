@@ -90,7 +90,7 @@ class Authenticator(Protocol):
         """True for the name of a principal, which may stand as the account in a path."""
 
     async def authenticate(self, request: web.BaseRequest, target: Target | None = None) -> Caller:
-        """Who asks; AccessDenied where that is not proven. Does not touch the disk of a database.
+        """Who asks; Refused where that is not proven. Does not touch the disk of a database.
 
         `target`: what a request of the storage plane means, which keys and SAS open; None for REST, which takes tokens.
         """
@@ -115,8 +115,8 @@ class Limits:
     most_unknown: int = 32
 
 
-class Refusal(Exception):
-    """A request that is answered with an error. `code` is the plane's error code."""
+class Refused(Exception):
+    """A request that is answered with an error: status, the vendor's error code, one sentence, further headers."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -126,19 +126,14 @@ class Refusal(Exception):
         self.headers = dict(headers or {})
 
 
-class AccessDenied(Refusal):
-    """A request that is refused before anything is looked at."""
-
-
 __all__ = [
     "ITEM_FILE",
     "WORKSPACE_FILE",
-    "AccessDenied",
     "Authenticator",
     "Caller",
     "DatabaseEntry",
     "Limits",
-    "Refusal",
+    "Refused",
     "Registry",
     "WorkspaceEntry",
 ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import preloaded
 from tests.commands import CommandRunner
 from tests.landing import put
 from typer.testing import CliRunner
@@ -215,7 +216,7 @@ def run_once(database: Path, *words: str) -> list[str]:
         "PYTHONPATH": str(Path(package.__file__).parents[1]), "LAKEMIRROR_CACHE_DIR": str(database / "cache"),
         "PATH": "/nonexistent",
     }  # fmt: skip
-    process = subprocess.Popen(
+    process = preloaded.Popen(
         [sys.executable, "-m", "lakemirror.cli", "run", str(database), *words],
         stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip

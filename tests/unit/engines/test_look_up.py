@@ -20,7 +20,7 @@ from tests.model import canonical
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.data_rows import arrow_type
-from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import key_cache as kept_keys
 from lakemirror.keys import look_up as key_lookup

@@ -15,12 +15,12 @@ from tests.unit.mirror.test_states_and_positions import applied, commit
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone import seen_files
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror import inspector
 from lakemirror.mirror.dropped_tables import MISSING, DroppedTables
 from lakemirror.mirror.missing_folders import NOTE, Look, note_of, read_note
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -195,7 +195,7 @@ def rows_of(database: Path, table: str) -> int:
 
 
 def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "_STEADY", 0.05)
+    monkeypatch.setattr(seen_files, "_STEADY", 0.05)
     for name in ("orders", "sales.orders"):
         put(tmp_path, name, 1, {"id": [1]})
     sync(tmp_path)
@@ -204,13 +204,13 @@ def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypat
     declare(tmp_path, "text", [], fileFormat="CSV")
     (folder(tmp_path, "text") / f"{1:020}.csv").write_text("id\r\n1\r\n")
     looks: list[str] = []
-    inspect = Replicator.inspect
+    observe = Replicator.observe
 
     def counted(self: Replicator, *given: Any, **more: Any) -> Any:
         looks.append(str(self.name))
-        return inspect(self, *given, **more)
+        return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "inspect", counted)
+    monkeypatch.setattr(Replicator, "observe", counted)
     assert sync(tmp_path, drop_after=0).dropped == []
     assert looks == ["text", "text"], "it looked twice"
     status = MirroredDatabase(tmp_path).status()

@@ -16,17 +16,16 @@ from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.log_folder import RecentLog
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.change_file import Waiting
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import ChangeFile, TableFiles, Waiting
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.mirror import table_state
-from lakemirror.mirror.apply_plan import Applied, ApplyStart
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest
 from lakemirror.mirror.table_log import TableLog, read_table_log
-from lakemirror.mirror.table_plan import TablePlan
 from lakemirror.mirror.table_state import LastApply, TableState, next_state
 from lakemirror.storage import Entry, LocalStorage
 
@@ -65,9 +64,6 @@ def test_the_position_is_found_behind_commits_of_others(tmp_path: Path) -> None:
     found = read_table_log(str(tmp_path))
     assert found is not None
     assert (found.position, found.manifest, found.key_columns) == (Position("abc", 1, 7), MANIFEST, ("id",))
-    before = read_table_log(str(tmp_path), version=0)
-    assert before is not None
-    assert before.position == Position("abc", 1, 3)
 
 
 def test_a_position_before_the_known_end_of_the_log_is_found(tmp_path: Path) -> None:
@@ -98,15 +94,21 @@ def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
     assert found.position is None
 
 
-def plan(position: int = 0, pending: int = 0, *, file: str = "a", work: bool = True, **facts: Any) -> TablePlan:
+FILE = ChangeFile(Entry("Files/LandingZone/t/1.parquet", 1, 1), 1, None)
+
+
+def plan(
+    position: int = 0, pending: int = 0, *, file: str = "a", work: bool = True, identity: str = "i",
+    waiting: Waiting | None = None, error: LakemirrorError | None = None,
+) -> View:  # fmt: skip
     """What a look found. `file`: the etag of the file that failed; `work`: there is something to apply."""
     log = TableLog(Position("i", 1, position), None) if position else None
-    start = ApplyStart(None, "i", 1, (), False, {}) if work else None
     folder = TableFolder(TableName("", "t"), files=[Entry("bad", 1, 0, file)])
-    return TablePlan(folder, TableMetadata(), log, Pending(behind=pending), start, "i", **facts)
+    waits = Pending((FILE,) if work else (), pending, waiting=waiting)
+    return View(TableFiles(folder), log, identity=identity, pending=waits, failure=error)
 
 
-def after(state: TableState, look: TablePlan, done: Any = None, now: float = 0.0) -> TableState:
+def after(state: TableState, look: View, done: Any = None, now: float = 0.0) -> TableState:
     return next_state(state, look, done, now=now, longest=60.0)
 
 
@@ -118,13 +120,13 @@ def after(state: TableState, look: TablePlan, done: Any = None, now: float = 0.0
         ({"pending": 2}, "Snapshotting"),
         ({"position": 3}, "Replicating"),
         ({"position": 3, "pending": 1, "waiting": Waiting("number 4", 0.0)}, "Replicating"),
-        ({"reseeding": True}, "Reseeding"),
+        ({"position": 3, "identity": "j"}, "Reseeding"),
         ({"position": 3, "error": TableError("type-changed", "m")}, "Failed"),
         ({"position": 3, "error": LakemirrorError("storage-unavailable", "m")}, "Replicating"),
     ],
 )
 def test_states_after_a_look(facts: dict[str, Any], status: str) -> None:
-    assert after(TableState(), plan(**facts)).status == status
+    assert after(TableState(), plan(work=False, **facts)).status == status
 
 
 def test_a_permanent_failure_stays_until_what_it_failed_on_changes() -> None:

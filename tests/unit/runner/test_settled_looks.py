@@ -17,8 +17,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import scheduler as scheduling
 from lakemirror.mirror.missing_folders import NOTE
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -41,13 +41,13 @@ class Opening(LocalStorage):
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each table was looked into."""
     counted: Counter[str] = Counter()
-    inspect = Replicator.inspect
+    observe = Replicator.observe
 
     def counting(self: Replicator, *given: Any, **more: Any) -> Any:
         counted[str(self.name)] += 1
-        return inspect(self, *given, **more)
+        return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "inspect", counting)
+    monkeypatch.setattr(Replicator, "observe", counting)
     return counted
 
 
@@ -127,7 +127,7 @@ def test_a_table_with_an_error_is_looked_into(
 ) -> None:
     name = TableName("", "b")
     with monkeypatch.context() as patch:
-        patch.setattr(Replicator, "inspect", lambda *_, **__: 1 / 0)
+        patch.setattr(Replicator, "observe", lambda *_, **__: 1 / 0)
         put(tmp_path, "b", 2, {"id": [2]})
         scheduler.tick()
         assert scheduler.wait(30)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from running_service import Answer, Running, new, until
+from tests.rounds import rounds
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
@@ -23,7 +24,7 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.mirror.loop import Runner
 from lakemirror.service import host as host_module
 from lakemirror.service.auth.principals import Issued
-from lakemirror.service.interface import DatabaseEntry, Refusal
+from lakemirror.service.interface import DatabaseEntry, Refused
 from lakemirror.service.operator_settings import RETENTIONS, OperatorSettings, warnings_of
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.service.rest.definition import stored_definition
@@ -275,16 +276,16 @@ def test_what_the_operator_wrote_is_not_changed_by_an_equal_value() -> None:
 
 def test_a_definition_that_grows_by_what_the_operator_wrote_is_bounded() -> None:
     large = json.dumps({"x": "a" * (1024 * 1024 - 20)}).encode()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Refused) as refused:
         stored_definition(large, json.dumps({"lakemirror": {"settle": 5}}).encode(), {})
     assert refused.value.code == "CorruptedPayload"
 
 
 def test_a_definition_that_is_nested_deeply_is_kept_or_refused() -> None:
     by_hand = json.dumps({"lakemirror": {"settle": 5}}).encode()
-    for depth in (*range(800, 1100), 5000, 50_000):
+    for depth in (*range(800, 1100, rounds(20, 1)), 5000, 50_000):
         data = b'{"lakemirror": {"x": ' + b"[" * depth + b"]" * depth + b"}}"
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(Refused):
             assert b'"settle": 5' in stored_definition(data, by_hand, {})
 
 
@@ -298,7 +299,7 @@ def test_retentions_stay_within_the_operators_bounds(name: str) -> None:
         if days <= 5:
             assert stored_definition(data, None, operator.bounds) == data
         else:
-            with pytest.raises(Refusal, match="at most 5 days") as refused:
+            with pytest.raises(Refused, match="at most 5 days") as refused:
                 stored_definition(data, None, operator.bounds)
             assert (refused.value.status, refused.value.code) == (400, "InvalidDefinition")
             assert stored_definition(data, data, operator.bounds) == data  # the operator's own hand

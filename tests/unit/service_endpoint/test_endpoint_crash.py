@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from endpoint_double import DATABASE_ID
+from tests import preloaded
 from wire import ZONE, Wire
 
 from lakemirror.failpoints import STORAGE_NAMES
@@ -40,7 +41,7 @@ class Killed:
         self.stop()
         environment = {**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}
         program = [sys.executable, str(Path(__file__).with_name("endpoint_double.py")), str(self.root)]
-        self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = preloaded.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.wire = Wire(int(self.process.stdout.readline()))
         return self.wire

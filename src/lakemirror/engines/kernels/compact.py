@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakemirror.delta.commit import named_files
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.keys.look_up import read_footer
@@ -66,7 +66,7 @@ def _living(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.
             raise ValueError(f"{add['path']} uses the legacy calendar for dates")
         if footer.num_rows != record_count(add):
             raise ValueError(f"{add['path']} does not have the number of rows that the log says")
-        for rows in living_rows(add, work.target):
+        for rows in live_rows(add, work.target):
             if is_cancelled():
                 raise Cancelled
             if rows.num_rows:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
-from lakemirror.landing_zone.delimited import BadField, TypedText, line_of, read_columns
+from lakemirror.landing_zone.delimited import BadValue, TypedText, line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator
 from lakemirror.landing_zone.delimited.plain_values import looks_like
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata
@@ -65,9 +65,9 @@ class _Text:
         for batch in batches:
             try:
                 values = text.values(batch)
-            except BadField as bad:
+            except BadValue as bad:
                 with self._errors():
-                    raise text.error(bad, self._file, self.line_of(row + bad.row + 1)) from bad
+                    raise text.error(bad, self._file, self.line_of(row + bad.place + 1)) from bad
             row += batch.num_rows
             arrays = [
                 pa.nulls(batch.num_rows) if pa.types.is_null(field.type) else column.cast(field.type)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry
+from lakemirror.service.interface import Caller, DatabaseEntry, Refused
 from lakemirror.service.operating import page
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
@@ -24,7 +24,6 @@ from lakemirror.service.operating.views import database_view, overview, table_vi
 from lakemirror.service.raw_query import raw_path_of
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.service.rest.rest_answers import Refused
 from lakemirror.service.under_way import UnderWay
 
 _OPEN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -45,7 +44,7 @@ class Operating:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "metrics"))
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        """The answer. AccessDenied, Refused."""
+        """The answer. Refused."""
         path = raw_path_of(request.raw_path)
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "OperationNotSupported", "Use GET.", {"Allow": "GET, HEAD"})
@@ -84,7 +83,7 @@ class Operating:
 
     async def _all_metrics(self, caller: Caller) -> web.Response:
         if not caller.may("*", "read"):
-            raise AccessDenied(403, "InsufficientPrivileges", "The metrics need a role on *.")
+            raise Refused(403, "InsufficientPrivileges", "The metrics need a role on *.")
         body = await asyncio.get_running_loop().run_in_executor(self._thread, self.metrics.text, self.under_way.total)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, **_OPEN})
 

@@ -3,6 +3,6 @@
 request ─▶ handler ─▶ dfs | blob ─▶ place (what is there) ─▶ staging ─▶ publish, rename, removal
 """
 
-from lakemirror.service.storage.handler import StorageHandler, make_storage_handler
+from lakemirror.service.storage.handler import StorageEndpoint
 
-__all__ = ["StorageHandler", "make_storage_handler"]
+__all__ = ["StorageEndpoint"]

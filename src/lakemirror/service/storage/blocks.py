@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
+from lakemirror.service.interface import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import Found, Place
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError, invalid_parameter
+from lakemirror.service.storage.storage_answers import invalid_parameter
 from lakemirror.service.storage.uploads import remove_files
 from lakemirror.storage.own_files import is_folder
 
@@ -28,7 +29,7 @@ _BLOCK = re.compile("[A-Za-z0-9_-]+=*")
 
 
 def block_name(text: str) -> str:
-    """The staged file's name for a block id. StorageError 400 where it is not Base64 of 1 to 64 bytes."""
+    """The staged file's name for a block id. Refused 400 where it is not Base64 of 1 to 64 bytes."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -39,7 +40,7 @@ def block_name(text: str) -> str:
 
 
 def keep_block(place: Place, path: str, name: str, temporary: Path, conditions: Conditions) -> None:
-    """Makes a received block count, over one with the same id. StorageError 403 where something may not be replaced."""
+    """Makes a received block count, over one with the same id. Refused 403 where something may not be replaced."""
     folder = _folder(place, path)
     with place.lock:
         conditions.check_overwrite(place.find(path) is not None or (folder / name).exists())
@@ -61,7 +62,7 @@ def uncommitted(place: Place, path: str) -> list[tuple[str, int]]:
 def publish_blocks(
     place: Place, path: str, listed: list[tuple[str, str]], conditions: Conditions, md5: bytes | None
 ) -> Found:
-    """Publishes the listed blocks as one file. StorageError 400 `InvalidBlockList` for a block that is not there.
+    """Publishes the listed blocks as one file. Refused 400 `InvalidBlockList` for a block that is not there.
 
     Blocks that are not listed are dropped. The last list of a path may be repeated, as after a lost answer.
     """
@@ -69,7 +70,7 @@ def publish_blocks(
     for kind, text in listed:
         try:
             names.append(block_name(text))
-        except StorageError:
+        except Refused:
             raise _unknown() from None
         if kind == "Committed":
             raise _unknown()
@@ -84,7 +85,7 @@ def publish_blocks(
     except BaseException as error:
         complete.unlink(missing_ok=True)
         there = place.on_disk(path)
-        is_unknown = isinstance(error, StorageError) and error.code == "InvalidBlockList"
+        is_unknown = isinstance(error, Refused) and error.code == "InvalidBlockList"
         if is_unknown and there and place.committed.get(path) == (names, there.etag) and not uncommitted(place, path):
             return there
         raise
@@ -141,5 +142,5 @@ def _id_of(name: str) -> str:
     return base64.b64encode(base64.urlsafe_b64decode(name)).decode()
 
 
-def _unknown() -> StorageError:
-    return StorageError(400, "InvalidBlockList", "The list names a block that was not put.")
+def _unknown() -> Refused:
+    return Refused(400, "InvalidBlockList", "The list names a block that was not put.")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import TypeVar
 
 from aiohttp import web
 
-from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
+from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Refused, Registry, WorkspaceEntry
 from lakemirror.service.request_address import BLOB, DFS, Address, Target, address_of, is_writable, source_segments
+from lakemirror.service.request_body import announced_length
+from lakemirror.service.request_notes import notes
 from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions, conditions_of
 from lakemirror.service.storage.database_files import Place
-from lakemirror.service.storage.storage_answers import StorageError, forbidden, invalid_parameter, not_found
+from lakemirror.service.storage.storage_answers import CODES, Codes, forbidden, invalid_parameter, not_found
 from lakemirror.service.storage.workers import Workers
-from lakemirror.service.storage_operations import OBJECT, SERVICE, Operation, kind_of, operation_of
+from lakemirror.service.storage_operations import OBJECT, PUBLISHES, SERVICE, Operation, kind_of, operation_of
 
 KEPT_SECONDS = 7 * 86400
+LANDING_ZONE = "Files/LandingZone"
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 
@@ -69,23 +73,6 @@ class Places:
             return self._places[database_id]
 
 
-@dataclass
-class Outcome:
-    """What is known of a request when it is answered, for logs and metrics. "" and 0 where there is none.
-
-    `parts`: path and status of each part of a batch.
-    """
-
-    principal: str = ""
-    operation: str = ""
-    workspace: str = ""
-    database: str = ""
-    uploaded_bytes: int = 0
-    status: int = 0
-    code: str = ""
-    parts: list[tuple[str, int]] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Serving:
     """What all requests share."""
@@ -113,13 +100,12 @@ class Call:
     query: Mapping[str, str]
     address: Address
     headers: Mapping[str, str]
-    outcome: Outcome
 
     def check_sas(self) -> None:
-        """StorageError 403 where the caller's SAS does not allow the operation."""
+        """Refused 403 where the caller's SAS does not allow the operation."""
         wanted = self.operation
         if wanted.kind not in self.caller.sas_kinds:
-            raise StorageError(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
+            raise Refused(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
         if not self.caller.sas_allows(wanted.letters) or not self.caller.sas_allows(wanted.source):
             raise forbidden("The SAS does not allow this.")
 
@@ -129,27 +115,26 @@ class Call:
         return replace(conditions_of(self.headers), creates_only=creates_only)
 
     def workspace(self) -> WorkspaceEntry:
-        """The workspace that is addressed. StorageError 403 without the operation's role, 404 where there is none."""
+        """The workspace that is addressed. Refused 403 without the operation's role, 404 where there is none."""
         name = self.address.workspace
         found = self.serving.registry.workspace(name) if name else None
         if not name or not self.caller.may(found.name if found else name, self.operation.role):
             raise forbidden("This caller has no such role on the workspace.")
         if found is None:
-            code = "FilesystemNotFound" if self.dialect == DFS else "ContainerNotFound"
-            raise StorageError(404, code, "The workspace does not exist.")
+            raise Refused(404, self.codes.no_workspace, "The workspace does not exist.")
         return found
 
     def database(self) -> DatabaseEntry:
-        """The database that is addressed. StorageError 403, 404."""
+        """The database that is addressed. Refused 403, 404."""
         workspace = self.workspace()
         found = self.serving.registry.database(workspace, self.address.database) if self.address.database else None
         if found is None:
             raise not_found(self.dialect)
-        self.outcome.workspace, self.outcome.database = workspace.name, found.display_name
+        notes().workspace, notes().database = workspace.name, found.display_name
         return found
 
     def check_writable(self, path: str) -> None:
-        """StorageError 403 where clients may not write."""
+        """Refused 403 where clients may not write."""
         if not is_writable(path):
             raise forbidden("Clients may write below Files/ only, and not where the engine writes.")
 
@@ -174,8 +159,16 @@ class Call:
         known = self.serving.places.known(database)
         return known if known is not None else await self.serving.workers.run(self.serving.places.of, database)
 
-    def source(self, header: str, database: DatabaseEntry, wrong: StorageError) -> str:
+    @property
+    def makes_folder(self) -> bool:
+        """True for a request that makes a folder, in the way of either dialect."""
+        if self.operation.name == "PutBlob" and self.headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true":
+            return announced_length(self.request, self.serving.limits.max_body) == 0
+        return self.operation.name == "CreateDirectory"
+
+    def source(self, header: str, wrong: Refused) -> str:
         """The path inside the database that a rename or copy source names; `wrong` where it is not in the database."""
+        database = self.database()
         address = address_of(source_segments(self.headers[header]), self.is_account)
         workspace = self.serving.registry.workspace(self.address.workspace)
         if workspace is None or not self.is_same_workspace(address.workspace) or not address.database:
@@ -189,24 +182,48 @@ class Call:
         return self.serving.authenticator.is_principal(name)
 
     @property
-    def exists_code(self) -> str:
-        return "BlobAlreadyExists" if self.dialect == BLOB else "PathAlreadyExists"
+    def codes(self) -> Codes:
+        """The error codes of the request's dialect."""
+        return CODES[self.dialect]
+
+
+Answer = TypeVar("Answer")
+
+
+def on_path(
+    act: Callable[[Call, Place], Coroutine[None, None, Answer]],
+) -> Callable[[Call], Coroutine[None, None, Answer]]:
+    """An operation on a path of a database: `act` gets the database's place, where a writing operation may write. What
+    it has published wakes the replicator.
+    """
+
+    @wraps(act)
+    async def answer(call: Call) -> Answer:
+        database = call.database()
+        if call.operation.effect and not (call.address.path == LANDING_ZONE and call.makes_folder):
+            call.check_writable(call.address.path)
+        answer = await act(call, await call.place(database))
+        if call.operation.effect == PUBLISHES:
+            call.serving.registry.published(database)
+        return answer
+
+    return answer
 
 
 def meant_method(method: str, headers: Mapping[str, str]) -> str:
-    """The method that is meant: PATCH where a PUT says so. StorageError 400, 405."""
+    """The method that is meant: PATCH where a PUT says so. Refused 400, 405."""
     override = headers.get("X-HTTP-Method-Override")
     if override is not None:
         if method != "PUT" or override.upper() != "PATCH":
-            raise StorageError(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
+            raise Refused(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
         return "PATCH"
     if method not in _METHODS:
-        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+        raise Refused(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
     return method
 
 
 def asked_for(dialect: str, method: str, target: Target, headers: Mapping[str, str]) -> Operation:
-    """The operation that a request asks for. StorageError 400, 405 where there is none."""
+    """The operation that a request asks for. Refused 400, 405 where there is none."""
     found = operation_of(dialect, method, target.address, target.query, headers)
     if found is not None:
         return found
@@ -215,4 +232,4 @@ def asked_for(dialect: str, method: str, target: Target, headers: Mapping[str, s
         raise invalid_parameter("comp")
     if dialect == DFS and kind == OBJECT and method in ("PUT", "PATCH"):
         raise invalid_parameter("resource" if method == "PUT" else "action")
-    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+    raise Refused(405, "UnsupportedHttpVerb", "The resource does not support this verb.")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
+from lakemirror.service.interface import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import Found, Place, found_of
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError
 
 
 def copy(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
-    """Publishes a copy of a file. StorageError 404 `CannotVerifyCopySource`, 409, 412."""
+    """Publishes a copy of a file. Refused 404 `CannotVerifyCopySource`, 409, 412."""
     with place.lock:
         check_now(place, target, conditions, "BlobAlreadyExists")
         staged = place.find(source)
@@ -29,9 +29,9 @@ def copy(place: Place, source: str, target: str, conditions: Conditions, of_sour
         raise
 
 
-def missing_source() -> StorageError:
+def missing_source() -> Refused:
     """One answer for a source that is missing and for one outside the database."""
-    return StorageError(404, "CannotVerifyCopySource", "The source is not a file of this mirrored database.")
+    return Refused(404, "CannotVerifyCopySource", "The source is not a file of this mirrored database.")
 
 
 def _copy(place: Place, source: str, of_source: Conditions, complete: os.PathLike[str]) -> None:

@@ -177,7 +177,7 @@ def marker_of(name: str) -> str:
 
 
 def name_of(marker: str, parameter: str) -> str:
-    """The name that a marker stands for. StorageError 400 for one that this service did not make."""
+    """The name that a marker stands for. Refused 400 for one that this service did not make."""
     try:
         padded = marker + "=" * (-len(marker) % 4)
         name = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8")
@@ -189,7 +189,7 @@ def name_of(marker: str, parameter: str) -> str:
 
 
 def page_size(text: str | None, parameter: str) -> int:
-    """How many entries a page may have. StorageError 400 for no positive number."""
+    """How many entries a page may have. Refused 400 for no positive number."""
     if text is None or text == "":
         return MOST_ENTRIES
     number = number_of(text, parameter)

@@ -13,22 +13,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
+from lakemirror.service.interface import Refused
 from lakemirror.service.storage.checksums import check_file
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import Found, Place, found_of, new_etag, now_ns
-from lakemirror.service.storage.storage_answers import StorageError
 from lakemirror.service.storage.uploads import DATA, Part, Upload, begin_upload, chain
 
 _COPY = 64 << 20
 
 
 def create_file(place: Place, path: str, conditions: Conditions) -> Found:
-    """Creates a file that clients see with length 0; disk and engine see nothing of it. StorageError."""
+    """Creates a file that clients see with length 0; disk and engine see nothing of it. Refused."""
     with place.lock:
         found = place.find(path)
         conditions.check_write(found, "PathAlreadyExists")
         if found and found.is_folder:
-            raise StorageError(409, "PathAlreadyExists", "A folder has this name.")
+            raise Refused(409, "PathAlreadyExists", "A folder has this name.")
         make_parents(place, path)
         place.discard(path)
         upload = begin_upload(place.temporary("up"), path, new_etag(), now_ns(), 0, "")
@@ -42,16 +42,16 @@ def create_file(place: Place, path: str, conditions: Conditions) -> Found:
 def upload_for_append(place: Place, path: str) -> tuple[Upload | None, int]:
     """The upload that an append goes to, and the flushed length. A published file begins one when needed.
 
-    StorageError 404 where there is nothing, 409 for a folder. Call it under the place's lock.
+    Refused 404 where there is nothing, 409 for a folder. Call it under the place's lock.
     """
     upload = place.open_upload(path)
     if upload is not None:
         return upload, upload.base
     found = place.find(path)
     if found is None:
-        raise StorageError(404, "PathNotFound", "The path does not exist.")
+        raise Refused(404, "PathNotFound", "The path does not exist.")
     if found.is_folder:
-        raise StorageError(409, "PathConflict", "The path is a folder.")
+        raise Refused(409, "PathConflict", "The path is a folder.")
     return None, found.length
 
 
@@ -59,14 +59,14 @@ def begin_append(place: Place, path: str) -> Upload:
     """An upload that goes on after the published file at a path. Call it under the place's lock."""
     found = place.on_disk(path)
     if found is None:
-        raise StorageError(404, "PathNotFound", "The path does not exist.")
+        raise Refused(404, "PathNotFound", "The path does not exist.")
     upload = begin_upload(place.temporary("up"), path, found.etag, found.modified_ns, found.length, found.etag)
     place.uploads[path] = upload
     return upload
 
 
 def flush(place: Place, path: str, position: int, conditions: Conditions, md5: bytes | None) -> Found:
-    """Publishes what is appended to a path, which must end at `position`. StorageError."""
+    """Publishes what is appended to a path, which must end at `position`. Refused."""
     while True:
         with place.lock:
             upload = place.open_upload(path)
@@ -95,16 +95,16 @@ def flush(place: Place, path: str, position: int, conditions: Conditions, md5: b
 def publish(
     place: Place, source: Path, path: str, conditions: Conditions, exists_code: str, upload: Upload | None = None
 ) -> Found:
-    """Renames a synced file of the staging folder to its path and syncs the folder. StorageError.
+    """Renames a synced file of the staging folder to its path and syncs the folder. Refused.
 
-    `upload`: the one that is published; StorageError 409 where another has taken its place meanwhile.
+    `upload`: the one that is published; Refused 409 where another has taken its place meanwhile.
     """
     reach("publish.synced")
     with place.lock:
         if upload is not None and place.uploads.get(path) is not upload:
-            raise StorageError(409, "PathConflict", "Another request created or deleted this path meanwhile.")
+            raise Refused(409, "PathConflict", "Another request created or deleted this path meanwhile.")
         if not place.is_served():
-            raise StorageError(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
+            raise Refused(404, "PathNotFound", "The mirrored database was deleted meanwhile.")
         check_now(place, path, conditions, exists_code)
         make_parents(place, path)
         with place.parent(path, make=True) as (folder, name):
@@ -120,24 +120,24 @@ def publish(
     place.sync_folder_of(path)
     reach("publish.durable")
     if found is None:
-        raise StorageError(404, "PathNotFound", "The path was removed at once.")
+        raise Refused(404, "PathNotFound", "The path was removed at once.")
     return found
 
 
 def check_now(place: Place, path: str, conditions: Conditions, exists_code: str = "PathAlreadyExists") -> None:
-    """StorageError where a file may not be written at the path now: a condition, or a folder there."""
+    """Refused where a file may not be written at the path now: a condition, or a folder there."""
     found = place.find(path)
     conditions.check_write(found, exists_code)
     if found and found.is_folder:
-        raise StorageError(409, exists_code, "A folder has this name.")
+        raise Refused(409, exists_code, "A folder has this name.")
 
 
 def make_parents(place: Place, path: str) -> None:
-    """Makes the folders above a path. StorageError 409 `PathConflict` where one of them is a file."""
+    """Makes the folders above a path. Refused 409 `PathConflict` where one of them is a file."""
     parts = path.split("/")[:-1]
     for depth in range(len(parts)):
         if "/".join(parts[: depth + 1]) in place.uploads:
-            raise StorageError(409, "PathConflict", "A file is in the place of a folder of this path.")
+            raise Refused(409, "PathConflict", "A file is in the place of a folder of this path.")
     if parts:
         folder = "/".join(parts)
         found = place.on_disk(folder)
@@ -148,7 +148,7 @@ def make_parents(place: Place, path: str) -> None:
 
 
 def sync_file(path: Path, md5: bytes | None = None) -> None:
-    """Syncs one staged file, once its MD5 is checked. StorageError 400 `Md5Mismatch`."""
+    """Syncs one staged file, once its MD5 is checked. Refused 400 `Md5Mismatch`."""
     with path.open("rb") as file:
         check_file(file.fileno(), md5)
         os.fsync(file.fileno())
@@ -193,7 +193,7 @@ def _assemble(place: Place, upload: Upload, end: int) -> None:
 
 
 def _copy_base(place: Place, upload: Upload, target: int) -> None:
-    gone = StorageError(412, "ConditionNotMet", "The file that was appended to was replaced.")
+    gone = Refused(412, "ConditionNotMet", "The file that was appended to was replaced.")
     try:
         source = place.open(upload.path)
     except FileNotFoundError:
@@ -209,9 +209,9 @@ def _copy_base(place: Place, upload: Upload, target: int) -> None:
 def _flushed_already(place: Place, path: str, position: int, conditions: Conditions, md5: bytes | None) -> Found:
     found = place.on_disk(path)
     if found is None:
-        raise StorageError(404, "PathNotFound", "The path does not exist.")
+        raise Refused(404, "PathNotFound", "The path does not exist.")
     if found.is_folder:
-        raise StorageError(409, "PathConflict", "The path is a folder.")
+        raise Refused(409, "PathConflict", "The path is a folder.")
     conditions.check_write(found, "PathAlreadyExists")
     if position != found.length:
         raise _wrong_position(found.length)
@@ -225,8 +225,8 @@ def _flushed_already(place: Place, path: str, position: int, conditions: Conditi
     return found
 
 
-def _wrong_position(end: int) -> StorageError:
-    return StorageError(400, "InvalidFlushPosition", f"The bytes without a gap end at {end}.")
+def _wrong_position(end: int) -> Refused:
+    return Refused(400, "InvalidFlushPosition", f"The bytes without a gap end at {end}.")
 
 
 def _status(folder: int, name: str) -> Found | None:

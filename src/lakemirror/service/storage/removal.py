@@ -6,26 +6,27 @@ import errno
 import os
 
 from lakemirror.failpoints import reach
+from lakemirror.service.interface import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import Place
-from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.storage.storage_answers import Codes
 from lakemirror.storage import LocalStorage
 
 
-def remove(place: Place, path: str, conditions: Conditions, *, recursive: bool, missing: str, filled: str) -> None:
+def remove(place: Place, path: str, conditions: Conditions, codes: Codes, *, recursive: bool) -> None:
     """Removes a file, or a folder with all that is in it where `recursive`.
 
-    StorageError 404 with the code `missing`, 409 with the code `filled` for a folder that holds something.
+    Refused 404, 409 for a folder that holds something, 412.
     """
     doomed = None
     with place.lock:
         found = place.find(path)
         if found is None:
-            raise StorageError(404, missing, "The path does not exist.")
+            raise Refused(404, codes.missing, "The path does not exist.")
         conditions.check_write(found, "PathAlreadyExists")
         if found.is_folder:
             if not recursive and not place.is_empty(path):
-                raise StorageError(409, filled, "The folder holds something.")
+                raise Refused(409, codes.filled, "The folder holds something.")
             for each in place.staged_below(path):
                 place.discard(each)
             doomed = place.temporary("trash")

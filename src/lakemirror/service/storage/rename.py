@@ -5,34 +5,34 @@ from __future__ import annotations
 import os
 
 from lakemirror.failpoints import reach
+from lakemirror.service.interface import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import Found, Place, new_etag, now_ns
 from lakemirror.service.storage.publish_file import publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError
 from lakemirror.service.storage.uploads import begin_upload
 
 
 def rename(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
-    """Renames a file or folder, over a file or an empty folder. StorageError as service.md section 6 says."""
+    """Renames a file or folder, over a file or an empty folder. Refused as service.md section 6 says."""
     with place.lock:
         found = place.find(source)
         if found is None:
-            raise StorageError(404, "SourcePathNotFound", "The source does not exist.")
+            raise Refused(404, "SourcePathNotFound", "The source does not exist.")
         of_source.check_write(found, "PathAlreadyExists")
         parent = place.find(target.rpartition("/")[0])
         if parent is None or not parent.is_folder:
-            raise StorageError(404, "RenameDestinationParentPathNotFound", "The target's folder does not exist.")
+            raise Refused(404, "RenameDestinationParentPathNotFound", "The target's folder does not exist.")
         if found.is_folder and target.startswith(f"{source}/"):
-            raise StorageError(409, "InvalidRenameSourcePath", "A folder cannot be moved into itself.")
+            raise Refused(409, "InvalidRenameSourcePath", "A folder cannot be moved into itself.")
         there = place.find(target)
         conditions.check_write(there, "PathAlreadyExists")
         if source == target:
             return found
         if there is not None and there.is_folder != found.is_folder:
             message = "A file cannot replace a folder, nor a folder a file."
-            raise StorageError(409, "InvalidSourceOrDestinationResourceType", message)
+            raise Refused(409, "InvalidSourceOrDestinationResourceType", message)
         if there is not None and there.is_folder and not place.is_empty(target):
-            raise StorageError(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
+            raise Refused(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
         if found.is_staged:
             return _publish_empty(place, source, target)
         _move(place, source, target, found.is_folder)
@@ -41,7 +41,7 @@ def rename(place: Place, source: str, target: str, conditions: Conditions, of_so
     place.sync_folder_of(target)
     place.sync_folder_of(source)
     if moved is None:
-        raise StorageError(404, "SourcePathNotFound", "The source was removed at once.")
+        raise Refused(404, "SourcePathNotFound", "The source was removed at once.")
     return moved
 
 
