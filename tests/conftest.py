@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakemirror import api
+from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
 from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass tries again at once what failed by a transient error."""
-    monkeypatch.setattr(api, "RETRY_PAUSES", (0.001, 0.001, 0.001))
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (0.001, 0.001, 0.001))
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,7 @@ def test_a_second_ctrl_c_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lakemirror.cli.commands.command_line", first)
     monkeypatch.setattr(main, "leave", leave)
     monkeypatch.setattr("threading.enumerate", second)
-    importlib.import_module("lakemirror.mirror.lookers")
+    importlib.import_module("lakemirror.mirror.queue")
     with pytest.raises(Ended, match="130"):
         main.main()
 

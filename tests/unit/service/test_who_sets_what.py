@@ -9,7 +9,6 @@ import base64
 import contextlib
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,12 +121,12 @@ class Engines:
         self.by_folder[Path(storage.uri()).name] = resolve, warnings_of
         return self
 
-    is_restless = False
+    has_looked = True
+    ended_by = None
 
-    def sign_of_life(self) -> None: ...
-
-    def run(self, stop: threading.Event) -> None:
-        stop.wait()
+    def begin(self) -> None: ...
+    def wake(self) -> None: ...
+    def end(self) -> None: ...
 
     def tried(self, name: str, folder: str) -> Tried:
         """What is in force for a database that the service runs."""
