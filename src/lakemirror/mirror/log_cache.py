@@ -53,7 +53,7 @@ class KnownLog:
             if path.stat().st_mtime_ns < self._listed:
                 break
             version += 1
-        return log.with_commits_to(version) or log
+        return log.with_commits_to(version)
 
 
 __all__ = ["KnownLog"]
