@@ -17,7 +17,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import FILE, ROW, Action, Target
-from lakemirror.keys.key_cache import Kept, Runs
+from lakemirror.keys.key_cache import Runs
 from lakemirror.keys.key_index import Each, KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import (
@@ -80,9 +80,6 @@ def search_files(
         searched = groups_to_search(file[1], target, sought)
         return [(file, group, searched.footer) for group in searched.groups]
 
-    def kept(file: Numbered, group: Any) -> Kept | None:
-        return kept_keys(group, target, version_of(file[1]))
-
     def rows_in(item: tuple[Numbered, Any, Any]) -> np.ndarray:
         file, group, footer = item
         return np.asarray(find(group, target, sought, version=version_of(file[1]), room=budget, footer=footer))
@@ -94,11 +91,13 @@ def search_files(
         if sum(record_count(add) or _FEW for _, add in files) < _FEW:
             each = map  # starting threads takes longer than reading small files
         groups = [item for items in each(groups_of, files) for item in items]
-    if sum(group.rows for file, group, _ in groups if kept(file, group) is None) < _FEW:
+    if sum(group.rows for file, group, _ in groups if kept_keys(group, target, version_of(file[1])) is None) < _FEW:
         each = map
     found = [(file[0], rows) for (file, _, _), rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        scattered = {file[0] for file, group, _ in groups if not isinstance(kept(file, group), Runs)}
+        scattered = {
+            file[0] for file, group, _ in groups if not isinstance(kept_keys(group, target, version_of(file[1])), Runs)
+        }
         for number, add in files:
             if number in scattered:
                 index.want(add, target)

@@ -25,7 +25,7 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
-from lakemirror.engines.pipeline import Pipeline, TooManyKeys, Written
+from lakemirror.engines.pipeline import Pipeline, TooManyKeys, remove_files
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
@@ -105,7 +105,7 @@ class SparkEngine(Pipeline):
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """Writes the live rows of `work.files` to new files. Returns their `add` actions, with `dataChange` false."""
-        written = Written(work.target)
+        written: list[Action] = []
         most = max(1, sum(counted(add) for add in work.files))
         shared = Shared(work.target, self.budget, sizes=replace(self.sizes, rows_a_file=most))
         files = [TouchedFile(number, add) for number, add in enumerate(work.files)]
@@ -114,7 +114,7 @@ class SparkEngine(Pipeline):
         try:
             adds = self._written("compact", unit_kernels.write_together, shared, units, written)
         except BaseException as error:
-            written.remove()
+            remove_files(work.target.path, written)
             if isinstance(error, SparkGone):
                 raise error.error from None
             raise
@@ -182,9 +182,7 @@ class SparkEngine(Pipeline):
         return _combined(work, results)
 
     def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
-        """The first inserted row that breaks a CHECK constraint, or also NOT NULL if the table has the first."""
-        if not work.target.constraints:
-            return None
+        """The first inserted row that breaks a CHECK constraint or NOT NULL."""
         stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes))
         with _spark_may_go():
             return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)
