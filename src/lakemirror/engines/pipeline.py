@@ -36,7 +36,7 @@ from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought, is_among
+from lakemirror.keys.wanted_keys import WantedKeys, is_among
 from lakemirror.storage.place import local_path
 
 
@@ -79,7 +79,7 @@ class Pipeline(ABC):
         """A `map` that works on several items at once in this process and keeps their order."""
 
     @abstractmethod
-    def search(self, files: Sequence[Numbered], target: Target, sought: Sought) -> Iterable[tuple[int, np.ndarray]]:
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:
         """Reads the keys of data files, as `find_keys.Search`. Error: TooManyKeys."""
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:

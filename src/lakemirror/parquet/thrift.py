@@ -28,9 +28,8 @@ def struct(
 ) -> tuple[dict[int, Any], int]:
     """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
 
-    With `shape` only its fields are kept; the others are walked over. A field of `shape` that is written in another
-    type is left out, and the items of a list are read in the type of `shape`: so does the code that Thrift generates,
-    which other readers use.
+    With `shape`, only its fields are kept. As in code that Thrift generates, a field of `shape` that is written in
+    another type is left out, and the items of a list are read in the type of `shape`.
     """
     if depth > _DEEPEST:
         raise ValueError("it nests too deep")
@@ -47,17 +46,15 @@ def struct(
             raw, at = varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
-        wire = None
-        if shape is not None:
-            wire = shape.get(number)
-            if wire is None or wire[0] != kind:
-                if 3 < kind < 7 and data[at] < 128:  # most fields are small numbers and short texts: no call for them
-                    at += 1
-                elif kind == 8 and data[at] < 128:
-                    at += data[at] + 1
-                elif kind > 2:
-                    at = _behind(data, at, kind, depth)
-                continue
+        wire = shape.get(number) if shape is not None else None
+        if shape is not None and (wire is None or wire[0] != kind):
+            if 3 < kind < 7 and data[at] < 128:  # most fields are small numbers and short texts: no call for them
+                at += 1
+            elif kind == 8 and data[at] < 128:
+                at += data[at] + 1
+            elif kind > 2:
+                at = _behind(data, at, kind, depth)
+            continue
         if 3 < kind < 7:
             raw = data[at]
             at += 1

@@ -46,7 +46,7 @@ from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,9 +141,9 @@ class SparkEngine(Pipeline):
         if first is not None:
             raise first
 
-    def search(self, files: Sequence[Numbered], target: Target, sought: Sought) -> Iterator[tuple[int, np.ndarray]]:
-        """Finds the sought keys: in small files here, where the keys of files are cached, in large ones by tasks."""
-        if sought.keys.nbytes > _KEYS_BYTES:
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
+        """Finds the wanted keys: in small files here, where the keys of files are cached, in large ones by tasks."""
+        if wanted.keys.nbytes > _KEYS_BYTES:
             raise TooManyKeys
         small = [file for file in files if record_count(file[1]) and not is_large(record_count(file[1]))]
         if len(small) > _FEW_FILES or not self._few_bytes:
@@ -153,10 +153,10 @@ class SparkEngine(Pipeline):
         if self.index is not None:
             for file in large:
                 self.index.want(file.add, target)
-        units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, sought=sought)
+        units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, wanted=wanted)
         for found in self.carry("look keys up", unit_kernels.find_rows, shared, units):
             yield from found
-        yield from self._here.search(small, target, sought) if small else ()
+        yield from self._here.search(small, target, wanted) if small else ()
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """Raises TooManyKeys: tasks find them."""
