@@ -99,7 +99,8 @@ class _Tables(Collector):
         yield from _of_tables(tables)
 
 
-_OF_TABLES: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[TableStatus, float], float]], ...] = (
+_Family = type[CounterMetricFamily | GaugeMetricFamily]
+_OF_TABLES: tuple[tuple[_Family, str, str, Callable[[TableStatus, float], float]], ...] = (
     (CounterMetricFamily, "rows", "Changes that were applied to a table.", lambda t, now: t.processed_rows),
     (CounterMetricFamily, "bytes", "Bytes of change files that were applied to a table.",
      lambda t, now: t.processed_bytes),
