@@ -1,6 +1,6 @@
 """One mirrored database as clients of the storage plane see it: what is on disk, and uploads that are not published.
 
-    request ─▶ Place.find ─▶ created upload, else the disk ─▶ condition and act under Place.lock
+    request ─▶ DatabaseFiles.find ─▶ created upload, else the disk ─▶ condition and act under DatabaseFiles.lock
 
 The lock is held for look-ups and renames only, never while bytes are copied or synced.
 """
@@ -39,7 +39,7 @@ class Found:
     is_staged: bool = False
 
 
-class Place:
+class DatabaseFiles:
     """A mirrored database. Paths are relative to its folder, without empty or dot segments. Safe for threads."""
 
     def __init__(self, folder: Path, staging: Path) -> None:
