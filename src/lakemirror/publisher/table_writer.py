@@ -21,7 +21,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
 from lakemirror.publisher.change_writer import MARKER_COLUMN, TOKEN
-from lakemirror.publisher.declaration import Declaration, agreed, declare
+from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
@@ -86,7 +86,7 @@ class TableWriter:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, as given or as the folder declares them."""
-        return self._given_keys if self._given_keys is not None else declare(self.place, None).keys
+        return self._given_keys if self._given_keys is not None else read_declaration(self.place).keys
 
     def types_before(self) -> dict[str, pa.DataType]:
         """Types of the table's columns, as far as its newest files tell.
@@ -110,7 +110,7 @@ class TableWriter:
         if self.starts_again:
             return sequence.Sequence(self.place), self.keys
         with self.storage():
-            declared = agreed(self.place, self._given_keys)
+            declared = read_declaration(self.place, self._given_keys)
             return sequence.Sequence(self.place, declared.extension), declared.keys
 
     @contextmanager
