@@ -27,12 +27,13 @@ from lakemirror.service.auth.token_endpoints import TOKEN, Authority, is_authori
 from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import Limits, Refused
+from lakemirror.service.interface import Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
 from lakemirror.service.operating.metrics import ServiceMetrics
 from lakemirror.service.operating.operating_endpoints import ROUTES, Operating, version
 from lakemirror.service.private_files import locked, own_folder
 from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import dialect_of
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes

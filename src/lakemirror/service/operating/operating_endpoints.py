@@ -16,12 +16,13 @@ from aiohttp import web
 
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import Caller, DatabaseEntry, Refused
+from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.operating.views import database_view, overview, table_view
 from lakemirror.service.raw_query import raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.under_way import UnderWay

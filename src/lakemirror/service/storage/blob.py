@@ -13,8 +13,8 @@ from pathlib import Path
 from aiohttp import web
 from multidict import CIMultiDict
 
-from lakemirror.service.interface import Refused
 from lakemirror.service.raw_query import split_target
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, checked_segments, target_of
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import notes

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Refused, Registry, WorkspaceEntry
+from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS, Address, Target, address_of, is_writable, source_segments
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.uploads import Upload, last_touched, load_uploads
 from lakemirror.storage.inside import folder_of, open_file, open_folder
 

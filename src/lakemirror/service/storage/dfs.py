@@ -8,7 +8,7 @@ import os
 from aiohttp import web
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.storage import publish_file
 from lakemirror.service.storage.bodies import receive

@@ -12,7 +12,8 @@ import time
 from aiohttp import web
 
 from lakemirror.failures import coded
-from lakemirror.service.interface import Authenticator, Limits, Refused, Registry
+from lakemirror.service.interface import Authenticator, Limits, Registry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS, dialect_of, target_of
 from lakemirror.service.request_notes import notes
 from lakemirror.service.storage import blob, dfs

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.checksums import check_file
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of, new_etag, now_ns

@@ -8,7 +8,7 @@ import os
 
 from aiohttp import web
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.conditions import conditions_of
 from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of

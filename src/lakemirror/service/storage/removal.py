@@ -6,7 +6,7 @@ import errno
 import os
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.storage_answers import Codes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
 from lakemirror.service.storage.database_files import DatabaseFiles, Found, new_etag, now_ns
 from lakemirror.service.storage.publish_file import publish, sync_file
