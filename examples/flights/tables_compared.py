@@ -14,7 +14,7 @@ from rich.console import Console
 from flights import figures, show
 from flights.source import TABLES, FlightsSource
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import Place
@@ -73,7 +73,7 @@ def _rows(path: Place) -> pa.Table:
     if snapshot is None:
         raise LakemirrorError("internal", f"{path.name}: there is no table")
     target = target_of(str(path), snapshot.metadata.value)
-    return pa.concat_tables([rows for add in snapshot.files.values() for rows in living_rows(add, target)])
+    return pa.concat_tables([rows for add in snapshot.files.values() for rows in live_rows(add, target)])
 
 
 def _figures(flights: pa.Table, group: str) -> list[tuple[Any, ...]]:

@@ -36,9 +36,10 @@ COLUMNS: dict[str, pa.DataType] = {
 
 def differences(session: Any, folder: Path) -> list[str]:
     """Every case in which the Spark engine does other than the local one; none if all is well."""
-    here, buckets = SparkEngine(session), SparkEngine(session, driver_keys=0)
+    few, here, buckets = SparkEngine(session), SparkEngine(session, few_bytes=0), SparkEngine(session, driver_keys=0)
     cases: list[tuple[str, SparkEngine, Callable[[SparkEngine, Path], Iterator[str]]]] = [
-        ("keys in the driver", here, _tables), ("keys by buckets", buckets, _tables), ("any", here, _bad_rows),
+        ("few changes", few, _tables), ("keys in the driver", here, _tables), ("keys by buckets", buckets, _tables),
+        ("few changes", few, _bad_rows), ("any", here, _bad_rows),
         ("any", here, _too_large), ("any", here, _compaction), ("any", here, _gone),
         ("keys by buckets", buckets, _one_bad_row), ("any", here, _constraints),
         ("keys in the driver", here, _untyped_key), ("keys by buckets", buckets, _untyped_key),

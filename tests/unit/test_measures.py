@@ -33,17 +33,17 @@ def test_the_way_of_one_upserted_row() -> None:
     script += "print(json.dumps(dataclasses.asdict(measures.way())))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     way = json.loads(ran.stdout)
-    assert way["files"] <= 102, way
-    assert way["functions"] <= 636, way
-    assert way["calls"] <= 1405, way
-    assert way["crossings"] <= 588, way
+    assert way["files"] <= 101, way
+    assert way["functions"] <= 628, way
+    assert way["calls"] <= 1316, way
+    assert way["crossings"] <= 591, way
 
 
 def test_functions_records_circles_and_names(measures: ModuleType) -> None:
     size = measures.size()
-    assert len(size.long_functions) <= 3, size.long_functions
-    assert len(size.many_parameters) <= 6, size.many_parameters
-    assert len(size.wide_records) <= 1, size.wide_records
+    assert not size.long_functions, size.long_functions
+    assert len(size.many_parameters) <= 1, size.many_parameters
+    assert not size.wide_records, size.wide_records
     assert not size.circles, size.circles
     assert not size.doubled_names, size.doubled_names
 
@@ -62,7 +62,8 @@ def profile(frame, event, argument):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(str(measures.PACKAGE)):
         place = code.co_filename[len(str(measures.PACKAGE)) + 1 :]
-        owner = type(frame.f_locals["self"]).__name__ + "." if "self" in frame.f_locals else ""
+        kinds = type(frame.f_locals["self"]).__mro__ if "self" in frame.f_locals else ()
+        owner = next((kind.__name__ + "." for kind in kinds if code.co_name in vars(kind)), "")
         met.append([owner + code.co_name, place])
 measures.upsert_one_row(profile)
 print(json.dumps(met))

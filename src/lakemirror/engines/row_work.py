@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -92,6 +93,12 @@ class Target:
     statistics: StatisticsColumns = BY_DEFAULT
     unwritten: tuple[TargetColumn, ...] = ()
     version: int | None = None
+
+    @cached_property
+    def keys(self) -> tuple[TargetColumn, ...]:
+        """The key columns, in the order of `key_columns`."""
+        by_name = {column.name: column for column in self.columns}
+        return tuple(by_name[name] for name in self.key_columns)
 
     @property
     def whole(self) -> Target:

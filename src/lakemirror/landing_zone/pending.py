@@ -137,7 +137,7 @@ def already_applied(files: TableFiles, applied: AppliedFiles, etags: Mapping[str
         if double and double[1] in archived:
             name = double[1].rpartition("/")[2]
             what = f"number {int(name[:20])}" if _NUMBERED.fullmatch(name) else double[1]
-            message = f"{what} was published again and not applied: it rests as {entry.name}"
+            message = f"{what} was published again and not applied: it is kept as {entry.name}"
             warnings.append(Warned("already-applied", message, entry.path))
     return capped(warnings) if warnings else []
 

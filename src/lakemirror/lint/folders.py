@@ -263,7 +263,7 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
     for entry in zone.strays:
         yield reported("file-stray", f"{entry.name} is in no table folder", file=entry.path)
     for name, other in sorted(collisions(zone, settings.default_schema).items()):
-        message = f"{name} and {other} land in the same place of Tables/"
+        message = f"{name} and {other} become the same table of Tables/"
         yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
     _, warning = read_partner(storage, zone)
     if warning is not None:

@@ -25,9 +25,8 @@ from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
-from lakemirror.engines.rewritable import unsupported_reason
 from lakemirror.engines.row_work import RewriteWork
-from lakemirror.engines.target import target_of
+from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import policy
 from lakemirror.mirror.stored_columns import KEYS_PROPERTY

@@ -81,7 +81,7 @@ class StatusWriter:
         self._logged = of_the_zone
         found = (
             *of_the_zone,
-            *list(scheduler.warnings.values()),
+            *list(scheduler.tables.warnings.values()),
             *self.setting_warnings,
             *self.verification_warnings,
             *list(readers.warnings.values()),
@@ -91,7 +91,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            self._status_of_all(scheduler.states, scheduler.absent),
+            self._status_of_all(scheduler.states, scheduler.tables.absent),
             self._warnings,
             partner,
         )

@@ -219,7 +219,7 @@ class LogCache:
             if path.stat().st_mtime_ns < self._listed:
                 break
             version += 1
-        return (log.with_commits_to(version) or log) if version > log.version else log
+        return (log.with_commits_to(version)) if version > log.version else log
 
 
 def _end(log: Log) -> tuple[object, ...]:

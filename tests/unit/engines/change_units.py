@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
 from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
+from lakemirror.engines.units import Shared
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import file_columns
 
@@ -43,7 +45,10 @@ def like(unit: ChangeUnit, keys: tuple[str, ...] = ()) -> Target:
 
 
 def items(unit: ChangeUnit, table: Target, **options: Any) -> list[Changes | Rejected]:
-    return list(read_changes(unit, table, **options))
+    """What `read_changes` gives. `options`: of it, or of `Shared`."""
+    of_reader = {name: options.pop(name) for name in ("columns", "encoded", "waits") if name in options}
+    shared = Shared(**{"target": table, "budget": MemoryBudget(DEFAULT), **options})
+    return list(read_changes(unit, shared, **of_reader))
 
 
 def rows_of(unit: ChangeUnit, table: Target, **options: Any) -> pa.Table:

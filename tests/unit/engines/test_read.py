@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from tests import parquet_footer as change
 from tests.rounds import rounds
 
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
-from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.errors import LakemirrorError, Rejected
 
 ROWS = {"id": [1, 2, 3], "v": ["a", None, "c"]}
@@ -225,10 +225,11 @@ import resource, sys
 from pathlib import Path
 from change_units import like, unit_of
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.units import Shared
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 unit = unit_of(Path(sys.argv[1]))
-rows = sum(each.rows.num_rows for each in read_changes(unit, like(unit), budget=MemoryBudget(int(sys.argv[2]))))
+rows = sum(each.rows.num_rows for each in read_changes(unit, Shared(like(unit), MemoryBudget(int(sys.argv[2])))))
 print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 import uuid
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import preloaded
 from tests.landing import MARKER, declare, folder, put
 from tests.unit.mirror.test_applies import no_spark, sync
 from tests.unit.mirror.test_columns_of_others import again, bag, rows
@@ -119,7 +119,7 @@ def test_a_process_that_dies(tmp_path: Path, point: str) -> None:
     for number in range(2, 40):
         put(tmp_path, "t", number, upserts(number, value="b"))
     env = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{point}:1", "LAKEMIRROR_BATCH_FILES": "1"}
-    dead = subprocess.run(
+    dead = preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", "sync", str(tmp_path)], env=env, capture_output=True, timeout=60
     )
     assert dead.returncode == -9, dead.stderr

@@ -21,7 +21,7 @@ from lakemirror.delta.commit import removed
 from lakemirror.delta.log import Protocol, read_snapshot
 from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, with_mapping
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.target import target_of
 from lakemirror.lint import check
@@ -80,7 +80,7 @@ def rows(table: Path) -> Counter[str]:
     return Counter(
         json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
         for add in snapshot.files.values()
-        for part in living_rows(add, target)
+        for part in live_rows(add, target)
         for row in part.to_pylist()
     )
 
@@ -262,7 +262,7 @@ def with_values(database: Path, kind: Any, value: Any, **settings: Any) -> Path:
     assert snapshot is not None
     target = target_of(str(table), snapshot.metadata.value)
     (old,) = snapshot.files.values()
-    held = pa.concat_tables(living_rows(old, target))
+    held = pa.concat_tables(live_rows(old, target))
     place = held.schema.get_field_index("other")
     filled = held.set_column(place, "other", pa.array([value, None, value], held.schema.field("other").type))
     (add,) = write_rows(filled.to_batches(), target)

@@ -99,7 +99,6 @@ def add_file(
     target: Target,
     footer: pq.FileMetaData,
     *,
-    folder: str | None = None,
     trust_footer: bool = False,
     is_own: bool = False,
 ) -> Action | Rejected:
@@ -115,38 +114,22 @@ def add_file(
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="", version=target.version)
-    top = place(folder or target.path)
+    top = place(target.path)
     copy = top / below
-    held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
-    columns = [Column(each.name, each.type) for each in held]
-    names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
-    indexed = [column for column in columns if column.name in names]
     keys = _KeysSeen(target)
     try:
         if "/" in below:
             make_folders(copy.parent, top)
         copy_to(unit.path, copy, unit.listed.size if unit.listed else 0)
-        if is_own:
-            stats = statistics_of_own(copy, indexed)
-        elif trust_footer:
-            found = pq.read_metadata(opened(copy))
-            _check_same(found, footer, unit)
-            stats = statistics_told(found, indexed)
-        else:
-            stats = _checked_statistics(copy, columns, footer, unit, names, keys)
+        stats = _statistics(copy, unit, target, footer, keys, trust_footer=trust_footer, is_own=is_own)
         status = status_of_new(copy)
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
-        if isinstance(error, FileNotFoundError):
-            raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
-        if isinstance(error, UnsafeBounds):
-            return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
-        if isinstance(error, OSError) and error.errno is not None:
-            raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
-        if isinstance(error, pa.ArrowException | OSError | ValueError):
-            return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
-        raise
+        rejected = _rejected(unit, error)
+        if rejected is None:
+            raise
+        return rejected
     add = {
         "path": logged_path(below),
         "partitionValues": values,
@@ -157,6 +140,19 @@ def add_file(
     }
     keys.keep(add, footer)
     return add
+
+
+def _rejected(unit: ChangeUnit, error: BaseException) -> Rejected | None:
+    """Why the file of a unit is not copied; None for an error of other kinds. Raises what may be tried again."""
+    if isinstance(error, FileNotFoundError):
+        raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
+    if isinstance(error, UnsafeBounds):
+        return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
+    if isinstance(error, OSError) and error.errno is not None:
+        raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
+    if isinstance(error, pa.ArrowException | OSError | ValueError):
+        return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
+    return None
 
 
 class _KeysSeen:
@@ -180,6 +176,27 @@ class _KeysSeen:
 def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeUnit) -> None:
     if not footer.equals(planned):
         raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
+
+
+def _statistics(
+    copy: Place, unit: ChangeUnit, target: Target, footer: pq.FileMetaData, keys: _KeysSeen, *, trust_footer: bool,
+    is_own: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The statistics of a copy: of its rows or, for a trusted footer, as the footer says. Parameters as in `add_file`.
+
+    Errors: as in `_checked_statistics`.
+    """
+    held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
+    columns = [Column(each.name, each.type) for each in held]
+    names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
+    indexed = [column for column in columns if column.name in names]
+    if is_own:
+        return statistics_of_own(copy, indexed)
+    if trust_footer:
+        found = pq.read_metadata(opened(copy))
+        _check_same(found, footer, unit)
+        return statistics_told(found, indexed)
+    return _checked_statistics(copy, columns, footer, unit, names, keys)
 
 
 def _checked_statistics(

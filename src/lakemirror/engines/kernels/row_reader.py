@@ -35,8 +35,8 @@ from lakemirror.engines.kernels.decode import (
 )
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import ChangeUnit, TargetColumn
+from lakemirror.engines.units import Shared
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
@@ -68,22 +68,18 @@ class Reading:
     def __init__(
         self,
         unit: ChangeUnit,
-        target: Target,
-        columns: Collection[str] | None,
-        append_only: bool,
-        default_marker: int,
-        budget: MemoryBudget,
+        shared: Shared,
         source: pa.NativeFile,
-        encoded: bool,
-        waits: bool,
+        columns: Collection[str] | None = None,
+        *,
+        encoded: bool = False,
+        waits: bool = False,
     ) -> None:
+        """For the parameters see `read_changes`. `source`: the unit's file, open."""
         self._unit = unit
-        self._target = target
+        self._shared, self._target, self._budget = shared, shared.target, shared.budget
         asked = None if columns is None else {name.lower() for name in columns}
-        self._asked = [each for each in target.columns if asked is None or each.name.lower() in asked]
-        self._append_only = append_only
-        self._default = default_marker
-        self._budget = budget
+        self._asked = [each for each in self._target.columns if asked is None or each.name.lower() in asked]
         data = source.read_buffer() if source.size() <= _IN_MEMORY else None  # memory that Arrow uses again
         self._source = source if data is None else pa.BufferReader(data)
         self._data: memoryview | None = None if data is None else memoryview(data)
@@ -283,7 +279,11 @@ class Reading:
                     continue
                 found = found.dictionary_decode()
             try:
-                values.append(self._told_apart(column, convert(found)))
+                converted = convert(found)
+                if column.name in self._target.partition_columns and pa.types.is_string(converted.type):
+                    # the table stores an empty string in a partition column as NULL, also in a key
+                    converted = pc.if_else(pc.equal(converted, ""), pa.scalar(None, converted.type), converted)
+                values.append(converted)
             except InvalidValue as error:
                 if error.row is None or error.row < rows:
                     bad = self._invalid(each.column, error, first_row)
@@ -291,12 +291,6 @@ class Reading:
         if bad is not None:
             return bad
         return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row)
-
-    def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
-        """The values as the table stores them: an empty string in a partition column is NULL, also in a key."""
-        if column.name not in self._target.partition_columns or not pa.types.is_string(values.type):
-            return values
-        return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
 
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
         kind = arrow_type(column.type)
@@ -312,13 +306,13 @@ class Reading:
     def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], Rejected | None]:
         held = self._wanted.marker
         values = None if held is None else batch.column(self._wanted.at[held.place])
-        marker, wrong = read_markers(values, batch.num_rows, self._default)
+        marker, wrong = read_markers(values, batch.num_rows, self._shared.default_marker)
         bad = None
         place = len(marker)
         if wrong is not None:
             place, shown = wrong
             bad = self._marked(first_row + place, shown, "row-marker-invalid", "is not one of 0, 1, 2, 4")
-        if self._append_only or not self._target.key_columns or self._wanted.absent_key is not None:
+        if self._shared.append_only or not self._target.key_columns or self._wanted.absent_key is not None:
             changing = marker[:place] != INSERT
             if changing.any():
                 place = int(changing.argmax())
@@ -329,7 +323,7 @@ class Reading:
     def _no_insert(self, row: int, marker: str) -> Rejected:
         """The rejection of a row that must be an insert and is none. `row` counts from 0."""
         absent = self._wanted.absent_key
-        if self._append_only:
+        if self._shared.append_only:
             why = "contradicts the footer's statistics"
             return replace(self._marked(row, marker, "row-marker-invalid", why), try_as="mixed")
         if not self._target.key_columns:
