@@ -63,11 +63,13 @@ class Shared:
     """What the databases of a process share.
 
     `seldom`: seconds between two listings of a database that is idle, at least, where all its folders are watched.
+    `rounds`: least seconds between two rounds of such a database, so that idle work of many leaves time to others.
     """
 
     queue: ApplyQueue = field(default_factory=ApplyQueue)
     watch: ZoneWatch = field(default_factory=ZoneWatch)
     seldom: float = SELDOM
+    rounds: float = 0.0
 
 
 class Runner:
@@ -235,8 +237,10 @@ class Runner:
         self._write("Running")
         if not self._is_quiet:
             return Again(min(self.settings.poll_idle, 10 * _SOON), rest=_SOON)
-        rests = self._has_events and not self.is_restless and self._idle_for > _REST
-        return Again(2 * HEARTBEAT if rests else self.settings.poll_idle, rest=_SOON)
+        pause = self.settings.poll_idle
+        if self._has_events and self._idle_for > _REST:
+            pause = max(pause, self._shared.rounds if self.is_restless else 2 * HEARTBEAT)
+        return Again(pause, rest=_SOON)
 
     @property
     def _has_events(self) -> bool:
