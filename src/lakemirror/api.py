@@ -31,6 +31,7 @@ from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
@@ -121,8 +122,9 @@ class MirroredDatabase:
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         before = status_before(self.storage)
+        tables = TableStates(collected, before.tables, self.settings.retry_limit)
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, collected, self._given, before=before.tables, settings_of=allowed
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, settings_of=allowed
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before.warnings)

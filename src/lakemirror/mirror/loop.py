@@ -28,8 +28,9 @@ from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
-from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.scheduler import InQueue, Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
@@ -332,11 +333,15 @@ class Runner:
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
-        start = partial(self._start_spark, self.settings)
         return Scheduler(
-            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._shared.queue,
-            settings_of=allowed, on_step=self._stepped,
-        )  # fmt: skip
+            self._storage,
+            self.settings,
+            partial(self._start_spark, self.settings),
+            spark=spark,
+            tables=TableStates(self._observer, before, self.settings.retry_limit),
+            in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
+            settings_of=allowed,
+        )
 
     def _say_unknown_settings(self) -> None:
         warnings = setting_warnings(self._storage, self._warnings_of)
