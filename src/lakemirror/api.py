@@ -21,8 +21,7 @@ from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.landing_zone.zone import TableName, scan, zone_warnings
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.mirror.dropped_tables import MISSING

@@ -47,7 +47,7 @@ def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(serv
     connections.forget_all()
 
 
-@pytest.mark.parametrize(("kind", "touched"), [("insert", 3), ("update", 5)])
+@pytest.mark.parametrize(("kind", "touched"), [pytest.param("insert", 3, marks=pytest.mark.full), ("update", 5)])
 def test_an_apply_of_one_small_file_takes_eight_requests_and_the_files_that_it_touches(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch, kind: str, touched: int
 ) -> None:

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -87,22 +88,20 @@ class Log:
     listed: int = 0
     newest: _Identity | None = None
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest version; -1 if there is none."""
         newest = self.commits.last
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
-    def with_commits_to(self, version: int) -> Log | None:
-        """The same log after commits up to `version`, which are known to be there; None if a commit is missing before
-        them."""
-        first = self.commits.first
-        if len(self.commits) != self.version - first + 1:
-            return None
-        own = {each: written_here(commit_path(self.folder, each)) for each in range(self.version + 1, version + 1)}
-        listed = {**self.commits.listed, **{each: path for each, path in own.items() if path is not None}}
-        commits = Commits(self.folder, range(first, version + 1), listed)
-        return replace(self, commits=commits, listed=self.listed + version - self.version)
+    def with_commits_to(self, version: int) -> Log:
+        """The same log after commits up to `version`, which the caller knows to be there."""
+        new = range(self.version + 1, version + 1)
+        own = {number: path for number in new if (path := written_here(commit_path(self.folder, number))) is not None}
+        is_whole = len(self.commits) == self.version - self.commits.first + 1
+        versions = range(self.commits.first, version + 1) if is_whole else {*self.commits, *new}
+        commits = Commits(self.folder, versions, {**self.commits.listed, **own})
+        return replace(self, commits=commits, listed=self.listed + len(new))
 
 
 def commit_path(folder: Place, version: int) -> Place:
@@ -233,10 +232,7 @@ class RecentLog:
         while (found := _identity(commit_path(log.folder, version + 1))) is not None:
             version, self._newest = version + 1, found
         if version > log.version:
-            longer = log.with_commits_to(version)
-            if longer is None:
-                return None
-            log = replace(longer, newest=self._newest)
+            log = replace(log.with_commits_to(version), newest=self._newest)
         if pointer != self._pointer:
             checkpoint = self._pointed(log)
             if checkpoint is None:

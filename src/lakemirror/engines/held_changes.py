@@ -5,13 +5,13 @@ units ─▶ shares, one thread each ─▶ rows and markers ─▶ keys for the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.read import read_together
 from lakemirror.engines.kernels.write import file_count
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
@@ -36,7 +36,7 @@ class HeldChanges(NamedTuple):
     @staticmethod
     def read(work: RowWork, shared: Shared, most_bytes: int, each: Each) -> HeldChanges:
         """Reads all changes. TooMuch if they need more than `most_bytes`. `each`: a `map` for several threads."""
-        allowance = _Allowance(most_bytes)
+        allowance = MemoryBudget(most_bytes)
         read = list(each(lambda units: _read(units, shared, allowance), _shares(work.changes)))
         read = read or [(work_schema(work.target).empty_table(), np.zeros(0, np.int8))]
         return HeldChanges(tuple(rows for rows, _ in read), np.concatenate([markers for _, markers in read]))
@@ -65,20 +65,6 @@ def slices(rows: pa.Table) -> list[pa.Table]:
     return [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
 
 
-class _Allowance:
-    """Bytes of rows that threads may still read. `take` raises TooMuch if none are left."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> None:
-        with self._lock:
-            self._left -= size
-            if self._left < 0:
-                raise TooMuch
-
-
 def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
     """The units, in order, in runs that are worth a thread."""
     shares: list[list[ChangeUnit]] = []
@@ -92,17 +78,19 @@ def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
     return shares
 
 
-def _read(units: Sequence[ChangeUnit], shared: Shared, allowance: _Allowance) -> tuple[pa.Table, np.ndarray]:
+def _read(units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
     """The rows of some units and their markers, in order; those of many small units together in one batch."""
     if len(units) > 1:
         together = read_together(units, shared)
         if together is not None:
-            allowance.take(together.rows.nbytes)
+            if not allowance.take(together.rows.nbytes):
+                raise TooMuch
             return pa.Table.from_batches([together.rows]), together.marker
     parts, markers = [], [np.zeros(0, np.int8)]
     for unit in units:
         for changes in changes_of(unit, shared, waits=True):
-            allowance.take(changes.rows.nbytes)
+            if not allowance.take(changes.rows.nbytes):
+                raise TooMuch
             parts.append(changes.rows)
             markers.append(changes.marker)
     if not parts:

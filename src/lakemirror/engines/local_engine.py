@@ -27,7 +27,7 @@ from lakemirror.engines.unit_kernels import Kernel, named_errors
 from lakemirror.engines.units import Shared
 from lakemirror.keys.find_keys import Numbered, search_files
 from lakemirror.keys.key_index import KeyIndex
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.worker_pool import worker_pool
 
 _Item = TypeVar("_Item")
@@ -80,9 +80,9 @@ class LocalEngine(Pipeline):
             return HeldChanges.read(work, shared, most_bytes, self.each)
         return None
 
-    def search(self, files: Sequence[Numbered], target: Target, sought: Sought) -> Sequence[tuple[int, np.ndarray]]:
-        """Finds the sought keys in data files."""
-        return search_files(files, target, sought, self.memory // 8, self.each, self.index)
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Sequence[tuple[int, np.ndarray]]:
+        """Finds the wanted keys in data files."""
+        return search_files(files, target, wanted, self.memory // 8, self.each, self.index)
 
     def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
         """The results of the units, in their order. Threads make the first result of each unit, the caller the rest.

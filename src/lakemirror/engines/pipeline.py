@@ -36,7 +36,7 @@ from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought, is_among
+from lakemirror.keys.wanted_keys import WantedKeys, is_among
 from lakemirror.storage.place import local_path
 
 
@@ -79,7 +79,7 @@ class Pipeline(ABC):
         """A `map` that works on several items at once in this process and keeps their order."""
 
     @abstractmethod
-    def search(self, files: Sequence[Numbered], target: Target, sought: Sought) -> Iterable[tuple[int, np.ndarray]]:
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:
         """Reads the keys of data files, as `find_keys.Search`. Error: TooManyKeys."""
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
@@ -96,28 +96,28 @@ class Pipeline(ABC):
         return None
 
     def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
-        """The first inserted row that breaks a constraint, if this engine can evaluate constraints."""
+        """The first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
         return None
 
     def run(self, work: RowWork) -> RowResult:
         """Computes the net effect of a batch (contract section 3) and writes its files. Errors as in `Engine`."""
-        written = Written(work.target)
+        written: list[Action] = []  # removed if the attempt fails
         try:
             index_waits = self.index.at_work() if self.index is not None else contextlib.nullcontext()
             with index_waits, named_errors(work.target.path):
                 result = self._result(work, written)
         except Bad as bad:
-            written.remove()
+            remove_files(work.target.path, written)
             return RowResult(error=bad.rejected)
         except BaseException:
-            written.remove()
+            remove_files(work.target.path, written)
             raise
         if self.index is not None:
             for add in result.adds:
                 self.index.want(add, work.target)
         return result
 
-    def _result(self, work: RowWork, written: Written) -> RowResult:
+    def _result(self, work: RowWork, written: list[Action]) -> RowResult:
         if any(unit.bytes > 2 * self.unit_bytes for unit in work.changes):
             work = replace(work, changes=tuple(p for unit in work.changes for p in split(unit, self.unit_bytes)))
         target = work.target
@@ -199,7 +199,7 @@ class Pipeline(ABC):
     # the files
 
     def _write(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: Written
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
         target, touched = work.target, list(effect.touched.values())
         adds = self._write_new(work, shared, held, effect.flags, written)
@@ -217,11 +217,11 @@ class Pipeline(ABC):
         )
 
     def _write_new(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, flags: np.ndarray | None, written: Written
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, flags: np.ndarray | None, written: list[Action]
     ) -> list[Action]:
         """Writes the inserted rows: those that are held, or else all changes are read again."""
         step = "write rows"
-        rejected = self.broken_constraint(work, shared, flags)
+        rejected = self.broken_constraint(work, shared, flags) if work.target.constraints else None
         if rejected is not None:
             raise Bad(rejected)
         if held is None:
@@ -233,7 +233,7 @@ class Pipeline(ABC):
         return self._written(step, unit_kernels.write_held, shared, slices(rows), written)
 
     def _write_feed(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: Written
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> list[Action]:
         """Writes the change data feed: the deleted rows and the inserted ones."""
         step = "write the change feed"
@@ -247,29 +247,20 @@ class Pipeline(ABC):
         return changes + self._written(step, unit_kernels.feed_kept, shared, units, written)
 
     def _written(
-        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: Written
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action]
     ) -> list[Action]:
-        """The actions of the files that the units write, in the order of the units."""
-        return [action for actions in self.carry(step, kernel, shared, units) for action in written.keep(actions)]
+        """The actions of the files that the units write, in the order of the units. Adds them to `written`, too."""
+        begin = len(written)
+        for actions in self.carry(step, kernel, shared, units):
+            written += actions
+        return written[begin:]
 
 
-class Written:
-    """The files that an attempt has written, so that they can be removed if it fails."""
-
-    def __init__(self, target: Target) -> None:
-        self._table = target.path
-        self._paths: list[str] = []
-
-    def keep(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """Remembers the files of these actions, and returns the actions."""
-        self._paths += [action["path"] for action in actions]
-        return actions
-
-    def remove(self) -> None:
-        """Removes the remembered files."""
-        for path in self._paths:
-            with contextlib.suppress(OSError, LakemirrorError):
-                data_file(self._table, path).unlink(missing_ok=True)
+def remove_files(table: str, written: Sequence[Action]) -> None:
+    """Removes files that an attempt has written, as far as possible."""
+    for action in written:
+        with contextlib.suppress(OSError, LakemirrorError):
+            data_file(table, action["path"]).unlink(missing_ok=True)
 
 
 def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
@@ -277,4 +268,4 @@ def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
     return None if flags is None or flags.all() else flags
 
 
-__all__ = ["Pipeline", "TooManyKeys", "Written"]
+__all__ = ["Pipeline", "TooManyKeys", "remove_files"]

@@ -65,14 +65,14 @@ def read_rows(shared: Shared, unit: ChangeFiles) -> Iterator[Any]:
 
 
 def find_rows(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray]]]:
-    """The number of each data file that has rows with the sought keys, and their row numbers."""
-    target, sought = shared.target, shared.sought
-    assert sought is not None
+    """The number of each data file that has rows with the wanted keys, and their row numbers."""
+    target, wanted = shared.target, shared.wanted
+    assert wanted is not None
     found = []
     for file in unit.files:
         footer = read_footer(file.add, target)
-        groups = row_groups(file.add, target, sought, footer)[unit.part :: unit.parts]
-        rows = [np.asarray(find(group, target, sought, footer=footer)) for group in groups]
+        groups = row_groups(file.add, target, wanted, footer)[unit.part :: unit.parts]
+        rows = [np.asarray(find(group, target, wanted, footer=footer)) for group in groups]
         if any(map(len, rows)):
             found.append((file.number, np.sort(np.concatenate(rows))))
     yield found

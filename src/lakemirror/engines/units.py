@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.write import SIZES, FileSizes
 from lakemirror.engines.row_work import Action, ChangeUnit, RowWork, Target
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.row_markers import INSERT
 from lakemirror.storage.place import opened
 
@@ -34,14 +34,14 @@ _Item = TypeVar("_Item")
 
 
 class Shared(NamedTuple):
-    """What all units of an apply share. `append_only`, `default_marker`: as in `RowWork`. `sought`: keys to find."""
+    """What all units of an apply share. `append_only`, `default_marker`: as in `RowWork`. `wanted`: keys to find."""
 
     target: Target
     budget: MemoryBudget
     append_only: bool = False
     default_marker: int = INSERT
     sizes: FileSizes = SIZES
-    sought: Sought | None = None
+    wanted: WantedKeys | None = None
 
 
 @dataclass(frozen=True, eq=False)

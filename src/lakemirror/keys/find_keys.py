@@ -17,7 +17,7 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import opened, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import FILE, ROW, Action, Target
-from lakemirror.keys.key_cache import Kept, Runs
+from lakemirror.keys.key_cache import Runs
 from lakemirror.keys.key_index import Each, KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import (
@@ -30,7 +30,7 @@ from lakemirror.keys.look_up import (
     version_of,
 )
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought, is_among
+from lakemirror.keys.wanted_keys import WantedKeys, is_among
 from lakemirror.storage.place import capabilities_of
 
 _REQUESTS_AT_ONCE = 8
@@ -39,8 +39,8 @@ _FEW = 256 * 1024  # so many rows of data files are read by one thread as fast a
 Numbered: TypeAlias = tuple[int, Action]
 """A data file: its number among the candidates, and its `add` action."""
 
-Search: TypeAlias = Callable[[Sequence[Numbered], Target, Sought], Iterable[tuple[int, np.ndarray]]]
-"""Reads the keys of data files. Gives the numbers of the files that have rows with a sought key, and these rows."""
+Search: TypeAlias = Callable[[Sequence[Numbered], Target, WantedKeys], Iterable[tuple[int, np.ndarray]]]
+"""Reads the keys of data files. Gives the numbers of the files that have rows with a wanted key, and these rows."""
 
 
 def find_keys(
@@ -54,38 +54,40 @@ def find_keys(
     """
     if not deletes.num_rows or not candidates:
         return {}
-    sought = Sought(deletes)
-    files = [(number, add) for number, add in enumerate(candidates) if may_hold(add, target, sought)]
+    wanted = WantedKeys(deletes)
+    files = [(number, add) for number, add in enumerate(candidates) if may_hold(add, target, wanted)]
     rows: dict[int, np.ndarray] = {}
     if index is not None:
-        indexed = index.find_in([add for _, add in files], target, sought, each)
+        indexed = index.find_in([add for _, add in files], target, wanted, each)
         rows = {number: got for (number, _), got in zip(files, indexed, strict=True) if got is not None and len(got)}
         files = [file for file, got in zip(files, indexed, strict=True) if got is None]
     parts: dict[int, list[np.ndarray]] = {}
-    for number, got in search(files, target, sought) if files else ():
+    for number, got in search(files, target, wanted) if files else ():
         parts.setdefault(number, []).append(got)
     return rows | {number: np.sort(np.concatenate(got)) for number, got in parts.items()}
 
 
 def search_files(
-    files: Sequence[Numbered], target: Target, sought: Sought, memory: int, each: Each, index: KeyIndex | None = None
+    files: Sequence[Numbered],
+    target: Target,
+    wanted: WantedKeys,
+    memory: int,
+    each: Each,
+    index: KeyIndex | None = None,
 ) -> list[tuple[int, np.ndarray]]:
-    """Finds the sought keys by reading key columns, or by the key cache. Requests the indexes that would have helped.
+    """Finds the wanted keys by reading key columns, or by the key cache. Requests the indexes that would have helped.
 
     `memory`: the bytes that it may add to the key cache. For the other parameters see `find_keys`.
     """
     budget = MemoryBudget(memory)
 
     def groups_of(file: Numbered) -> list[tuple[Numbered, Any, Any]]:
-        searched = groups_to_search(file[1], target, sought)
+        searched = groups_to_search(file[1], target, wanted)
         return [(file, group, searched.footer) for group in searched.groups]
-
-    def kept(file: Numbered, group: Any) -> Kept | None:
-        return kept_keys(group, target, version_of(file[1]))
 
     def rows_in(item: tuple[Numbered, Any, Any]) -> np.ndarray:
         file, group, footer = item
-        return np.asarray(find(group, target, sought, version=version_of(file[1]), room=budget, footer=footer))
+        return np.asarray(find(group, target, wanted, version=version_of(file[1]), room=budget, footer=footer))
 
     if capabilities_of(target.path).waits and len(files) > 1:
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(files)), thread_name_prefix="footers") as pool:
@@ -94,11 +96,13 @@ def search_files(
         if sum(record_count(add) or _FEW for _, add in files) < _FEW:
             each = map  # starting threads takes longer than reading small files
         groups = [item for items in each(groups_of, files) for item in items]
-    if sum(group.rows for file, group, _ in groups if kept(file, group) is None) < _FEW:
+    if sum(group.rows for file, group, _ in groups if kept_keys(group, target, version_of(file[1])) is None) < _FEW:
         each = map
     found = [(file[0], rows) for (file, _, _), rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        scattered = {file[0] for file, group, _ in groups if not isinstance(kept(file, group), Runs)}
+        scattered = {
+            file[0] for file, group, _ in groups if not isinstance(kept_keys(group, target, version_of(file[1])), Runs)
+        }
         for number, add in files:
             if number in scattered:
                 index.want(add, target)
@@ -110,7 +114,7 @@ def find_spilled(
 ) -> dict[int, np.ndarray]:
     """`find_keys` for keys that do not fit into memory: the table's keys are put into the same buckets.
 
-    Each data file is read once. Data files with an index and far more rows than sought keys are not read; the buckets
+    Each data file is read once. Data files with an index and far more rows than wanted keys are not read; the buckets
     are looked up in their index.
     """
     names, columns = list(target.key_columns), target.keys
@@ -141,10 +145,10 @@ def find_spilled(
             for table in tables:
                 table_keys.add(table)
         for bucket in range(deletes.buckets):
-            sought, rows = deletes.read(bucket), table_keys.read(bucket)
-            if sought is None or rows is None:
+            wanted, rows = deletes.read(bucket), table_keys.read(bucket)
+            if wanted is None or rows is None:
                 continue
-            hits = rows.take(whole_numbers(is_among(comparable(rows.select(names)), comparable(sought))))
+            hits = rows.take(whole_numbers(is_among(comparable(rows.select(names)), comparable(wanted))))
             for number, numbers in rows_by_file(hits):
                 result.setdefault(number, []).append(numbers)
     return {number: np.sort(np.concatenate(rows)) for number, rows in result.items()}
@@ -166,10 +170,10 @@ def _without_indexed(
     left = set(range(len(candidates)))
     large = [number for number in left if index.is_asked(candidates[number], deletes.rows)]
     for bucket in range(deletes.buckets):
-        sought = deletes.read(bucket) if large else None
-        if sought is None:
+        wanted = deletes.read(bucket) if large else None
+        if wanted is None:
             continue
-        found = index.find_in([candidates[number] for number in large], target, Sought(sought))
+        found = index.find_in([candidates[number] for number in large], target, WantedKeys(wanted))
         for number, rows in zip(large, found, strict=True):
             if rows is None:
                 result.pop(number, None)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
-from lakemirror.landing_zone.zone import TableFolder
+from lakemirror.landing_zone.zone import TableFolder, data_stem
 from lakemirror.parquet.footer import FooterContradiction, read_footer
 from lakemirror.storage import Entry, Storage, seconds_since
 
@@ -105,9 +105,10 @@ class TableFiles:
             partition, _, last = below.rpartition("/")
             match = name.fullmatch(last)
             number = int(match[1]) if match else 0
-            is_named = bool(number) if is_numbered else any_name.fullmatch(last) is not None
-            in_any_folder = not is_numbered and not metadata.partitioned
-            if is_named and (in_any_folder or _may_hold_changes(partition, metadata)):
+            if not number and (is_numbered or any_name.fullmatch(last) is None):
+                continue
+            in_its_folder = not (partition and is_numbered) if not metadata.partitioned else _is_partition(partition)
+            if in_its_folder:
                 files.append(FolderFile(entry, number, below, partition))
         return files
 
@@ -119,9 +120,9 @@ class TableFiles:
         own = {file.entry.path for file in self.changes}
         home = len(self.folder.name.folder) + 1
         return [
-            (match[1], FolderFile(entry, 0, below, below.rpartition("/")[0]))
+            (stem, FolderFile(entry, 0, below, below.rpartition("/")[0]))
             for entry in self.folder.files
-            if entry.path not in own and is_data_name(entry.name) and (match := _DATA_NAME.fullmatch(entry.name))
+            if entry.path not in own and (stem := data_stem(entry.name))
             for below in [entry.path[home:]]
         ]
 
@@ -162,7 +163,7 @@ class AppliedFiles:
         """True where the file is applied."""
         if self.paths is not None:
             return file.below in self.paths or (not file.partition and 0 < file.number <= self.numbered)
-        return file.number <= self.position(file.partition)
+        return file.number <= (self.count if self.sequences is None else self.sequences.get(file.partition, 0))
 
     def position(self, partition: str = "") -> int:
         """The last number of a sequence: of the folder's, or of one partition's."""
@@ -274,7 +275,7 @@ def ignored(files: TableFiles) -> list[Warned]:
 
 
 def _why_ignored(stem: str, file: FolderFile, metadata: TableMetadata) -> str:
-    if metadata.partitioned and not _may_hold_changes(file.partition, metadata):
+    if metadata.partitioned and not _is_partition(file.partition):
         return "it is in no partition folder (name=value)"
     if metadata.file_detection_strategy != SEQUENTIAL:
         hidden = file.entry.name.startswith(".")
@@ -284,12 +285,6 @@ def _why_ignored(stem: str, file: FolderFile, metadata: TableMetadata) -> str:
     if not _NUMBER.fullmatch(stem):
         return "its name is not 20 digits"
     return "numbers begin at 1" if int(stem) == 0 else f"the table's files end in .{metadata.file_extension}"
-
-
-def is_data_name(name: str) -> bool:
-    """True for a name that ends as files with rows do, whatever stands before."""
-    match = _DATA_NAME.fullmatch(name)
-    return match is not None and match[2].lower() in _DATA_EXTENSIONS
 
 
 def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
@@ -303,8 +298,6 @@ def footer_reader(storage: Storage) -> Callable[[Entry], pq.FileMetaData]:
 
 
 _SKEW = 86_400.0  # seconds: a time further ahead is no real time of writing
-_DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
-_DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 _NUMBER = re.compile(r"[0-9]{20}")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -325,11 +318,9 @@ def _unquoted(text: str) -> str:
     return unquote_to_bytes(text).decode("utf-8")
 
 
-def _may_hold_changes(partition: str, metadata: TableMetadata) -> bool:
-    """True for a place of change files: the table folder, or its partition folders."""
-    if not metadata.partitioned:
-        return not partition
-    return bool(partition) and all(part.find("=") > 0 for part in partition.split("/"))
+def _is_partition(folders: str) -> bool:
+    """True for partition folders, such as `region=eu/day=1`."""
+    return bool(folders) and all(folder.find("=") > 0 for folder in folders.split("/"))
 
 
 def _relies_on_time(files: TableFiles) -> bool:
@@ -361,6 +352,5 @@ __all__ = [
     "complete",
     "footer_reader",
     "ignored",
-    "is_data_name",
     "partition_values",
 ]

@@ -127,8 +127,8 @@ def already_applied(files: TableFiles, applied: AppliedFiles, etags: Mapping[str
             continue
         by_path = applied.paths is not None
         newest = file.below == applied.last if by_path else file.number == applied.position(file.partition)
-        is_again = file.below in archived and not newest
-        if is_again or etags.get(file.below, file.entry.etag) != file.entry.etag:
+        before = etags.get(file.below)
+        if (file.below in archived and not newest) or (before is not None and before != file.entry.etag):
             what = f"number {file.number}" if file.number and not by_path else file.below
             message = f"{what} was applied before; {file.entry.name} was published again and is not applied"
             warnings.append(Warned("already-applied", message, file.entry.path))

@@ -6,14 +6,14 @@ first seen  delimited text that did not change for a second is complete (contrac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 import pyarrow.parquet as pq
 
-from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, Readiness, TableFiles
+from lakemirror.landing_zone.change_file import AppliedFiles, Readiness, TableFiles
 from lakemirror.parquet.footer import read_footer
 from lakemirror.storage import Entry, Storage
 
@@ -52,14 +52,12 @@ class SeenFiles:
             with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="footers") as pool:
                 list(pool.map(fetch, waiting))
 
-    def keep(self, chosen: Sequence[ChangeFile], listed: Collection[str]) -> None:
-        """Forgets all others. `chosen`: files whose footers are needed again; `listed`: paths that are still there."""
-        if len(self._footers) > len(chosen):
-            self._footers = {
-                file.entry.path: self._footers[file.entry.path] for file in chosen if file.entry.path in self._footers
-            }
-        if self._first_seen:
-            self._first_seen = {path: seen for path, seen in self._first_seen.items() if path in listed}
+    def keep(self, listed: Sequence[Entry]) -> None:
+        """Forgets files that are no longer listed."""
+        if len(self._footers) + len(self._first_seen) > len(listed):
+            paths = {entry.path for entry in listed}
+            self._footers = {path: footer for path, footer in self._footers.items() if path in paths}
+            self._first_seen = {path: seen for path, seen in self._first_seen.items() if path in paths}
 
     def _footer(self, entry: Entry) -> pq.FileMetaData:
         cached = self._footers.get(entry.path)

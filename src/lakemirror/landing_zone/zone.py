@@ -6,7 +6,9 @@ the landing zone itself cannot be listed, `scan` raises.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lakemirror.errors import LakemirrorError, TableError
 from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata
@@ -32,7 +34,7 @@ class TableName:
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
-    @property
+    @cached_property
     def folder(self) -> str:
         """The table folder, relative to the database."""
         return f"{LANDING_ZONE}/{self.schema}.schema/{self.table}" if self.schema else f"{LANDING_ZONE}/{self.table}"
@@ -199,6 +201,28 @@ def table_of(path: str) -> TableName | None:
     parts = _parts(path)
     depth = _table_depth(parts)
     return _name(parts[:depth]) if len(parts) >= depth else None
+
+
+def zone_warnings(zone: Zone) -> list[Warned]:
+    """What in a landing zone is in no table and why, and what could not be listed (contract section 1)."""
+    skipped = [Warned("folder-skipped", f"{path} is no table: {why_skipped(path)}", path) for path in zone.skipped]
+    strays = [
+        Warned("file-stray", f"{entry.name} is in no table folder", entry.path)
+        for entry in zone.strays
+        if data_stem(entry.name)
+    ]
+    unlisted = [Warned(error.code, error.message, path) for path, error in sorted(zone.errors.items())]
+    return capped([*skipped, *strays, *not_files(zone.others), *unlisted])
+
+
+def data_stem(name: str) -> str:
+    """The name without its extensions, of a file that is named as files with rows are; else empty."""
+    match = _DATA_NAME.fullmatch(name)
+    return match[1] if match is not None and match[2].lower() in _DATA_EXTENSIONS else ""
+
+
+_DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
+_DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 
 
 def why_skipped(path: str) -> str:

@@ -23,7 +23,6 @@ from lakemirror.landing_zone.change_file import (
     complete,
     footer_reader,
     ignored,
-    is_data_name,
 )
 from lakemirror.landing_zone.database_folder import databases_below, missing_database
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
@@ -38,6 +37,7 @@ from lakemirror.landing_zone.zone import (
     Zone,
     check_name,
     collisions,
+    data_stem,
     not_files,
     read_metadata,
     scan,
@@ -241,7 +241,7 @@ def _looks_like_a_table(path: Path) -> bool:
     if not items.keys().isdisjoint((METADATA, MARKER, PROCESSED)):
         return True
     tables = [name for name, is_folder in items.items() if is_folder and not name.startswith("_") and "=" not in name]
-    return not tables and any(is_data_name(name) for name, is_folder in items.items() if not is_folder)
+    return not tables and any(data_stem(name) for name, is_folder in items.items() if not is_folder)
 
 
 def _settings(storage: Storage) -> tuple[Settings, list[Finding]]:

@@ -117,9 +117,10 @@ def commit(
         position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
         detection = _recorded(view.detection, batch, path)
         manifest = _manifest(plan, detection)
+        metadata = plan.metadata if detection is view.detection else with_detection(plan.metadata, detection)
         actions = [
             {"commitInfo": _info(plan, manifest.to_json(), rows)},
-            *state_actions(snapshot, with_detection(plan.metadata, detection)),
+            *state_actions(snapshot, metadata),
             *_transactions(position, batch),
             *rows,
         ]

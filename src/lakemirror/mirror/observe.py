@@ -85,12 +85,12 @@ class View:
         """The number of the last applied file; 0 where none is, or where the folder was made again."""
         return 0 if self.at is None or self.is_recreated else self.at.number
 
-    @property
+    @cached_property
     def has_work(self) -> bool:
         """True where files can be applied."""
         return bool(self.pending.files) and self.failure is None and self.folder.paused is None
 
-    @property
+    @cached_property
     def error(self) -> LakemirrorError | None:
         """Why nothing can be applied: the failure of the look, or the file that would be next."""
         if self.failure is not None or self.pending.rejected is None or self.pending.files or self.folder.paused:
@@ -239,7 +239,8 @@ class TableObserver:
                     table=self.target,
                 )
             check_key_columns(view.table.missing_keys, self.target)
-            view = _warned(view, capped(view.table.foreign.warnings))
+            if view.table.foreign.changes:
+                view = _warned(view, capped(view.table.foreign.warnings))
         detection = Detection() if view.is_recreated else before
         detection = declared(detection, view.metadata, view.position, str(self.name))
         if detection is not before:
@@ -288,7 +289,7 @@ class TableObserver:
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
         with self._storage.holding_folders():
             found = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
-        self._seen.keep(found.files, {entry.path for entry in folder.files})
+        self._seen.keep(folder.files)
         warnings = self._quarantined(folder)
         warnings += already_applied(view.files, view.applied, self._last_applied(view))
         warnings += ignored(view.files)

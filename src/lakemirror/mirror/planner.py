@@ -20,7 +20,6 @@ from lakemirror.delta.protocol import (
     MAPPING,
     WIDENING,
     append_only_property,
-    spark_checks,
     unsupported_reason,
 )
 from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta, with_mapping
@@ -118,26 +117,24 @@ def plan(
     snapshot, exists = base.snapshot, base.snapshot is not None and not view.is_recreated
     before = dict(snapshot.metadata.value) if snapshot else {}
     columns = from_delta(before["schemaString"]) if exists else ()
-    batch = next_batch(
-        files, columns, view.metadata, limits=rules.limits, rules=_with_reserved(rules, before, columns, base.path),
-        mixed="mixed" in tried,
-    )  # fmt: skip
+    configuration = configuration_after(before, rules.properties)
+    growth = _with_reserved(rules.columns, configuration, columns, base.path)
+    batch = next_batch(files, columns, view.metadata, limits=rules.limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
     if base.reshaped_from is not None and exists:
         file = batch.files[0].file.entry.path
         replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
         batch = batch._replace(warnings=(*batch.warnings, *replaced))
-    metadata = metadata_after(before, columns, batch, view, rules.properties)
+    metadata = metadata_after(before, columns, batch, view, configuration)
     check_writable(metadata, snapshot, base.path)
     if view.is_recreated:
         check_deletes(metadata, base.path)
     version = snapshot.version + 1 if snapshot else 0
     target = replace(apply_target(target_of(base.path, metadata, view.metadata.key_columns)), version=version)
     work = _row_work(view, batch, target, uri, snapshot if exists else None)
-    added = _added(batch, metadata, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
-    is_read = work is not None and not added
-    choice = _choice(rules.preference, work.changes, metadata, base.path) if work and is_read else _NO_ROWS
+    added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
+    choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
     return ApplyPlan(view, base, batch, metadata, work, added, choice)
 
 
@@ -145,10 +142,11 @@ _NO_ROWS = Choice(LOCAL, "no row is read")
 
 
 def metadata_after(
-    before: Mapping[str, Any], columns: Sequence[Column], batch: Batch, view: View, properties: Mapping[str, str]
+    before: Mapping[str, Any], columns: Sequence[Column], batch: Batch, view: View, configuration: Mapping[str, str]
 ) -> dict[str, Any]:
     """The table's `metaData` action after the batch. `before` is empty for a new table; `columns`: those before that
-    stay. `properties`: those that the settings ask for."""
+    stay. `configuration`: as of `configuration_after`."""
+    configuration = dict(configuration)
     if not before:
         before = {
             "id": str(uuid.uuid4()),
@@ -157,7 +155,6 @@ def metadata_after(
             "configuration": {},
             "createdTime": int(time.time() * 1000),
         }
-    configuration = {**before["configuration"], **_changed_properties(before["configuration"], properties)}
     so_far = before.get("schemaString", "") if not view.is_recreated else ""
     partitions = before["partitionColumns"] if so_far else _partition_columns(batch)
     same = bool(so_far) and tuple(columns) == batch.columns
@@ -225,15 +222,13 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     )  # fmt: skip
 
 
-def _with_reserved(rules: TableRules, before: Mapping[str, Any], columns: Sequence[Column], path: str) -> Rules:
+def _with_reserved(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
     """How columns may grow, with the names that new columns of this table cannot have.
 
-    `before`: the table's `metaData` action, empty for a new table. TableError `column-name-invalid` where it has such a
-    column already: the change data feed was switched on later.
+    `configuration`: after the apply. TableError `column-name-invalid` where the table has such a column already: the
+    change data feed was switched on later.
     """
-    configuration = before.get("configuration") or {}
-    after = {**configuration, **_changed_properties(configuration, rules.properties)}
-    reserved = rules.columns.reserved | (FEED_COLUMNS if after.get(FEED) == "true" else frozenset())
+    reserved = rules.reserved | (FEED_COLUMNS if configuration.get(FEED) == "true" else frozenset())
     for column in columns:
         if column.name.lower() in reserved:
             raise TableError(
@@ -243,15 +238,17 @@ def _with_reserved(rules: TableRules, before: Mapping[str, Any], columns: Sequen
                 column=column.name,
                 hint="Switch the change data feed off, or publish the table again without that column.",
             )
-    return replace(rules.columns, reserved=reserved) if reserved != rules.columns.reserved else rules.columns
+    return rules if reserved == rules.reserved else replace(rules, reserved=reserved)
 
 
-def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The properties to set so that the table has those that the settings ask for.
+def configuration_after(metadata: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The table's properties with those that the settings ask for. `metadata`: its `metaData` action before, empty for
+    a new table.
 
-    All of them for a new table. Later only the change data feed and the retention follow the settings; the feed is
+    A new table gets all of them. Later only the change data feed and the retention follow the settings; the feed is
     switched off only if lakemirror switched it on.
     """
+    before = metadata.get("configuration") or {}
     if not before:
         return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(FEED) == "true" else {})}
     follow = (_RETENTION, *([_LOG_RETENTION] if _LOG_RETENTION in before else []))
@@ -260,7 +257,7 @@ def _changed_properties(before: Mapping[str, str], wanted: Mapping[str, str]) ->
         changed.update({FEED: "true", FEED_PROPERTY: "true"})
     elif before.get(FEED_PROPERTY) == "true":
         changed.update({FEED: "false", FEED_PROPERTY: "false"})
-    return changed
+    return {**before, **changed}
 
 
 def _partition_columns(batch: Batch) -> list[str]:
@@ -317,11 +314,9 @@ def _runs(rows: Sequence[int], most_rows: int) -> Iterator[tuple[int, int]]:
     yield first, len(rows)
 
 
-def _added(
-    batch: Batch, metadata: Mapping[str, Any], target: Target, uri: Callable[[str], str], trust_footers: bool
-) -> tuple[AddedFile, ...]:
+def _added(batch: Batch, target: Target, uri: Callable[[str], str], trust_footers: bool) -> tuple[AddedFile, ...]:
     """The files of the batch if, by its footers, every one of them may become a data file; else none."""
-    if not batch.append_only or spark_checks(metadata) is not None:
+    if not batch.append_only or target.constraints:
         return ()
     if not add_files.large_enough([item.file.entry.size for item in batch.files]):
         return ()
@@ -332,12 +327,13 @@ def _added(
     return added if all(reason is None for reason in reasons) else ()
 
 
-def _choice(preference: Preference, units: Sequence[ChangeUnit], metadata: Mapping[str, Any], path: str) -> Choice:
-    checks = spark_checks(metadata)
-    needs = f"the table has the constraint {min(checks.expressions)}" if checks is not None else ""
-    choice = choose(preference, sum(unit.bytes for unit in units), needs_spark=needs)
+def _choice(preference: Preference, work: RowWork) -> Choice:
+    """The engine for the rows. LakemirrorError `spark-needed` where the settings forbid the only one that can do it."""
+    constraints = work.target.constraints
+    needs = f"the table has the constraint {constraints[0][0]}" if constraints else ""
+    choice = choose(preference, sum(unit.bytes for unit in work.changes), needs_spark=needs)
     if needs and choice.engine == LOCAL:
-        raise LakemirrorError("spark-needed", f"{path}: {needs}, which only Spark can check")
+        raise LakemirrorError("spark-needed", f"{work.target.path}: {needs}, which only Spark can check")
     return choice
 
 
@@ -347,6 +343,7 @@ __all__ = [
     "Base",
     "check_deletes",
     "check_writable",
+    "configuration_after",
     "metadata_after",
     "plan",
     "units_of",

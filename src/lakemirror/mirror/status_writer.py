@@ -19,8 +19,7 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, zone_warnings
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState

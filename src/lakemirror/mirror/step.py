@@ -222,7 +222,8 @@ class Replicator:
         if done.batch.rejected is not None:
             view = replace(view, pending=view.pending.until(done.batch.rejected))
         files = tuple(item.file for item in done.batch.files)
-        return view.after(files, table, self._path, self._log.read())
+        log = self._log.read() if len(files) < len(view.pending.files) else None  # else there is no next step
+        return view.after(files, table, self._path, log)
 
     def archive(self, view: View) -> int:
         """Moves applied files aside and returns their number. Never raises: a file that cannot be moved now is moved in

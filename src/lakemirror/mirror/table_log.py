@@ -92,7 +92,7 @@ def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
+    if known is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []
@@ -219,7 +219,7 @@ class LogCache:
             if path.stat().st_mtime_ns < self._listed:
                 break
             version += 1
-        return (log.with_commits_to(version) or log) if version > log.version else log
+        return (log.with_commits_to(version)) if version > log.version else log
 
 
 def _end(log: Log) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What the planes of the service share: who asks, what there is, and how a request is refused."""
+"""What the planes of the service share: who asks, and what there is."""
 
 from __future__ import annotations
 
@@ -115,17 +115,6 @@ class Limits:
     most_unknown: int = 32
 
 
-class Refused(Exception):
-    """A request that is answered with an error: status, the vendor's error code, one sentence, further headers."""
-
-    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = dict(headers or {})
-
-
 __all__ = [
     "ITEM_FILE",
     "WORKSPACE_FILE",
@@ -133,7 +122,6 @@ __all__ = [
     "Caller",
     "DatabaseEntry",
     "Limits",
-    "Refused",
     "Registry",
     "WorkspaceEntry",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakemirror.service.interface import Refused
 from lakemirror.service.raw_query import decoded, query_of, split_target
+from lakemirror.service.refused import Refused
 
 MOST_SEGMENT_BYTES = 255
 MOST_PATH_BYTES = 2048

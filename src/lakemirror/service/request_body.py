@@ -7,8 +7,9 @@ import asyncio
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from lakemirror.service.interface import Limits, Refused
+from lakemirror.service.interface import Limits
 from lakemirror.service.pace import Pace
+from lakemirror.service.refused import Refused
 
 CODING, TOO_LARGE, TOO_SLOW, INCOMPLETE = (
     "InvalidHeaderValue",

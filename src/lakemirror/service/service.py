@@ -27,12 +27,13 @@ from lakemirror.service.auth.token_endpoints import TOKEN, Authority, is_authori
 from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import Limits, Refused
+from lakemirror.service.interface import Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
 from lakemirror.service.operating.metrics import ServiceMetrics
-from lakemirror.service.operating.operating_endpoints import Operating, version
+from lakemirror.service.operating.operating_endpoints import ROUTES, Operating, version
 from lakemirror.service.private_files import locked, own_folder
 from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import dialect_of
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
@@ -54,7 +55,6 @@ LEAST_SHARE = 0.02  # of the disk, under which nothing is written
 ROOM_LOOK = 1.0  # seconds between two looks at the free disk
 _LOST = 499  # noted for a request whose client went away
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
-_OPERATING = frozenset({"/", "/metrics", "/livez", "/readyz", "/openapi.json"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def plane_of(target: str) -> str:
         return "rest"
     if is_authority(path):
         return "authority"
-    if (path in _OPERATING or path.startswith("/ui/")) and "?" not in target:
+    if (path == "/" or path in ROUTES or path.startswith("/ui/")) and "?" not in target:
         return "operating"
     return "storage"
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from lakemirror.service.interface import Authenticator, Caller, Limits, Refused
+from lakemirror.service.interface import Authenticator, Caller, Limits
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 
 _PRINCIPALS, _METRICS, _OPEN = "principals", "metrics", ""

@@ -26,7 +26,7 @@ from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys import look_up
 from lakemirror.keys.key_cache import Cache
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 
 UTC = datetime.timezone.utc
@@ -128,10 +128,10 @@ def test_rising_keys_of_an_added_file_are_not_read_again(
     reads = []
     monkeypatch.setattr(look_up, "rows_of", lambda *a, **k: reads.append(a) or rows_of(*a, **k))
     asked = [rows["id"][n].as_py() for n in (3, 599, 600, 998)]
-    sought = Sought(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
+    wanted = WantedKeys(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
     groups = look_up.row_groups(add, table, None, found)
     places = [
-        p for each in groups for p in look_up.find(each, table, sought, version=look_up.version_of(add)).to_pylist()
+        p for each in groups for p in look_up.find(each, table, wanted, version=look_up.version_of(add)).to_pylist()
     ]
     assert places == [n for n, key in enumerate(rows["id"].to_pylist()) if key in asked]
     assert (not reads) is is_cached

@@ -39,7 +39,7 @@ from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import write_key_file
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import own_files
@@ -135,7 +135,7 @@ def with_table(place: Path, keys: pa.Table, **options: Any) -> tuple[Target, dic
 
 
 def found(index: KeyIndex, add: dict[str, Any], target: Target, keys: pa.Table) -> list[int] | None:
-    rows = index.find(add, target, Sought(keys))
+    rows = index.find(add, target, WantedKeys(keys))
     return None if rows is None else rows.tolist()
 
 
@@ -197,7 +197,7 @@ def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_othe
     right = [[row for row, key in enumerate(keys) if key in set(some)] for keys in contents]
 
     def asked() -> list[list[int] | None]:
-        rows = index.find_in(adds, target, Sought(pa.table({"k": some})))
+        rows = index.find_in(adds, target, WantedKeys(pa.table({"k": some})))
         return [None if each is None else each.tolist() for each in rows]
 
     assert asked() == right
@@ -345,8 +345,8 @@ def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
 def search(add: Action, target: Target, keys: pa.Table, index: KeyIndex | None = None) -> dict[int, np.ndarray]:
     """The rows with these keys, from the index if it answers, else from the data file."""
 
-    def read(files: Any, target: Target, sought: Sought) -> Any:
-        return search_files(files, target, sought, 1 << 26, map, index)
+    def read(files: Any, target: Target, wanted: WantedKeys) -> Any:
+        return search_files(files, target, wanted, 1 << 26, map, index)
 
     return find_keys([add], target, keys, read, map, index)
 
@@ -555,8 +555,8 @@ key_index.FEWEST_ROWS = 1
 index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
 target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
-from lakemirror.keys.wanted_keys import Sought
-print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
+from lakemirror.keys.wanted_keys import WantedKeys
+print(index.find(add, target, WantedKeys(keys.slice(5, 1))).tolist())
 """
 
 
@@ -566,7 +566,7 @@ from pathlib import Path
 from tests.unit.engines.test_key_index import add_of
 from lakemirror.keys import key_index
 from lakemirror.keys.look_up import LATELY_READ
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 key_index.FEWEST_ROWS = 1
 place = Path(sys.argv[1])
 target, add, keys = add_of(place)
@@ -575,7 +575,7 @@ print("begins", flush=True)
 for turn in range(int(sys.argv[2])):
     index.build(add, target)
     for begin in (0, 2000, 4000):
-        rows = index.find(add, target, Sought(keys.slice(begin, 5)))
+        rows = index.find(add, target, WantedKeys(keys.slice(begin, 5)))
         assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
     if turn % 3 == 0:
         for path in (place / "keys").glob("*/*.keys"):

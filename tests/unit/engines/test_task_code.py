@@ -28,7 +28,7 @@ from lakemirror.engines.spark.task_code import task
 from lakemirror.engines.unit_kernels import read_rows
 from lakemirror.engines.units import ChangeFiles, Shared, groups_of
 from lakemirror.errors import LakemirrorError
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.storage import connections
 
 READING = dumps((read_rows, Shared(Target("t", ()), MemoryBudget(1 << 20))))
@@ -197,7 +197,7 @@ def test_row_numbers_take_few_bytes(numbers: range) -> None:
 def test_tables_flags_and_keys_come_back() -> None:
     table = pa.table({"k": ["a", None], "n": [1, 2]})
     flags = np.array([0, 1, 2], np.uint8)
-    message = loads(dumps((table.slice(1), np.array([3, 9], np.int64), flags, Sought(table), MemoryBudget(7))))
+    message = loads(dumps((table.slice(1), np.array([3, 9], np.int64), flags, WantedKeys(table), MemoryBudget(7))))
     assert message[0].equals(table.slice(1)) and message[1].tolist() == [3, 9] and message[2].tolist() == [0, 1, 2]
     assert message[3].keys.equals(table) and message[4].size == 7
 

@@ -21,7 +21,7 @@ from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.mirror.applied_record import Detection
 from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile
-from lakemirror.mirror.planner import check_deletes, check_writable, metadata_after
+from lakemirror.mirror.planner import check_deletes, check_writable, configuration_after, metadata_after
 
 
 def view(*, replaces: bool = False) -> Any:
@@ -40,7 +40,8 @@ def metadata(
     before: dict[str, Any], given: Batch, properties: dict[str, str] | None = None, *, replaces: bool = False
 ) -> dict[str, Any]:
     columns = from_delta(before["schemaString"]) if before and not replaces else ()
-    return metadata_after(before, columns, given, view(replaces=replaces), properties or {})
+    configuration = configuration_after(before, properties or {})
+    return metadata_after(before, columns, given, view(replaces=replaces), configuration)
 
 
 def as_snapshot(value: dict[str, Any], versions: tuple[int, int] = (1, 2)) -> Any:

@@ -11,7 +11,7 @@ from running_service import Running
 from lakemirror import bounded_json
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth import authenticator
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.rest import rest
 from lakemirror.service.storage import blob, xml
 from lakemirror.settings import definition_values, parse_definition

@@ -14,8 +14,9 @@ import pytest
 from running_service import Running, until
 
 from lakemirror.service.auth.principals import Issued, Principals
-from lakemirror.service.interface import Limits, Refused
+from lakemirror.service.interface import Limits
 from lakemirror.service.pace import Pace
+from lakemirror.service.refused import Refused
 from lakemirror.service.under_way import UnderWay
 
 KIB = 1024

@@ -24,8 +24,9 @@ from lakemirror.landing_zone.metadata import Warned
 from lakemirror.mirror.loop import Runner
 from lakemirror.service import host as host_module
 from lakemirror.service.auth.principals import Issued
-from lakemirror.service.interface import DatabaseEntry, Refused
+from lakemirror.service.interface import DatabaseEntry
 from lakemirror.service.operator_settings import RETENTIONS, OperatorSettings, warnings_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.rest.database_status import status_of
 from lakemirror.service.rest.definition import stored_definition
 from lakemirror.settings import (

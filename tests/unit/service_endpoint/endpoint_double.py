@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from lakemirror.service.interface import Caller, DatabaseEntry, Limits, Refused, WorkspaceEntry
+from lakemirror.service.interface import Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 from lakemirror.service.storage import StorageEndpoint
 

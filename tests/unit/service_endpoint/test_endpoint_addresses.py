@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakemirror.service.interface import Refused
 from lakemirror.service.raw_query import query_of, split_target
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import (
     Address,
     address_of,

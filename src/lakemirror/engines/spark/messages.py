@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.errors import LakemirrorError
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 
 _BITS, _STEPS = 0, 1
 
@@ -43,8 +43,8 @@ class _Pickler(pickle.Pickler):
             return unpacked, (packed(value),)
         if isinstance(value, np.ndarray) and value.dtype == np.uint8:
             return _flags, (zlib.compress(value.tobytes(), 1),)
-        if isinstance(value, Sought):
-            return Sought, (value.keys,)
+        if isinstance(value, WantedKeys):
+            return WantedKeys, (value.keys,)
         if isinstance(value, MemoryBudget):  # each task has its own
             return MemoryBudget, (value.size,)
         if isinstance(value, LakemirrorError):

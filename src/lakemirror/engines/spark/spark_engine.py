@@ -25,7 +25,7 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
-from lakemirror.engines.pipeline import Pipeline, TooManyKeys, Written
+from lakemirror.engines.pipeline import Pipeline, TooManyKeys, remove_files
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
@@ -46,7 +46,7 @@ from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.find_keys import Numbered
 from lakemirror.keys.key_index import KeyIndex, is_large
 from lakemirror.keys.spill import Spill
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +105,7 @@ class SparkEngine(Pipeline):
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
         """Writes the live rows of `work.files` to new files. Returns their `add` actions, with `dataChange` false."""
-        written = Written(work.target)
+        written: list[Action] = []
         most = max(1, sum(counted(add) for add in work.files))
         shared = Shared(work.target, self.budget, sizes=replace(self.sizes, rows_a_file=most))
         files = [TouchedFile(number, add) for number, add in enumerate(work.files)]
@@ -114,7 +114,7 @@ class SparkEngine(Pipeline):
         try:
             adds = self._written("compact", unit_kernels.write_together, shared, units, written)
         except BaseException as error:
-            written.remove()
+            remove_files(work.target.path, written)
             if isinstance(error, SparkGone):
                 raise error.error from None
             raise
@@ -141,9 +141,9 @@ class SparkEngine(Pipeline):
         if first is not None:
             raise first
 
-    def search(self, files: Sequence[Numbered], target: Target, sought: Sought) -> Iterator[tuple[int, np.ndarray]]:
-        """Finds the sought keys: in small files here, where the keys of files are cached, in large ones by tasks."""
-        if sought.keys.nbytes > _KEYS_BYTES:
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterator[tuple[int, np.ndarray]]:
+        """Finds the wanted keys: in small files here, where the keys of files are cached, in large ones by tasks."""
+        if wanted.keys.nbytes > _KEYS_BYTES:
             raise TooManyKeys
         small = [file for file in files if record_count(file[1]) and not is_large(record_count(file[1]))]
         if len(small) > _FEW_FILES or not self._few_bytes:
@@ -153,10 +153,10 @@ class SparkEngine(Pipeline):
         if self.index is not None:
             for file in large:
                 self.index.want(file.add, target)
-        units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, sought=sought)
+        units, shared = data_units(large, self.parallelism, in_parts=True), Shared(target, self.budget, wanted=wanted)
         for found in self.carry("look keys up", unit_kernels.find_rows, shared, units):
             yield from found
-        yield from self._here.search(small, target, sought) if small else ()
+        yield from self._here.search(small, target, wanted) if small else ()
 
     def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
         """Raises TooManyKeys: tasks find them."""
@@ -182,9 +182,7 @@ class SparkEngine(Pipeline):
         return _combined(work, results)
 
     def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
-        """The first inserted row that breaks a CHECK constraint, or also NOT NULL if the table has the first."""
-        if not work.target.constraints:
-            return None
+        """The first inserted row that breaks a CHECK constraint or NOT NULL."""
         stage = Stage(tasks.check_rows, shared, change_units(work, flags, self.parallelism, self.unit_bytes))
         with _spark_may_go():
             return broken_constraint(self._jobs, _named(work.target, "check constraints"), work, stage)

@@ -134,7 +134,8 @@ def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) 
     form = metadata.delimited or DelimitedFormat()
     _, reader = _opened(source, file, form)
     rows = ExactRows(reader, header(reader, file, form), file, form).rows()
-    return next(itertools.islice(rows, row - 1, None)).line
+    record = next(itertools.islice(rows, row - 1, None), None)
+    return record.line if record is not None else row + 1  # the file is another by now
 
 
 def _opened(

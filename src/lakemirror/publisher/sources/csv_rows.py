@@ -119,12 +119,11 @@ def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], Iterable[pa.
                 looks[name] = looks_like(batch[name].slice(0, 1000))
         looked_at.add(batch, batch.nbytes)
         row += batch.num_rows
-    choices = [guesses[name].choice(name) if name in guesses else known.choice(name) for name in columns]
+    choices = [known.choice(name) or guesses[name].choice(name) for name in columns]
     if ROW_MARKER in names:
         choices.insert(names.index(ROW_MARKER), Choice(ROW_MARKER, pa.int32(), "row markers", guessed=False))
-    found = [each for each in choices if each is not None]
-    _warn_of_text(found, looks, text.form)
-    return found, looked_at if guesses or held else batches
+    _warn_of_text(choices, looks, text.form)
+    return choices, looked_at if guesses or held else batches
 
 
 def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa.DataType) -> LakemirrorError:

@@ -35,6 +35,7 @@ from lakemirror.publisher.sources.text_types import (
 )
 
 ROWS = 20_000  # in a part
+TOGETHER = 500  # lines that are decoded by one call
 NUMBER, STRING, TRUTH, NESTED = "numbers", "strings", "true and false", "objects and arrays"
 
 _KINDS: dict[type, str] = {bytes: NUMBER, str: STRING, bool: TRUTH, dict: NESTED, list: NESTED}
@@ -205,8 +206,16 @@ def _values(stream: IO[bytes], name: str) -> Iterator[tuple[Sequence[int], list[
             yield range(begin + 1, begin + 1 + len(some)), some
         return
     rest = itertools.chain([first] if first is not None else [], texts)
-    while chunk := list(itertools.islice(rest, ROWS)):
-        yield [number for number, _ in chunk], _decoded(chunk, name)
+    numbers: list[int] = []
+    values: list[Any] = []
+    while chunk := list(itertools.islice(rest, min(ROWS, TOGETHER))):
+        numbers += [number for number, _ in chunk]
+        values += _decoded(chunk, name)
+        if len(values) >= ROWS:
+            yield numbers, values
+            numbers, values = [], []
+    if values:
+        yield numbers, values
 
 
 def _stripped(line: bytes, number: int) -> bytes:

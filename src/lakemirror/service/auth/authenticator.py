@@ -18,7 +18,8 @@ from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Principal, Principals, fits
 from lakemirror.service.auth.shared_key import is_signed
 from lakemirror.service.auth.tokens import TokenRefused, Tokens
-from lakemirror.service.interface import Caller, Refused
+from lakemirror.service.interface import Caller
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 from lakemirror.service.request_notes import notes
 

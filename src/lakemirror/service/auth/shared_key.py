@@ -8,8 +8,8 @@ import hmac
 from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 
-from lakemirror.service.interface import Refused
 from lakemirror.service.raw_query import query_pairs, raw_path_of
+from lakemirror.service.refused import Refused
 
 SKEW = 15 * 60  # seconds that a request's date may be away from now
 _SIGNED = (

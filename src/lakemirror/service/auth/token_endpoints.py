@@ -14,8 +14,9 @@ from lakemirror.service.auth.authenticator import PrincipalAuthenticator, basic_
 from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
-from lakemirror.service.interface import Limits, Refused
+from lakemirror.service.interface import Limits
 from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.under_way import UnderWay

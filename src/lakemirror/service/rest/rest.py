@@ -17,8 +17,9 @@ from aiohttp import web
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Refused, WorkspaceEntry
+from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, WorkspaceEntry
 from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.calls import DATABASE, RestCall, calls_at

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 
 _RETRIABLE = (408, 429, 503)
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 
 MOST_PARTS = 256
 MOST_BYTES = 4 << 20

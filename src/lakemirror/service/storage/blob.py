@@ -13,8 +13,8 @@ from pathlib import Path
 from aiohttp import web
 from multidict import CIMultiDict
 
-from lakemirror.service.interface import Refused
 from lakemirror.service.raw_query import split_target
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, checked_segments, target_of
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import notes
@@ -25,7 +25,7 @@ from lakemirror.service.storage.call import Call, asked_for, meant_method, on_pa
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import Conditions, conditions_of
 from lakemirror.service.storage.copy import copy, missing_source
-from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.dfs import make_folder
 from lakemirror.service.storage.filesystems import (
     filesystem_status,
@@ -55,7 +55,7 @@ _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 @on_path
-async def put_blob(call: Call, place: Place) -> web.Response:
+async def put_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the file is published, durably. With `x-ms-meta-hdi_isfolder` and no bytes: the folder exists."""
     path = call.address.path
     kind = call.headers.get("x-ms-blob-type", "").lower()
@@ -67,16 +67,16 @@ async def put_blob(call: Call, place: Place) -> web.Response:
         raise Refused(400, "InvalidHeaderValue", "The header x-ms-blob-type is not BlockBlob.")
     length = announced_length(call.request, call.serving.limits.max_body)
     if call.makes_folder:
-        return written(201, await call.serving.workers.run(make_folder, place, path, call))
+        return written(201, await call.serving.workers.run(make_folder, files, path, call))
     conditions, md5 = call.conditions(), digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     if length is None or length > _SMALL:  # of a small file the conditions are looked at once, when it is published
-        await run(_before_put, place, path, conditions)
-    complete = place.temporary("put")
+        await run(_before_put, files, path, conditions)
+    complete = files.temporary("put")
     published: list[Found] = []
     try:
         await receive(
-            call, to_new_file(complete), 0, lambda: published.append(_publish(place, complete, path, conditions, md5))
+            call, to_new_file(complete), 0, lambda: published.append(_publish(files, complete, path, conditions, md5))
         )
     except BaseException:
         await run(complete.unlink, missing_ok=True)
@@ -85,17 +85,17 @@ async def put_blob(call: Call, place: Place) -> web.Response:
 
 
 @on_path
-async def put_block(call: Call, place: Place) -> web.Response:
+async def put_block(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the block outlives the process; the blob is not there yet."""
     if "x-ms-copy-source" in call.headers:
         raise Refused(400, "UnsupportedHeader", "Blocks from an address are not offered.")
     name, conditions = block_name(call.query.get("blockid", "")), call.conditions()
     announced_length(call.request, call.serving.limits.max_body)
     run = call.serving.workers.run
-    temporary = await run(place.temporary, "block")
+    temporary = await run(files.temporary, "block")
     try:
         await receive(
-            call, to_new_file(temporary), 0, lambda: keep_block(place, call.address.path, name, temporary, conditions)
+            call, to_new_file(temporary), 0, lambda: keep_block(files, call.address.path, name, temporary, conditions)
         )
     except BaseException:
         await run(temporary.unlink, missing_ok=True)
@@ -104,32 +104,32 @@ async def put_block(call: Call, place: Place) -> web.Response:
 
 
 @on_path
-async def put_block_list(call: Call, place: Place) -> web.Response:
+async def put_block_list(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the listed blocks are published as one file, durably."""
     path = call.address.path
     md5 = digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     listed = await run(block_ids, await read_small(call, _MOST_LIST_BYTES))
-    found = await run(publish_blocks, place, path, listed, call.conditions(), md5)
+    found = await run(publish_blocks, files, path, listed, call.conditions(), md5)
     return written(201, found)
 
 
 @on_path
-async def get_blocks(call: Call, place: Place) -> web.Response:
+async def get_blocks(call: Call, files: DatabaseFiles) -> web.Response:
     """The uncommitted blocks; 404 where there is neither a blob nor a block."""
-    blocks = await call.serving.workers.run(uncommitted, place, call.address.path)
-    if not blocks and await call.serving.workers.run(place.find, call.address.path) is None:
+    blocks = await call.serving.workers.run(uncommitted, files, call.address.path)
+    if not blocks and await call.serving.workers.run(files.find, call.address.path) is None:
         raise not_found(call.dialect)
     return web.Response(text=uncommitted_blocks(blocks), content_type="application/xml")
 
 
 @on_path
-async def copy_blob(call: Call, place: Place) -> web.Response:
+async def copy_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the copy is published, durably, when this is answered."""
     path = call.address.path
     source = call.source("x-ms-copy-source", missing_source())
     conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
-    found = await call.serving.workers.run(copy, place, source, path, conditions, of_source)
+    found = await call.serving.workers.run(copy, files, source, path, conditions, of_source)
     answer = written(202, found)
     answer.headers["x-ms-copy-id"] = str(uuid.uuid4())
     answer.headers["x-ms-copy-status"] = "success"
@@ -137,10 +137,10 @@ async def copy_blob(call: Call, place: Place) -> web.Response:
 
 
 @on_path
-async def delete_blob(call: Call, place: Place) -> web.Response:
+async def delete_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the file, or the empty folder, is gone, durably."""
     path = call.address.path
-    await call.serving.workers.run(_delete, place, path, call.conditions(), call.codes)
+    await call.serving.workers.run(_delete, files, path, call.conditions(), call.codes)
     return web.Response(status=202, headers={"x-ms-delete-type-permanent": "true"})
 
 
@@ -253,20 +253,20 @@ async def _batch_part(call: Call, part: batch_delete.Part) -> batch_delete.PartA
     return batch_delete.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
 
 
-def _before_put(place: Place, path: str, conditions: Conditions) -> None:
-    with place.lock:
-        check_now(place, path, conditions, "BlobAlreadyExists")
+def _before_put(files: DatabaseFiles, path: str, conditions: Conditions) -> None:
+    with files.lock:
+        check_now(files, path, conditions, "BlobAlreadyExists")
 
 
-def _publish(place: Place, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
+def _publish(files: DatabaseFiles, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
     sync_file(complete, md5)
-    return publish(place, complete, path, conditions, "BlobAlreadyExists")
+    return publish(files, complete, path, conditions, "BlobAlreadyExists")
 
 
-def _delete(place: Place, path: str, conditions: Conditions, codes: Codes) -> None:
-    remove(place, path, conditions, codes, recursive=False)
-    with place.lock:
-        drop_blocks(place, path)
+def _delete(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes) -> None:
+    remove(files, path, conditions, codes, recursive=False)
+    with files.lock:
+        drop_blocks(files, path)
 
 
 def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Refused, Registry, WorkspaceEntry
+from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS, Address, Target, address_of, is_writable, source_segments
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import notes
 from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions, conditions_of
-from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.storage_answers import CODES, Codes, forbidden, invalid_parameter, not_found
 from lakemirror.service.storage.workers import Workers
 from lakemirror.service.storage_operations import OBJECT, PUBLISHES, SERVICE, Operation, kind_of, operation_of
@@ -28,35 +29,35 @@ LANDING_ZONE = "Files/LandingZone"
 _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 
 
-class Places:
-    """The databases that requests have met, one Place each."""
+class FilesByDatabase:
+    """The files of every database that requests have met."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._places: dict[str, Place] = {}
+        self._files: dict[str, DatabaseFiles] = {}
         self._lock = threading.Lock()
 
-    def of(self, database: DatabaseEntry) -> Place:
-        """The place of a database. Reads its staging folder the first time: call it in a worker thread."""
+    def of(self, database: DatabaseEntry) -> DatabaseFiles:
+        """The files of a database. Reads its staging folder the first time: call it in a worker thread."""
         return self._serve(self._at(database.id), database)
 
-    def known(self, database: DatabaseEntry) -> Place | None:
+    def known(self, database: DatabaseEntry) -> DatabaseFiles | None:
         """The same without a look at the disk; None the first time."""
-        place = self._places.get(database.id)
-        return None if place is None else self._serve(place, database)
+        files = self._files.get(database.id)
+        return None if files is None else self._serve(files, database)
 
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
         with suppress(FileNotFoundError):
             for folder in self._registry.staging.iterdir():
-                place = self._at(folder.name)
-                remove_old_blocks(place, now - KEPT_SECONDS)
-                place.remove_old_uploads(now - KEPT_SECONDS)
+                files = self._at(folder.name)
+                remove_old_blocks(files, now - KEPT_SECONDS)
+                files.remove_old_uploads(now - KEPT_SECONDS)
 
-    def _serve(self, place: Place, database: DatabaseEntry) -> Place:
-        place.folder = database.folder
-        place.is_served = partial(self._is_served, database)
-        return place
+    def _serve(self, files: DatabaseFiles, database: DatabaseEntry) -> DatabaseFiles:
+        files.folder = database.folder
+        files.is_served = partial(self._is_served, database)
+        return files
 
     def _is_served(self, database: DatabaseEntry) -> bool:
         """False where the database was deleted, or moved, since a request found it."""
@@ -65,12 +66,12 @@ class Places:
         found = self._registry.database(database.workspace, database.id)
         return found is not None and (found.id, found.folder) == (database.id, database.folder)
 
-    def _at(self, database_id: str) -> Place:
+    def _at(self, database_id: str) -> DatabaseFiles:
         with self._lock:
-            if database_id not in self._places:
+            if database_id not in self._files:
                 staging = self._registry.staging / database_id
-                self._places[database_id] = Place(staging, staging)  # its folder is set when it is asked for
-            return self._places[database_id]
+                self._files[database_id] = DatabaseFiles(staging, staging)  # its folder is set when it is asked for
+            return self._files[database_id]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Serving:
     registry: Registry
     authenticator: Authenticator
     limits: Limits
-    places: Places
+    databases: FilesByDatabase
     workers: Workers
 
 
@@ -150,14 +151,14 @@ class Call:
             self, method=method, operation=operation, query=target.query, address=target.address, headers=headers
         )
 
-    def later(self, database: DatabaseEntry) -> Callable[[], Place]:
-        """Gives a database's place when it is called, in a worker thread."""
-        return lambda: self.serving.places.of(database)
+    def later(self, database: DatabaseEntry) -> Callable[[], DatabaseFiles]:
+        """Gives a database's files when it is called, in a worker thread."""
+        return lambda: self.serving.databases.of(database)
 
-    async def place(self, database: DatabaseEntry) -> Place:
-        """The addressed database's place."""
-        known = self.serving.places.known(database)
-        return known if known is not None else await self.serving.workers.run(self.serving.places.of, database)
+    async def files(self, database: DatabaseEntry) -> DatabaseFiles:
+        """The files of the addressed database."""
+        known = self.serving.databases.known(database)
+        return known if known is not None else await self.serving.workers.run(self.serving.databases.of, database)
 
     @property
     def makes_folder(self) -> bool:
@@ -191,10 +192,11 @@ Answer = TypeVar("Answer")
 
 
 def on_path(
-    act: Callable[[Call, Place], Coroutine[None, None, Answer]],
+    act: Callable[[Call, DatabaseFiles], Coroutine[None, None, Answer]],
 ) -> Callable[[Call], Coroutine[None, None, Answer]]:
-    """An operation on a path of a database: `act` gets the database's place, where a writing operation may write. What
-    it has published wakes the replicator.
+    """An operation on a path: `act` gets the files of the addressed database.
+
+    An operation with an effect is refused where clients may not write; what it has published wakes the replicator.
     """
 
     @wraps(act)
@@ -202,7 +204,7 @@ def on_path(
         database = call.database()
         if call.operation.effect and not (call.address.path == LANDING_ZONE and call.makes_folder):
             call.check_writable(call.address.path)
-        answer = await act(call, await call.place(database))
+        answer = await act(call, await call.files(database))
         if call.operation.effect == PUBLISHES:
             call.serving.registry.published(database)
         return answer

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from awscrt.checksums import crc64nvme
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 
 
 class BodyChecksum:

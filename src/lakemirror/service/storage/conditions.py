@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.database_files import Found
 from lakemirror.service.storage.storage_answers import forbidden
 

@@ -1,6 +1,6 @@
 """One mirrored database as clients of the storage plane see it: what is on disk, and uploads that are not published.
 
-    request ─▶ Place.find ─▶ created upload, else the disk ─▶ condition and act under Place.lock
+    request ─▶ DatabaseFiles.find ─▶ created upload, else the disk ─▶ condition and act under DatabaseFiles.lock
 
 The lock is held for look-ups and renames only, never while bytes are copied or synced.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.uploads import Upload, last_touched, load_uploads
 from lakemirror.storage.inside import folder_of, open_file, open_folder
 
@@ -39,7 +39,7 @@ class Found:
     is_staged: bool = False
 
 
-class Place:
+class DatabaseFiles:
     """A mirrored database. Paths are relative to its folder, without empty or dot segments. Safe for threads."""
 
     def __init__(self, folder: Path, staging: Path) -> None:

@@ -8,14 +8,14 @@ import os
 from aiohttp import web
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.storage import publish_file
 from lakemirror.service.storage.bodies import receive
 from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.filesystems import (
     filesystem_access,
     filesystem_status,
@@ -41,25 +41,25 @@ from lakemirror.service.storage.uploads import Part, Upload
 
 
 @on_path
-async def create_folder(call: Call, place: Place) -> web.Response:
+async def create_folder(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the folder and its parents exist."""
-    return written(201, await call.serving.workers.run(make_folder, place, call.address.path, call))
+    return written(201, await call.serving.workers.run(make_folder, files, call.address.path, call))
 
 
 @on_path
-async def create_file(call: Call, place: Place) -> web.Response:
+async def create_file(call: Call, files: DatabaseFiles) -> web.Response:
     """201: clients see the file with length 0; nothing is published yet."""
     conditions = call.conditions()
-    return written(201, await call.serving.workers.run(publish_file.create_file, place, call.address.path, conditions))
+    return written(201, await call.serving.workers.run(publish_file.create_file, files, call.address.path, conditions))
 
 
 @on_path
-async def append(call: Call, place: Place) -> web.Response:
+async def append(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the bytes outlive the process, or were flushed before. With `flush=true` they are published as well."""
     path = call.address.path
     position = position_of(call.query.get("position", ""))
     announced = announced_length(call.request, call.serving.limits.max_body)
-    upload, file = await call.serving.workers.run(_begin_append, place, path, position, announced, call)
+    upload, file = await call.serving.workers.run(_begin_append, files, path, position, announced, call)
     if upload is None:
         length = await receive(call, _open_nothing, 0)
     else:
@@ -67,39 +67,39 @@ async def append(call: Call, place: Place) -> web.Response:
         offset = position if file == "data" else 0
         try:
             length = await receive(call, lambda: _open_part(target), offset)
-            await call.serving.workers.run(_count, place, upload, Part(position, length, file))
+            await call.serving.workers.run(_count, files, upload, Part(position, length, file))
         finally:
-            await call.serving.workers.run(_release, place, upload, position, announced, file)
+            await call.serving.workers.run(_release, files, upload, position, announced, file)
     headers = {"x-ms-request-server-encrypted": "false"}
     if call.operation.name == "AppendAndFlush":
-        found = await _flush_at(call, place, position + length)
+        found = await _flush_at(call, files, position + length)
         headers |= {"ETag": f'"{found.etag}"', "Last-Modified": http_date(found.modified_ns)}
     return web.Response(status=202, headers=headers)
 
 
 @on_path
-async def flush(call: Call, place: Place) -> web.Response:
+async def flush(call: Call, files: DatabaseFiles) -> web.Response:
     """200: what was appended is published, durably, and the replicator woken."""
     position = number_of(call.query.get("position", ""), "position")
-    return written(200, await _flush_at(call, place, position))
+    return written(200, await _flush_at(call, files, position))
 
 
 @on_path
-async def rename_path(call: Call, place: Place) -> web.Response:
+async def rename_path(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the file or folder has its new name, durably."""
     wrong = Refused(400, "InvalidSourceUri", "The source is not in the same mirrored database.")
     source = call.source("x-ms-rename-source", wrong)
     call.check_writable(source)
     conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
-    found = await call.serving.workers.run(rename, place, source, call.address.path, conditions, of_source)
+    found = await call.serving.workers.run(rename, files, source, call.address.path, conditions, of_source)
     return written(201, found)
 
 
 @on_path
-async def delete(call: Call, place: Place) -> web.Response:
+async def delete(call: Call, files: DatabaseFiles) -> web.Response:
     """200: gone, durably."""
     recursive = call.query.get("recursive", "").lower() == "true"
-    await call.serving.workers.run(remove, place, call.address.path, call.conditions(), call.codes, recursive=recursive)
+    await call.serving.workers.run(remove, files, call.address.path, call.conditions(), call.codes, recursive=recursive)
     return web.Response(status=200)
 
 
@@ -127,49 +127,51 @@ async def list_paths(call: Call) -> web.Response:
     return web.Response(text=body, content_type="application/json", headers=headers)
 
 
-def make_folder(place: Place, path: str, call: Call) -> Found:
+def make_folder(files: DatabaseFiles, path: str, call: Call) -> Found:
     """Makes a folder and its parents, durably; harmless where it exists. Refused 409 for a file there, 412."""
-    with place.lock:
-        found = place.find(path)
+    with files.lock:
+        found = files.find(path)
         conditions_of(call.headers).check_write(found, call.codes.exists)
         if found is not None and not found.is_folder:
             raise Refused(409, call.codes.exists, "A file has this name.")
-        publish_file.make_parents(place, f"{path}/x")
-        made = place.find(path)
-    place.sync_folder_of(f"{path}/x")
+        publish_file.make_parents(files, f"{path}/x")
+        made = files.find(path)
+    files.sync_folder_of(f"{path}/x")
     if made is None:
         raise not_found(call.dialect)
     return made
 
 
-async def _flush_at(call: Call, place: Place, position: int) -> Found:
+async def _flush_at(call: Call, files: DatabaseFiles, position: int) -> Found:
     md5 = digest_of(call.headers.get("x-ms-content-md5"))
     conditions = call.conditions()
-    return await call.serving.workers.run(publish_file.flush, place, call.address.path, position, conditions, md5)
+    return await call.serving.workers.run(publish_file.flush, files, call.address.path, position, conditions, md5)
 
 
-def _begin_append(place: Place, path: str, position: int, length: int | None, call: Call) -> tuple[Upload | None, str]:
-    with place.lock:
-        upload, flushed = publish_file.upload_for_append(place, path)
-        publish_file.check_now(place, path, call.conditions())
+def _begin_append(
+    files: DatabaseFiles, path: str, position: int, length: int | None, call: Call
+) -> tuple[Upload | None, str]:
+    with files.lock:
+        upload, flushed = publish_file.upload_for_append(files, path)
+        publish_file.check_now(files, path, call.conditions())
         if position < flushed:
             return None, ""
         if upload is None:
-            upload = publish_file.begin_append(place, path)
+            upload = publish_file.begin_append(files, path)
         return upload, upload.claim(position, length)
 
 
-def _count(place: Place, upload: Upload, part: Part) -> None:
+def _count(files: DatabaseFiles, upload: Upload, part: Part) -> None:
     reach("upload.written")
-    with place.lock:
-        if place.uploads.get(upload.path) is not upload or upload.sealed:
+    with files.lock:
+        if files.uploads.get(upload.path) is not upload or upload.sealed:
             raise Refused(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")
         upload.count(part)
     reach("upload.counted")
 
 
-def _release(place: Place, upload: Upload, position: int, announced: int | None, file: str) -> None:
-    with place.lock:
+def _release(files: DatabaseFiles, upload: Upload, position: int, announced: int | None, file: str) -> None:
+    with files.lock:
         upload.release(position, announced, file)
 
 

@@ -6,7 +6,8 @@ import json
 
 from aiohttp import web
 
-from lakemirror.service.interface import Refused, WorkspaceEntry
+from lakemirror.service.interface import WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.reads import access_of
 from lakemirror.service.storage.storage_answers import forbidden, http_date

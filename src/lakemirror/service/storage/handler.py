@@ -12,11 +12,12 @@ import time
 from aiohttp import web
 
 from lakemirror.failures import coded
-from lakemirror.service.interface import Authenticator, Limits, Refused, Registry
+from lakemirror.service.interface import Authenticator, Limits, Registry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS, dialect_of, target_of
 from lakemirror.service.request_notes import notes
 from lakemirror.service.storage import blob, dfs
-from lakemirror.service.storage.call import Call, Places, Serving, asked_for, meant_method
+from lakemirror.service.storage.call import Call, FilesByDatabase, Serving, asked_for, meant_method
 from lakemirror.service.storage.storage_answers import error_answer, finish_headers, not_found
 from lakemirror.service.storage.workers import Workers
 
@@ -37,7 +38,7 @@ class StorageEndpoint:
     """
 
     def __init__(self, registry: Registry, authenticator: Authenticator, limits: Limits) -> None:
-        self._serving = Serving(registry, authenticator, limits, Places(registry), Workers())
+        self._serving = Serving(registry, authenticator, limits, FilesByDatabase(registry), Workers())
         self._next_sweep = 0.0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -75,7 +76,7 @@ class StorageEndpoint:
         now = time.time()
         if now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_SECONDS
-            self._serving.workers.later(self._serving.places.remove_old_uploads, now)
+            self._serving.workers.later(self._serving.databases.remove_old_uploads, now)
 
 
 async def _dispatch(call: Call) -> web.StreamResponse:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.numbers import number_in
 
 _FORM = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)

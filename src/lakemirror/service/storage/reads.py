@@ -8,10 +8,10 @@ import os
 
 from aiohttp import web
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import Found, Place, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.ranges import ByteRange, range_of
 from lakemirror.service.storage.storage_answers import finish_headers, http_date, not_found
 
@@ -23,16 +23,16 @@ FOLDER_PERMISSIONS, FILE_PERMISSIONS = "rwxr-x---", "rw-r-----"
 
 
 @on_path
-async def read(call: Call, place: Place) -> web.StreamResponse:
+async def read(call: Call, files: DatabaseFiles) -> web.StreamResponse:
     """The answer to HEAD or GET of a path."""
     path = call.address.path
-    found = await call.serving.workers.run(place.find, path)
+    found = await call.serving.workers.run(files.find, path)
     if found is None:
         raise not_found(call.dialect)
     handle = -1
     if not found.is_folder and not found.is_staged:
         try:
-            handle = await call.serving.workers.run(place.open, path)
+            handle = await call.serving.workers.run(files.open, path)
         except FileNotFoundError:
             raise not_found(call.dialect) from None
     try:
@@ -85,9 +85,9 @@ def written(status: int, found: Found) -> web.Response:
 
 
 @on_path
-async def left_as_it_is(call: Call, place: Place) -> web.Response:
+async def left_as_it_is(call: Call, files: DatabaseFiles) -> web.Response:
     """200 where the path exists: metadata and properties are not kept."""
-    found = await call.serving.workers.run(place.find, call.address.path)
+    found = await call.serving.workers.run(files.find, call.address.path)
     if found is None:
         raise not_found(call.dialect)
     return written(200, found)

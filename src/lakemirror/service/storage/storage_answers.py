@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from aiohttp import web
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS
 from lakemirror.service.request_notes import notes
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from lakemirror.service.interface import Refused
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.listing import Entry
 from lakemirror.service.storage.storage_answers import http_date
 
