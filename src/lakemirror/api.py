@@ -30,6 +30,7 @@ from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
-_LONGEST_WAIT = 5.0  # and for all of them no longer than this
+_LONGEST_WAIT = 5.0  # and for all of them no longer than this while nothing is committed
+_SLICE = 0.2  # seconds after which a pass asks whether it is to stop
 
 
 @dataclass
@@ -119,8 +121,9 @@ class MirroredDatabase:
         collected = _Collector(observer)
         start_spark = partial(_start_spark, self.settings)
         before = status_before(self.storage)
+        tables = TableStates(collected, before.tables, self.settings.retry_limit)
         scheduler = Scheduler(
-            self.storage, self.settings, start_spark, collected, self._given, before=before.tables, settings_of=allowed
+            self.storage, self.settings, start_spark, spark=self._given, tables=tables, settings_of=allowed
         )
         readers = DeclaredReaders(self.settings.readers, self.storage.uri)
         writer = StatusWriter(self.storage, before.warnings)
@@ -157,18 +160,16 @@ class MirroredDatabase:
         """Lists the landing zone once, and waits for every table that has work, or is due soon: delimited text is
         complete once it has been seen twice, and transient errors get a few more tries.
         """
+        if stop.is_set():
+            return
         scheduler.tick()
-        self._wait(scheduler, stop, 0.0)
-        self._wait(scheduler, stop, _SOON)
-
-    def _wait(self, scheduler: Scheduler, stop: threading.Event, within: float) -> None:
-        """Waits until no table has a step, or is due within so many seconds; for the latter a limited time."""
-        until = time.monotonic() + _LONGEST_WAIT
-        while not scheduler.wait(0.2, within if time.monotonic() < until else 0.0):
+        idle = 0.0
+        while not scheduler.wait(_SLICE, _SOON if idle < _LONGEST_WAIT else 0.0):
             if stop.is_set():
                 scheduler.request_stop()
                 scheduler.wait(PATIENCE)
                 return
+            idle += 0.0 if scheduler.at_work else _SLICE
 
     def run(self, stop: threading.Event | None = None, observer: Observer | None = None) -> None:
         """Applies change files when they arrive, until `stop` is set. Running commits end before it returns."""

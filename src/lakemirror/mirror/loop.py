@@ -28,8 +28,9 @@ from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
-from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.scheduler import InQueue, Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
@@ -63,11 +64,13 @@ class Shared:
     """What the databases of a process share.
 
     `seldom`: seconds between two listings of a database that is idle, at least, where all its folders are watched.
+    `rounds`: least seconds between two rounds of such a database, so that idle work of many leaves time to others.
     """
 
     queue: ApplyQueue = field(default_factory=ApplyQueue)
     watch: ZoneWatch = field(default_factory=ZoneWatch)
     seldom: float = SELDOM
+    rounds: float = 0.0
 
 
 class Runner:
@@ -235,8 +238,10 @@ class Runner:
         self._write("Running")
         if not self._is_quiet:
             return Again(min(self.settings.poll_idle, 10 * _SOON), rest=_SOON)
-        rests = self._has_events and not self.is_restless and self._idle_for > _REST
-        return Again(2 * HEARTBEAT if rests else self.settings.poll_idle, rest=_SOON)
+        pause = self.settings.poll_idle
+        if self._has_events and self._idle_for > _REST:
+            pause = max(pause, self._shared.rounds if self.is_restless else 2 * HEARTBEAT)
+        return Again(pause, rest=_SOON)
 
     @property
     def _has_events(self) -> bool:
@@ -328,11 +333,15 @@ class Runner:
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
-        start = partial(self._start_spark, self.settings)
         return Scheduler(
-            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._shared.queue,
-            settings_of=allowed, on_step=self._stepped,
-        )  # fmt: skip
+            self._storage,
+            self.settings,
+            partial(self._start_spark, self.settings),
+            spark=spark,
+            tables=TableStates(self._observer, before, self.settings.retry_limit),
+            in_queue=InQueue(self._shared.queue, self.settings.poll, self._stepped),
+            settings_of=allowed,
+        )
 
     def _say_unknown_settings(self) -> None:
         warnings = setting_warnings(self._storage, self._warnings_of)

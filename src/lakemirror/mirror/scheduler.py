@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,7 +40,6 @@ from lakemirror.mirror.table_places import was_filled_from
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
-from lakemirror.status import TableStatus
 from lakemirror.storage import Storage
 from lakemirror.storage.connections import cache_on_disk
 
@@ -59,6 +58,18 @@ _FAILED_AGAIN = 0.2  # least seconds between two looks at a table that has faile
 _FAILED_SHARE = 50.0  # the same for all of them together, as a multiple of how long the looks take
 
 
+class InQueue(NamedTuple):
+    """How the tables of a database are in a queue that others share.
+
+    `gather`: seconds after a commit in which a table is not touched. `on_step` is called after each step that changed a
+    table's state; it gets whether that was a commit.
+    """
+
+    queue: ApplyQueue
+    gather: float = 0.0
+    on_step: Callable[[bool], None] = lambda was_commit: None
+
+
 class _Rest(NamedTuple):
     """A table as a look left it that found nothing to do: its folder, and the time of its log (`_log_time`)."""
 
@@ -75,20 +86,16 @@ class Scheduler:
         storage: Storage,
         settings: Settings,
         start_spark: Callable[[int], SparkSession],
-        observer: Observer | None = None,
+        *,
         spark: SparkSession | None = None,
-        gather: float = 0.0,
-        before: Iterable[TableStatus] = (),
-        queue: ApplyQueue | None = None,
+        tables: TableStates | None = None,
+        in_queue: InQueue | None = None,
         settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
-        on_step: Callable[[bool], None] = lambda was_commit: None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
-        `spark`: a session that runs already. `gather`: seconds after a commit in which a table is not touched.
-        `before`: the record that an earlier process left of the tables. `queue`: shared with the other databases of the
-        process; None: one of its own. `settings_of`: the settings of one table, from those of the database. `on_step`
-        is called after each step that changed a table's state.
+        `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
+        None: a queue of its own. `settings_of`: the settings of one table, from those of the database.
         """
         self.zone = Zone({}, [])
         self.broken = False  # the JVM has died: this process can apply nothing any more
@@ -98,9 +105,7 @@ class Scheduler:
         self._settings = settings
         self._start_spark = start_spark
         self.spark = spark  # the session, once it was needed
-        self._gather = gather
         self._settings_of = settings_of
-        self._on_step = on_step
         self._starting = threading.Lock()
         self._replicators: dict[TableName, Replicator] = {}
         self._rivals: dict[TableName, TableName] = {}
@@ -112,10 +117,11 @@ class Scheduler:
         self._pending_bytes = 0  # of what looks have found since the last listing
         self._dropped = DroppedTables(storage, settings.drop_after)
         self._engines = Engines(settings, self.need_spark)
-        self.tables = TableStates(observer, before, settings.retry_limit)
+        self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
-        self._queue = queue or ApplyQueue()
-        self._owns_queue = queue is None
+        self._in_queue = in_queue or InQueue(ApplyQueue())
+        self._queue = self._in_queue.queue
+        self._owns_queue = in_queue is None
         self._lane = self._queue.add(
             self._step, commits=settings.parallel_tables, computes=not storage.capabilities.waits
         )
@@ -247,7 +253,7 @@ class Scheduler:
         before = self.states.get(name)
         again = self._look(name) if plan is None else self._commit(name, plan)
         if self.states.get(name) is not before:
-            self._on_step(plan is not None)
+            self._in_queue.on_step(plan is not None)
         return again
 
     def _look(self, name: TableName) -> Again:
@@ -313,7 +319,7 @@ class Scheduler:
             return self._failed(name, look, look.error)
         if look.pending.behind and look.waiting is None:
             return Again(0.0)
-        return Again(rest=self._gather)
+        return Again(rest=self._in_queue.gather)
 
     def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
         state = self.tables.after(name, look, error)
@@ -443,4 +449,4 @@ def _spark_is_gone(failure: Exception) -> bool:
     return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
 
 
-__all__ = ["LONGEST_LOOK", "Scheduler"]
+__all__ = ["LONGEST_LOOK", "InQueue", "Scheduler"]

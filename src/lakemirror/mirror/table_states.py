@@ -50,7 +50,7 @@ class TableStates:
         self._log_new_warnings(name, before, state)
         if isinstance(done, Applied):
             self.tell(lambda observer: observer.applied(name, done))
-        self._report_error(name, before.error, state.error)
+        self._report_error(name, before.failure, state.failure)
         return state
 
     def of(self, name: TableName) -> TableState:
@@ -64,10 +64,10 @@ class TableStates:
 
     def stuck(self, name: TableName, error: LakemirrorError) -> None:
         """Takes the error of a look that has not ended."""
-        before = self.of(name)
-        self.by_name[name] = replace(before, failure=Failure(error))
+        before, failure = self.of(name), Failure(error)
+        self.by_name[name] = replace(before, failure=failure)
         self._absent = None
-        self._report_error(name, before.error, error)
+        self._report_error(name, before.failure, failure)
 
     def unlisted(self, name: TableName, error: LakemirrorError) -> None:
         """The schema folder of the table cannot be listed."""
@@ -114,11 +114,11 @@ class TableStates:
         for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
             log.warning("%s: warning %s: %s", name, warned.code, warned.message)
 
-    def _report_error(self, name: TableName, before: LakemirrorError | None, error: LakemirrorError | None) -> None:
+    def _report_error(self, name: TableName, before: Failure | None, failure: Failure | None) -> None:
         """Tells of an error that is another one than before."""
-        if error is not None and (before is None or str(before) != str(error)):
-            log.debug("%s: %s", name, error)
-            self.tell(lambda observer: observer.failed(name, error))
+        if failure is not None and (before is None or str(before.error) != str(failure.error)):
+            log.debug("%s: %s", name, failure.error)
+            self.tell(lambda observer: observer.failed(name, failure.error))
 
 
 __all__ = ["TableStates"]

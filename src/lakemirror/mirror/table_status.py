@@ -14,7 +14,7 @@ from lakemirror.status import TableStatus
 
 def table_status(name: TableName, state: TableState) -> TableStatus:
     """The status of a table that a running engine knows."""
-    error, last = state.error, state.last
+    error, last = state.failure.error if state.failure else None, state.last
     return TableStatus(
         id=state.identity,
         status=state.status,

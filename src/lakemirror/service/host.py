@@ -40,6 +40,9 @@ _STEADY = 60.0  # seconds after which an engine that ends is started again soon
 SELDOM = 240.0
 """Seconds between two listings of an idle landing zone while the system tells of changes: they only check that."""
 
+ROUNDS = 20.0
+"""Seconds between two rounds of an idle database that waits, or has idle work."""
+
 _HISTORY = 60  # applies of one table that are remembered
 
 
@@ -66,7 +69,7 @@ class EngineHost:
         self._ended = False
         self._spark_lock = threading.Lock()
         self._spark: SparkSession | None = None
-        self.shared = Shared(ApplyQueue(max(4, 2 * (os.cpu_count() or 1))), seldom=SELDOM)
+        self.shared = Shared(ApplyQueue(max(4, 2 * (os.cpu_count() or 1))), seldom=SELDOM, rounds=ROUNDS)
 
     def follow(self, databases: Iterable[DatabaseEntry]) -> None:
         """Starts and stops engines, so that exactly the databases with the state `Running` run."""

@@ -30,7 +30,8 @@ from lakemirror.delta.schema import from_delta
 from lakemirror.engines.kernels import add_files as adoption
 from lakemirror.errors import SetupError
 from lakemirror.mirror import next_batch as batch_module
-from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.queue import ApplyQueue
+from lakemirror.mirror.scheduler import InQueue, Scheduler
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
@@ -225,7 +226,7 @@ def test_another_table_at_the_same_place_meanwhile_stays_as_it_is(tmp_path: Path
 
 
 def test_a_running_engine_gathers_what_follows_a_commit(tmp_path: Path) -> None:
-    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None, gather=3600.0)  # type: ignore[arg-type, return-value]
+    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None, in_queue=InQueue(ApplyQueue(), 3600.0))  # type: ignore[arg-type, return-value]
     for name in ("t", "u"):
         put(tmp_path, name, 1, {"id": [1]})
         scheduler.tick()
@@ -239,7 +240,7 @@ def test_a_running_engine_gathers_what_follows_a_commit(tmp_path: Path) -> None:
 
 
 def test_what_follows_a_commit_is_applied_after_a_rest(tmp_path: Path) -> None:
-    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None, gather=0.3)  # type: ignore[arg-type, return-value]
+    scheduler = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None, in_queue=InQueue(ApplyQueue(), 0.3))  # type: ignore[arg-type, return-value]
     put(tmp_path, "t", 1, {"id": [1]})
     scheduler.tick()
     assert scheduler.wait(60)
