@@ -196,6 +196,9 @@ class _Mounted(LocalStorage):
     def open(self, path: str, known: Entry | None = None) -> BinaryIO:
         return super().open(_relative(path, self._place), known)
 
+    def read(self, path: str, most_bytes: int | None = None, known: Entry | None = None) -> bytes:
+        return super().read(_relative(path, self._place), most_bytes, known)
+
 
 def _open_store(address: str) -> tuple[Storage, str]:
     """The same for an address in a store: a database, its landing zone, or a folder of it."""
