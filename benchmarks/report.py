@@ -90,7 +90,7 @@ def page(report: Mapping[str, Any]) -> str:
         "",
         "| peer | what |",
         "|---|---|",
-        *(f"| {peer.name} | {peer.what} |" for peer in PEERS.values()),
+        *(f"| {peer.name} | {peer.what} |" for peer in PEERS.values() if peer.name != OURS),
     ]
     for name, scenario in report["scenarios"].items():
         rows = summary(report["results"], name)
@@ -164,10 +164,10 @@ def growth_table(report: Mapping[str, Any]) -> list[str]:
 
 
 def readme(report: Mapping[str, Any]) -> list[str]:
-    """What the peers take, the picture, the machine, and the way to all figures."""
+    """The answer, what the peers take, the picture, the machine, and the way to all figures."""
     link = f"All scenarios and peers: [benchmark]({DOCS / 'benchmark.md'})."
     picture = f"![seconds beside other ways to do the same]({DOCS / 'benchmark.svg'})"
-    return [*_headlines(report), picture, "", f"Machine: {report['machine']}. {link}"]
+    return [_answer(report), "", *_headlines(report), picture, "", f"Machine: {report['machine']}. {link}"]
 
 
 def _headlines(report: Mapping[str, Any]) -> list[str]:

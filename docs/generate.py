@@ -99,28 +99,25 @@ def _paragraphs(text: str) -> list[str]:
 def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
-        "A flag wins over an environment variable, that wins over `mirroring.json`, and that over the default.",
-        "In `mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
-        "Microsoft Fabric's properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at",
-        "their usual place.",
+        "A flag wins over an environment variable, that over `mirroring.json`, that over the default. In",
+        "`mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
+        "Fabric's `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at their usual place. A",
+        f"variable is called as its setting: `{variable('zoneless')}`.",
         "",
         "*Owner* is who may set it for a database of a service (`lakemirror serve`):",
         "",
-        "- `database`: whoever may change the definition, over REST too. A retention that the operator gives in the",
-        "  environment is the longest that a definition may have.",
-        "- `operator`: the environment of `serve`, or `mirroring.json` by hand on the disk. A definition over REST",
-        "  that changes it is refused (400 `InvalidDefinition`); one that omits it leaves it in the file.",
-        "- `process`: the environment of `serve` alone, for all databases. In a database's `mirroring.json` it has",
-        "  no effect in a service; the database's status says so (`setting-without-effect`).",
+        "- `database`: whoever may change the definition, over REST too; of a retention at most what `serve` has.",
+        "- `operator`: the environment of `serve`, or `mirroring.json` by hand. Over REST: 400 `InvalidDefinition`.",
+        "- `process`: the environment of `serve` alone, for all databases; else a warning (`setting-without-effect`).",
         "",
-        "`sync`, `run` and the Python API work on one database, and take every setting from every place.",
+        "`sync`, `run` and the Python API take every setting from every place.",
         "",
-        "| setting | owner | environment | default | meaning |",
-        "|---|---|---|---|---|",
+        "| setting | owner | default | meaning |",
+        "|---|---|---|---|",
     ]
     for field in dataclasses.fields(Settings):
         default = "" if field.default in ("", ()) else f"`{field.default}`"
-        about = f"{field.metadata['owner']} | `{variable(field.name)}` | {default} | {field.metadata['help']}"
+        about = f"{field.metadata['owner']} | {default} | {field.metadata['help']}"
         lines.append(f"| `{field.name}` | {about} |")
     return "\n".join([*lines, ""])
 
@@ -128,14 +125,14 @@ def _settings() -> str:
 def _errors() -> str:
     lines = ["# Errors", "", _MADE]
     lines += [
-        "Every error has a stable code. *Retry*: it may pass by itself and is tried again. *Exit*: the exit code.",
+        "Every error has a stable code. *Retry*: it is tried again by itself. *Exit*: the exit code; empty: 3.",
         "",
         "| code | retry | exit | what to do |",
         "|---|---|---|---|",
     ]
     for code, kind in CODES.items():
-        retry = "yes" if kind.retry else "no"
-        lines.append(f"| `{code}` | {retry} | {kind.exit_code} | {_cell(kind.hint)} |")
+        retry, exit_code = "yes" if kind.retry else "", "" if kind.exit_code == 3 else kind.exit_code
+        lines.append(f"| `{code}` | {retry} | {exit_code} | {_cell(kind.hint)} |")
     return "\n".join([*lines, ""])
 
 
@@ -175,15 +172,13 @@ def _failpoints() -> str:
     lines = ["# Failpoints", "", _MADE]
     lines += [
         "Places where tests kill the process, or let the disk fail (EIO). Afterwards `verify` and the model agree.",
-        "A test fails where its failpoint is not met.",
+        "A test fails where its failpoint is not met. What is true at each: `failpoints.py`.",
         "",
     ]
     for whose, tests, file, names in _FAILPOINTS:
         by = " and ".join(f"`{test}`" for test in tests.split())
         lines += [f"## Of {whose}", "", f"Met by {by + ', in ' if by else ''}`{file}`.", ""]
-        lines += ["| failpoint | what is true there |", "|---|---|"]
-        lines += [f"| `{name}` | {_cell(meaning)} |" for name, meaning in names.items()]
-        lines.append("")
+        lines += [*(f"- `{name}`" for name in names), ""]
     return "\n".join(lines)
 
 
@@ -199,8 +194,8 @@ def _storage_rights() -> str:
         "- Each part of a batch is a `DeleteBlob` by itself.",
         "- Lists of workspaces hold those that the principal may read.",
         "",
-        "Names and values of parameters are without case. A parameter that comes twice is 400",
-        "`InvalidQueryParameterValue`. The first row that fits a request is its operation.",
+        "Parameters are matched in any case; one that comes twice is 400 `InvalidQueryParameterValue`. The first row",
+        "that fits a request is its operation.",
         "",
         "| operation | dialect | request | role | `srt` | `sp` | source | creates |",
         "|---|---|---|---|---|---|---|---|",

@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
-from lakemirror import api
+from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
 from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-settings.register_profile("lakemirror", deadline=None)  # no test is about time: the machine may do much else
-settings.load_profile("lakemirror")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
 sys.dont_write_bytecode = False  # and pytest the tests
@@ -47,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass tries again at once what failed by a transient error."""
-    monkeypatch.setattr(api, "RETRY_PAUSES", (0.001, 0.001, 0.001))
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (0.001, 0.001, 0.001))
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from flights.tables_compared import Comparison, compared
 from lakemirror.api import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 from lakemirror.spark_session import session as spark_session
 
 if TYPE_CHECKING:

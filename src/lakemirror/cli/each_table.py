@@ -15,7 +15,7 @@ from lakemirror.cli.options import Json
 from lakemirror.cli.printable import printable
 from lakemirror.cli.progress import progress_bars
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place, database_place
+from lakemirror.storage.place import Place, database_place, place
 
 if TYPE_CHECKING:
     from lakemirror.features.fleet import Outcome, State
@@ -34,14 +34,13 @@ class Selection:
 
     def tables(self, path: str) -> list[Place]:
         """Those tables; `table-unreadable` where there is none."""
-        from lakemirror.delta.log_folder import table_folder
         from lakemirror.features.fleet import check_report, chosen
         from lakemirror.features.many import tables_of
 
         if self.report:
             check_report(Path(self.report))
         path = str(database_place(path))
-        top = table_folder(path).absolute()
+        top = place(path).absolute()
         top = top / "Tables" if (top / "Tables").is_dir() else top
         found = chosen(tables_of(path), top, self.include or (), self.exclude or ())
         if not found:

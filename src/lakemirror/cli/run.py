@@ -39,7 +39,7 @@ def run(
 
     def abandon() -> None:
         opened.abandon()
-        said.stopped("stopped; running commits did not end in time and are not made")
+        said.stopped("stopped; running commits did not end in time and were cancelled")
 
     try:
         opened = MirroredDatabase(database, **engine.settings)

@@ -58,12 +58,12 @@ class LimitOptions:
     """How much the service takes at once, and how long a token is valid."""
 
     token_lifetime: Annotated[int, typer.Option(help="Seconds that a token is valid.", min=1)] = 3600
-    page_size: Annotated[int, typer.Option(help="Entries of a page of a REST list.", min=1, max=10_000)] = 100
+    page_size: Annotated[int, typer.Option(help="Entries on each page of a REST list.", min=1, max=10_000)] = 100
     max_body: Annotated[str, typer.Option(help="Largest request body, such as 500MiB or 4GiB.")] = "4GiB"
     body_timeout: Annotated[
         float, typer.Option(help="Seconds without a byte after which a request body is refused.", min=0.1)
     ] = 30.0
-    max_requests: Annotated[int, typer.Option(help="Requests under way at one time.", min=1)] = 512
+    max_requests: Annotated[int, typer.Option(help="Requests that may be under way at one time.", min=1)] = 512
 
 
 @with_groups

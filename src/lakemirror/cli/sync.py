@@ -21,7 +21,7 @@ from lakemirror.errors import LakemirrorError
 if TYPE_CHECKING:
     from lakemirror.api import SyncResult
     from lakemirror.landing_zone.zone import TableName
-    from lakemirror.mirror.apply_plan import Applied
+    from lakemirror.mirror.apply import Applied
     from lakemirror.status import DatabaseStatus
 
 _SHORT = 1.0  # seconds that the command may build key indexes after a shorter pass

@@ -68,7 +68,7 @@ def verify(
     from lakemirror.verify.source_rows import Source
 
     if rows.against and not table:
-        raise typer.BadParameter("--against belongs to one table: name it")
+        raise typer.BadParameter("--against needs one table: name it")
     if quick and (rows.against or rows.against_files):
         raise typer.BadParameter("--quick reads no rows that could be compared")
     if rows.zoneless and not rows.against:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.log import Action, Protocol, Snapshot, read_snapshot
-from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import put_new
-from lakemirror.storage.place import Place, written_here
+from lakemirror.storage.place import Place, place, written_here
 
 _MOST_TRANSACTIONS = 100  # in a checksum file, as in Delta Spark
 
@@ -133,7 +132,7 @@ def counted(table: str | Place, version: int) -> Counted | None:
 
     Nothing is checked: good for a decision that no row depends on.
     """
-    path = table_folder(table) / "_delta_log" / f"{version:020}.crc"
+    path = place(table) / "_delta_log" / f"{version:020}.crc"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, LakemirrorError):
         found = json.loads((written_here(path) or path).read_bytes())
         vectors = found.get("numDeletionVectorsOpt")

@@ -27,7 +27,7 @@ from lakemirror.delta.commit_duties import with_duties
 from lakemirror.delta.commit_info import newest_info
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
-from lakemirror.delta.log_folder import list_log, table_folder
+from lakemirror.delta.log_folder import list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.durable import (
     POWER,
@@ -40,7 +40,7 @@ from lakemirror.storage.durable import (
     sync_each,
     sync_files,
 )
-from lakemirror.storage.place import Place, end_of, etag_of, storage_errors
+from lakemirror.storage.place import Place, end_of, etag_of, place, storage_errors
 from lakemirror.storage.storage import MOVING
 
 log = logging.getLogger("lakemirror")
@@ -74,7 +74,7 @@ def commit(
     Errors: `concurrent-commit` if another commit has that version, or the table does not exist any more;
     `storage-unavailable`. If the commit was certainly not made, the files that only these actions name are removed.
     """
-    root = table_folder(table)
+    root = place(table)
     folder = root / "_delta_log"
     version = snapshot.version + 1 if snapshot else 0
     actions = with_duties(actions, snapshot, newest_info(snapshot) if snapshot else None, int(time.time() * 1000))
@@ -156,7 +156,7 @@ def make_durable(table: str | Place, within: float = 120.0) -> None:
     It is for commits that another process made: that process may have stopped before its last sync. The operating
     system has written older files by itself. Error: `storage-unavailable`.
     """
-    root = table_folder(table)
+    root = place(table)
     found = list_log(root)
     oldest = time.time() - within
     for version in sorted(found.commits if found else (), reverse=True):
@@ -197,7 +197,9 @@ def _put(
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
     if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.name[:20]} is taken")
+        raise LakemirrorError(
+            "concurrent-commit", f"another program committed first: version {path.name[:20]} is taken"
+        )
     return ours
 
 
@@ -216,7 +218,7 @@ def _check_end(folder: Place, snapshot: Snapshot) -> None:
         raise LakemirrorError("concurrent-commit", f"{folder.parent} is not the same table as before")
     if f"{snapshot.version + 1:020}.json" in end:
         raise LakemirrorError(
-            "concurrent-commit", f"another commit was faster: version {snapshot.version + 1} is taken"
+            "concurrent-commit", f"another program committed first: version {snapshot.version + 1} is taken"
         )
 
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
-from lakemirror.delta.log_folder import Checkpoint, Log, list_log, table_folder
+from lakemirror.delta.log_folder import Checkpoint, Log, list_log
 from lakemirror.delta.parsed_log import LATELY_PARSED
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, place
 
 Action = dict[str, Any]
 """One line of a commit: `{"add": {...}}`."""
@@ -195,7 +195,7 @@ def read_snapshot(table: str | Place, version: int | None = None, known: Log | N
     Error `table-unreadable`: a commit is missing or incomplete, no checkpoint can be read, or the version does not
     exist.
     """
-    folder = table_folder(table)
+    folder = place(table)
     for attempt in range(_ATTEMPTS):
         log = known if known is not None and not attempt else list_log(folder)
         if log is None or log.version < 0:
@@ -216,7 +216,7 @@ def latest_commits(
 ) -> Iterator[tuple[int, list[Action]]]:
     """The versions and actions of the log's commits. Each commit is read when the iterator reaches it. `known`: as in
     `read_snapshot`."""
-    log = known if known is not None else list_log(table_folder(table))
+    log = known if known is not None else list_log(place(table))
     for number in sorted(log.commits if log else (), reverse=newest_first):
         try:
             yield number, read_commit(log.commits[number])  # type: ignore[union-attr]
@@ -368,4 +368,4 @@ def sidecars(log: Place, checkpoint: Checkpoint) -> list[Place]:
         for action in (read_commit(part) if part.name.endswith(".json") else actions_in(part, ["sidecar"]))
     )
     paths = [str(action["sidecar"]["path"]) for action in actions if "sidecar" in action]
-    return [table_folder(path) if ":/" in path else log / "_sidecars" / unquote(path) for path in paths]
+    return [place(path) if ":/" in path else log / "_sidecars" / unquote(path) for path in paths]

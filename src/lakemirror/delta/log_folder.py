@@ -11,11 +11,11 @@ few of the newest. `_last_checkpoint` may be wrong: it says only under which nam
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -42,15 +42,19 @@ class Checkpoint(NamedTuple):
 
 
 class Commits(Mapping[int, Place]):
-    """The paths of commit files, by version. `listed`: those of which a listing told more than the name; the others are
-    made when they are asked for.
+    """The paths of commit files, by version: `first` to `last`, which is -1 if there is none.
+
+    `listed`: those of which a listing told more than the name. The others are made when they are asked for.
     """
 
     def __init__(self, folder: Place, versions: Collection[int], listed: Mapping[int, Place]) -> None:
         self._folder, self.listed = folder, listed
-        first, last = min(versions, default=0), max(versions, default=-1)
-        is_whole = len(versions) == last - first + 1
-        self._versions = range(first, last + 1) if is_whole else frozenset(versions)
+        if isinstance(versions, range):
+            self.first, self.last = versions.start, versions.stop - 1
+        else:
+            self.first, self.last = min(versions, default=0), max(versions, default=-1)
+        whole = range(self.first, self.last + 1)
+        self._versions = whole if len(versions) == len(whole) else frozenset(versions)
 
     def __getitem__(self, version: int) -> Place:
         if version not in self._versions:
@@ -72,8 +76,8 @@ class Log:
     """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
 
     `checksums`: versions that have a checksum file. Its content is not read. `is_whole`: False if only the end of the
-    log is here. `listed`: the commits that there were when the whole log was
-    listed, and those since.
+    log is here. `listed`: the commits that there were when the whole log was listed, and those since. `newest`: tells
+    whether the newest commit of a local log is the same file as before; None where nobody asked.
     """
 
     folder: Place
@@ -82,28 +86,22 @@ class Log:
     checksums: frozenset[int] = frozenset()
     is_whole: bool = True
     listed: int = 0
+    newest: _Identity | None = None
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest version; -1 if there is none."""
-        newest = max(self.commits, default=-1)
+        newest = self.commits.last
         return max(newest, self.checkpoints[-1].version) if self.checkpoints else newest
 
-    def with_commits_to(self, version: int) -> Log | None:
-        """The same log after commits up to `version`, which are known to be there; None if a commit is missing before
-        them."""
-        first = min(self.commits, default=0)
-        if len(self.commits) != self.version - first + 1:
-            return None
-        own = {each: written_here(commit_path(self.folder, each)) for each in range(self.version + 1, version + 1)}
-        listed = {**self.commits.listed, **{each: path for each, path in own.items() if path is not None}}
-        commits = Commits(self.folder, range(first, version + 1), listed)
-        return replace(self, commits=commits, listed=self.listed + version - self.version)
-
-
-def table_folder(table: str | os.PathLike[str] | Place) -> Place:
-    """The folder of a table given as a path, a file: URI or the address of a store."""
-    return place(table)
+    def with_commits_to(self, version: int) -> Log:
+        """The same log after commits up to `version`, which the caller knows to be there."""
+        new = range(self.version + 1, version + 1)
+        own = {number: path for number in new if (path := written_here(commit_path(self.folder, number))) is not None}
+        is_whole = len(self.commits) == self.version - self.commits.first + 1
+        versions = range(self.commits.first, version + 1) if is_whole else {*self.commits, *new}
+        commits = Commits(self.folder, versions, {**self.commits.listed, **own})
+        return replace(self, commits=commits, listed=self.listed + len(new))
 
 
 def commit_path(folder: Place, version: int) -> Place:
@@ -114,7 +112,7 @@ def commit_path(folder: Place, version: int) -> Place:
 def list_log(table: str | Place, since: int = 0) -> Log | None:
     """The commits and complete checkpoints of a table; None if it has no `_delta_log`. `since`: in a store, only those
     of this version and later ones are listed."""
-    folder = table_folder(table) / "_delta_log"
+    folder = place(table) / "_delta_log"
     commits: dict[int, Place | None] = {}
     parts: dict[tuple[int, str, int], dict[int, Place]] = {}
     checksums: set[int] = set()
@@ -221,7 +219,7 @@ class RecentLog:
         self._pointer, self._newest = pointer, _identity(log.commits[log.version])
         now = time.monotonic()
         self._counts_until = now + max(self._counts_for, _SHARE * (now - begun))
-        return _end(log)
+        return _end(replace(log, newest=self._newest))
 
     def _continued(self, log: Log) -> Log | None:
         """The known log with what came since; None if it must be listed."""
@@ -234,10 +232,7 @@ class RecentLog:
         while (found := _identity(commit_path(log.folder, version + 1))) is not None:
             version, self._newest = version + 1, found
         if version > log.version:
-            longer = log.with_commits_to(version)
-            if longer is None:
-                return None
-            log = longer
+            log = replace(log.with_commits_to(version), newest=self._newest)
         if pointer != self._pointer:
             checkpoint = self._pointed(log)
             if checkpoint is None:
@@ -282,4 +277,4 @@ def _identity(path: Place) -> _Identity | None:
     return getattr(found, "st_ino", 0), found.st_mtime_ns, found.st_size
 
 
-__all__ = ["Checkpoint", "Commits", "Log", "RecentLog", "commit_path", "list_log", "table_folder", "tables_below"]
+__all__ = ["Checkpoint", "Commits", "Log", "RecentLog", "commit_path", "list_log", "tables_below"]

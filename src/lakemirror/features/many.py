@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from lakemirror.delta.log import Snapshot
-from lakemirror.delta.log_folder import table_folder, tables_below
+from lakemirror.delta.log_folder import tables_below
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.features.catalogue import BY_NAME, dependents
 from lakemirror.features.compatibility import Client, blocking
 from lakemirror.features.feature_names import features_of, implied
 from lakemirror.features.plan import Wish
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, place
 
 _STATEMENT = re.compile(
     r"\s*ALTER\s+TABLE\s+(?P<table>.+?)\s+DROP\s+FEATURE\s+(?P<feature>`[^`]+`|[\w.-]+)"
@@ -28,7 +28,7 @@ def tables_of(path: str | Place) -> list[Place]:
     `table-unreadable` if there is no table, `storage-unavailable` if the path itself cannot be listed.
     """
     try:
-        folder = table_folder(path).absolute()
+        folder = place(path).absolute()
         if (folder / "_delta_log").is_dir():
             return [folder]
         top = folder / "Tables" if (folder / "Tables").is_dir() else folder
@@ -73,4 +73,4 @@ def parse_statement(text: str) -> tuple[Place, Wish]:
         raise LakemirrorError("statement-invalid", f"this is no statement to drop a feature: {text.strip()}", hint=hint)
     table = match["table"].strip()
     quoted = re.fullmatch(r"(?:delta\.)?[`'\"](.+)[`'\"]", table, re.IGNORECASE)
-    return table_folder(quoted[1] if quoted else table), Wish((match["feature"].strip("`"),), bool(match["truncate"]))
+    return place(quoted[1] if quoted else table), Wish((match["feature"].strip("`"),), bool(match["truncate"]))

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot, read_commit
-from lakemirror.delta.log_folder import table_folder
 from lakemirror.features.catalogue import BY_NAME, dependents
 from lakemirror.features.feature_names import features_of
-from lakemirror.storage.place import opened
+from lakemirror.storage.place import opened, place
 
 _INVALID_IN_NAMES = set(" ,;{}()\n\t=")
 
@@ -322,7 +321,7 @@ def _widened(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _holds_old_types(snapshot: Snapshot, add: Action, targets: list[tuple[tuple[str, ...], str]]) -> bool:
-    path = table_folder(add["path"]) if add["path"].startswith("file:") else snapshot.table / unquote(add["path"])
+    path = place(add["path"]) if add["path"].startswith("file:") else snapshot.table / unquote(add["path"])
     try:
         schema = pq.read_schema(opened(path))
     except (OSError, pa.ArrowException):

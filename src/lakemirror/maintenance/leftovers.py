@@ -15,12 +15,12 @@ import re
 
 from lakemirror.delta.attempt_ids import version_in
 from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
-from lakemirror.delta.log_folder import Log, table_folder
+from lakemirror.delta.log_folder import Log
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance.vacuum import files_of_table, named_paths
 from lakemirror.storage.durable import remove_unchanged
 from lakemirror.storage.own_files import SPILLED, remove_work_folder
-from lakemirror.storage.place import Place, local_path
+from lakemirror.storage.place import Place, local_path, place
 
 log = logging.getLogger("lakemirror")
 
@@ -43,7 +43,7 @@ def remove_leftovers(table: str | Place, since: int = 0, known: Log | None = Non
 
     `since`: the first version whose attempts are looked at. `known`: the log, or its end, as it was listed before.
     """
-    root, removed = table_folder(table), 0
+    root, removed = place(table), 0
     with contextlib.suppress(OSError, LakemirrorError, ValueError, KeyError, TypeError):
         snapshot = read_snapshot(root, known=known)
         if snapshot is None:

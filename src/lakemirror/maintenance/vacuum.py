@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
-from lakemirror.delta.log_folder import Log, table_folder
+from lakemirror.delta.log_folder import Log
 from lakemirror.features.log_commit import check_writable
 from lakemirror.storage.durable import remove_unchanged
 from lakemirror.storage.own_files import SPILLED, entries, remove_work_folder
-from lakemirror.storage.place import Place, files_below, local_path, relative_to
+from lakemirror.storage.place import Place, files_below, local_path, place, relative_to
 
 log = logging.getLogger("lakemirror")
 
@@ -53,7 +53,7 @@ def vacuum(
     LakemirrorError `features-unsafe` for a table whose features lakemirror does not know, `table-unreadable`,
     `storage-unavailable`. Nothing is committed.
     """
-    root, now = table_folder(table), time.time() if now is None else now
+    root, now = place(table), time.time() if now is None else now
     snapshot = read_snapshot(root)
     if snapshot is None:
         return 0

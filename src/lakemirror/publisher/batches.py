@@ -84,7 +84,7 @@ def publish_batch(
                 raise _restarted(table, last, batch)
             return published
         newest = numbers.newest()
-        names = tuple(table.renewed(file.name, file.seen, newest) for file in files)
+        names = tuple(table.renewed(file, newest) for file in files)
         stream = run.stream or (last.stream if last is not None and relation == _SAME else "")
         plan = _Plan(query, batch, names, newest + 1, False, stream, run.word)
         _write(table.place, plan)
@@ -111,19 +111,8 @@ def publish_prepared(table: TableWriter, files: Sequence[Prepared]) -> int:
     numbers, _ = table.opened()
     with numbers.locked():
         for file in files:
-            _take_next(table, numbers, file)
+            table.number(numbers, file)
     return len(files)
-
-
-def _take_next(table: TableWriter, numbers: Numbers, file: Prepared) -> None:
-    """Publishes a file under the next number, in the types that the table has by then."""
-
-    def renewed(newest: int) -> str:
-        nonlocal file
-        file = replace(file, name=table.renewed(file.name, file.seen, newest), seen=newest)
-        return file.name
-
-    numbers.take(file.name, None, renewed)
 
 
 def discard(table: TableWriter, files: Sequence[Prepared]) -> None:

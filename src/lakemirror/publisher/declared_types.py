@@ -103,7 +103,7 @@ class ColumnTypes:
         if placed is None:
             raise LakemirrorError(
                 "type-unsupported",
-                f"{self.table}: column {column} has type {kind}, which change files have no place for",
+                f"{self.table}: column {column} has type {kind}, which change files cannot hold",
                 table=self.table,
                 column=column,
                 hint="Publish the column in another type, such as a string or a number.",

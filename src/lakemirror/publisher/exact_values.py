@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakemirror.landing_zone.column_types import table_type
 from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.landing_zone.zoneless import NoInstant, instants
-from lakemirror.publisher.declared_types import NESTED, json_leaf
+from lakemirror.publisher.declared_types import NESTED, json_leaf, json_text
 
 MOST_DIGITS = 38
 
@@ -79,9 +79,9 @@ def cast_exactly(array: pa.Array, kind: pa.DataType, zone: str = "") -> pa.Array
     given, t = array.type, pa.types
     if given == kind:
         return array
-    if _is_text(given) and (_is_number(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_timestamp(kind)):
+    if _is_text(given) and (is_number(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_timestamp(kind)):
         return _read(array.cast(pa.string()), kind, zone or "UTC")
-    numbers = _is_number(given) and _is_number(kind)
+    numbers = is_number(given) and is_number(kind)
     if numbers and _arrow_rounds(given, kind):
         return column(array.to_pylist(), kind)
     cast = _to_times(kind, zone or "UTC") if t.is_timestamp(kind) else lambda each: each.cast(kind)
@@ -112,18 +112,18 @@ def _natural(values: list[Any], kinds: set[str]) -> pa.Array:
         return _in_type(values, kinds, _decimal_for(values))
     found = "a float" if "a float" in kinds else next(iter(kinds))
     if found not in _TYPES:
-        raise Refused(_first(values), f"{found} has no place in a table")
+        raise Refused(_first(values), f"{found} cannot be kept in a table")
     return _in_type(values, kinds, _TYPES[found])
 
 
 def _in_type(values: list[Any], kinds: set[str], kind: pa.DataType, zone: str = "") -> pa.Array:
     """The values, which are numbers or all of one kind, in this type. `zone`: as in `column`."""
     t = pa.types
-    if _is_number(kind) and kinds <= _NUMBERS:
+    if is_number(kind) and kinds <= _NUMBERS:
         return _as_numbers(values, kinds, kind)
     found = next(iter(kinds))
     if found == "a list or dict" and (kind == NESTED or _is_text(kind)):
-        texts = _built(_each(values, json_text), pa.string())
+        texts = _built(_each(values, lambda value: json_text(_json(value))), pa.string())
         return pa.ExtensionArray.from_storage(NESTED, texts) if kind == NESTED else texts.cast(kind)
     if found == "a duration" and kind == pa.int64():
         return _in_type(values, kinds, _TYPES[found])  # it becomes a number where types get their place
@@ -193,7 +193,7 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         _, digits, exponent = number.as_tuple()
         if not isinstance(exponent, int):
-            raise Refused(place, f"{value} has no place beside decimals")
+            raise Refused(place, f"{value} cannot be kept beside decimals")
         before = max(before, len(digits) + exponent if number else 0)
         behind = max(behind, -exponent)
         if before + behind > MOST_DIGITS:
@@ -201,12 +201,8 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
     return pa.decimal128(max(before + behind, 1), behind)
 
 
-def json_text(value: Any) -> str:
-    """A list or dict as JSON text; ValueError for a value in it that JSON has no place for."""
-    return json.dumps(_json(value), ensure_ascii=False, separators=(",", ":"))
-
-
 def _json(value: Any) -> Any:
+    """A list or dict as plain JSON values; ValueError for a value in it that JSON has no place for."""
     value = _plain(value)
     kind = _KINDS[type(value)]
     if kind != "a list or dict":
@@ -220,7 +216,7 @@ def _json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The same value as one of Python's own types; ValueError for one that has no place in a table."""
+    """The same value as one of Python's own types; ValueError for one that cannot be kept in a table."""
     kind = type(value)
     if kind in _KINDS:
         return value
@@ -238,7 +234,7 @@ def _plain(value: Any) -> Any:
     for base, make in _BASES:
         if isinstance(value, base):
             return make(value)
-    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} has no place in a table")
+    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept in a table")
 
 
 def _plain_numpy(value: Any) -> Any:
@@ -251,7 +247,7 @@ def _plain_numpy(value: Any) -> Any:
         return coarse.item()
     found = value.item()
     if type(found) not in _KINDS:
-        raise ValueError(f"a value of type numpy.{type(value).__name__} has no place in a table")
+        raise ValueError(f"a value of type numpy.{type(value).__name__} cannot be kept in a table")
     return found
 
 
@@ -340,7 +336,8 @@ def _arrow_rounds(given: pa.DataType, kind: pa.DataType) -> bool:
     return bool(t.is_decimal(given) and t.is_floating(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """True for the types of numbers that a table can have."""
     t = pa.types
     return bool(t.is_integer(kind) or t.is_decimal(kind) or t.is_float32(kind) or t.is_float64(kind))
 
@@ -368,7 +365,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "a list or dict": NESTED,
 }  # fmt: skip
 _TAKEN: tuple[tuple[Callable[[Any], bool], set[str]], ...] = (
-    (_is_number, set()),
+    (is_number, set()),
     (pa.types.is_boolean, {"a boolean"}),
     (_is_text, {"text", "a UUID", "a time of day"}),
     (lambda kind: kind in (pa.binary(), pa.large_binary()), {"bytes"}),
@@ -392,4 +389,4 @@ _BASES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((list, tuple), list),
 )
 
-__all__ = ["Refused", "cast_exactly", "column", "declared_column", "json_text"]
+__all__ = ["MOST_DIGITS", "Refused", "cast_exactly", "column", "declared_column", "is_number"]

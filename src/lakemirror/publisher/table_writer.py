@@ -5,7 +5,7 @@ rows ─▶ take: the types that the table takes ─▶ a staged file ─▶ kep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
 from lakemirror.publisher.change_writer import MARKER_COLUMN, TOKEN
-from lakemirror.publisher.declaration import Declaration, agreed, declare
+from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.plain_names import readers_lost
@@ -86,7 +86,7 @@ class TableWriter:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, as given or as the folder declares them."""
-        return self._given_keys if self._given_keys is not None else declare(self.place, None).keys
+        return self._given_keys if self._given_keys is not None else read_declaration(self.place).keys
 
     def types_before(self) -> dict[str, pa.DataType]:
         """Types of the table's columns, as far as its newest files tell.
@@ -110,7 +110,7 @@ class TableWriter:
         if self.starts_again:
             return sequence.Sequence(self.place), self.keys
         with self.storage():
-            declared = agreed(self.place, self._given_keys)
+            declared = read_declaration(self.place, self._given_keys)
             return sequence.Sequence(self.place, declared.extension), declared.keys
 
     @contextmanager
@@ -120,23 +120,12 @@ class TableWriter:
             yield sequence.Sequence(self.place, declared.extension), declared
 
     def publish(
-        self,
-        reader: pa.RecordBatchReader,
-        number: int | None = None,
-        *,
-        empty: bool = False,
-        footer: Mapping[str, str] | None = None,
+        self, reader: pa.RecordBatchReader, number: int | None = None, *, empty: bool = False
     ) -> Published | None:
         """Publishes one file as it is given, with its marker column where it has one. `empty`: also without rows."""
         with self.room():
-            staged, rows = self._write(reader, footer)
-            kept, seen = staged.name, self._published.newest
-
-            def renewed(newest: int) -> str:
-                nonlocal kept, seen
-                kept, seen = self.renewed(kept, seen, newest), newest
-                return kept
-
+            staged, rows = self._write(reader)
+            file = Prepared(staged.name, rows, self._published.newest)
             try:
                 reach("publish.file-written")
                 if self.starts_again:
@@ -151,10 +140,10 @@ class TableWriter:
                 self.place.keep(staged)
                 with self._declared() as (numbers, _):
                     reach("publish.before-link")
-                    taken = numbers.take(kept, number, renewed)
+                    taken = self.number(numbers, file, number)
             except BaseException:
                 with suppress(OSError, LakemirrorError):
-                    self.place.forget(kept)
+                    self.place.forget(file.name)
                 raise
             finally:
                 with suppress(OSError):
@@ -163,12 +152,30 @@ class TableWriter:
         self._published.remember(reader.schema, taken)
         return Published(taken, self.folder / numbers.name(taken), rows)
 
-    def renewed(self, kept: str, seen: int, newest: int) -> str:
+    def number(self, numbers: sequence.Sequence, file: Prepared, number: int | None = None) -> int:
+        """Gives a kept file the next number, or this one, in the types that the table has by then; else it is deleted.
+
+        The caller holds the lock. `publish-conflict`, `type-changed`.
+        """
+
+        def renewed(newest: int) -> str:
+            nonlocal file
+            file = Prepared(self.renewed(file, newest), file.rows, newest)
+            return file.name
+
+        try:
+            return numbers.take(file.name, number, renewed)
+        except BaseException:
+            with suppress(OSError, LakemirrorError):
+                self.place.forget(file.name)
+            raise
+
+    def renewed(self, file: Prepared, newest: int) -> str:
         """The same as `retyped`, without the file that another one replaces."""
-        renewed = self.retyped(kept, seen, newest)
-        if renewed != kept:
-            self.place.forget(kept)
-        return renewed
+        name = self.retyped(file.name, file.seen, newest)
+        if name != file.name:
+            self.place.forget(file.name)
+        return name
 
     def retyped(self, kept: str, seen: int, newest: int) -> str:
         """The name of the kept file, or of another with its rows: in the types that the table has since file `newest`.
@@ -183,11 +190,10 @@ class TableWriter:
             given = pa.RecordBatchReader.from_batches(written.schema_arrow, written.iter_batches())
             rows = self._fitted(given)
             known = table_types.after(self.types_before(), rows.schema)
-            footer = {name.decode(): text.decode() for name, text in (written.metadata.metadata or {}).items()}
-            if rows is given and footer.get(table_types.NOTE) == table_types.note(known, rows.schema):
+            noted = (written.metadata.metadata or {}).get(table_types.NOTE.encode(), b"").decode()
+            if rows is given and noted == table_types.note(known, rows.schema):
                 return kept
-            own = (TOKEN, table_types.NOTE, "ARROW:schema")
-            staged, _ = self._write(rows, {name: text for name, text in footer.items() if name not in own})
+            staged, _ = self._write(rows)
         self.place.keep(staged)
         reach("publish.retyped")
         return staged.name
@@ -223,7 +229,7 @@ class TableWriter:
     def kept(self, rows: pa.RecordBatchReader) -> Prepared | None:
         """A complete file that has no number yet; None for no rows."""
         with self.room():
-            staged, count = self._write(rows, None)
+            staged, count = self._write(rows)
             seen = self._published.newest
             if not count:
                 staged.unlink()
@@ -254,54 +260,40 @@ class TableWriter:
                 f"{self.name}: the rows carry markers of their own",
                 hint="Use changes(rows), or leave the column out.",
             )
-        self._check_marker(reader.schema.names, marker)
-        conformed = self._fitted(self._types.conform(reader))
-        self._warn_of_names(conformed.schema.names)
-        present = {name.lower() for name in conformed.schema.names}
-        for key in self.keys:
-            if key.lower() in present or not reader.schema.names:
-                continue
-            has_name = key.lower() in {name.lower() for name in reader.schema.names}
-            if has_name and not sum(batch.num_rows for batch in conformed):
-                return conformed.schema.empty_table().to_reader()  # no row tells the type of a key column
-            raise LakemirrorError(
-                "key-column-absent",
-                f"{self.name}: the rows have no typed column {key}, which is a key column; their columns are "
-                + ", ".join(reader.schema.names),
-                table=str(self.name),
-                column=key,
-                hint="Publish every key column with each row, or correct the names of the keys.",
-            )
-        return conformed
-
-    def require_types(self, schema: pa.Schema) -> None:
-        """`input-invalid` where no row tells the type of a key column, or of any column: no table can be made of it."""
-        present = {name.lower() for name in schema.names}
-        untyped = [key for key in self.keys if key.lower() not in present]
-        if untyped or not schema.names:
-            raise LakemirrorError(
-                "input-invalid",
-                f"{self.name}: no row tells the type of {', '.join(untyped) or 'any column'}, so there is no table",
-                hint="Publish a row, or name the types: columns=pa.schema(…), or --types id=bigint.",
-            )
-
-    def _warn_of_names(self, names: Sequence[str]) -> None:
-        """Says which readers the first file of a column loses by its name."""
-        before = {name.lower() for name in self.types_before()}
-        lost = readers_lost(name for name in names if name.lower() not in before)
-        if lost:
-            self.warn(lost)
-
-    def _check_marker(self, names: list[str], marker: str | None) -> None:
-        """`row-marker-misspelt` for a column that would stop the table. `marker`: the column of markers."""
-        like = misspelt_marker(names) if marker is None else None
-        if like is not None:
+        if marker is None and (like := misspelt_marker(reader.schema.names)) is not None:
             raise LakemirrorError(
                 "row-marker-misspelt",
                 f"{self.name}: column {like!r} is almost {MARKER_COLUMN}",
                 table=str(self.name),
                 column=like,
                 hint=f"Name {like!r} as the column with the row markers (marker=, --marker-column), or rename it.",
+            )
+        conformed = self._fitted(self._types.conform(reader))
+        before = self.types_before()
+        if lost := readers_lost(_without(conformed.schema.names, before)):  # by the name of a column, at its first file
+            self.warn(lost)
+        untyped = _without(self.keys, conformed.schema.names) if reader.schema.names else []
+        if not untyped:
+            return conformed
+        if not _without(untyped, reader.schema.names) and not sum(batch.num_rows for batch in conformed):
+            return conformed.schema.empty_table().to_reader()  # no row tells the type of a key column
+        raise LakemirrorError(
+            "key-column-absent",
+            f"{self.name}: the rows have no typed column {untyped[0]}, which is a key column; their columns are "
+            + ", ".join(reader.schema.names),
+            table=str(self.name),
+            column=untyped[0],
+            hint="Publish every key column with each row, or correct the names of the keys.",
+        )
+
+    def require_types(self, schema: pa.Schema) -> None:
+        """`input-invalid` where no row tells the type of a key column, or of any column: no table can be made of it."""
+        untyped = _without(self.keys, schema.names)
+        if untyped or not schema.names:
+            raise LakemirrorError(
+                "input-invalid",
+                f"{self.name}: no row tells the type of {', '.join(untyped) or 'any column'}, so there is no table",
+                hint="Publish a row, or name the types: columns=pa.schema(…), or --types id=bigint.",
             )
 
     def require_keys(self) -> None:
@@ -325,17 +317,23 @@ class TableWriter:
                 self.place.sweep()
             yield
 
-    def _write(self, rows: pa.RecordBatchReader, footer: Mapping[str, str] | None) -> tuple[Path, int]:
+    def _write(self, rows: pa.RecordBatchReader) -> tuple[Path, int]:
         """A complete staged file, and how many rows it has."""
         staged = self.place.staged()
         try:
             known = table_types.after(self.types_before(), rows.schema)
-            kept = {TOKEN: staged.name, table_types.NOTE: table_types.note(known, rows.schema), **(footer or {})}
-            return staged, change_writer.write_parquet(rows, staged, self._compression, kept)
+            footer = {TOKEN: staged.name, table_types.NOTE: table_types.note(known, rows.schema)}
+            return staged, change_writer.write_parquet(rows, staged, self._compression, footer)
         except BaseException:
             with suppress(OSError):
                 staged.unlink(missing_ok=True)
             raise
+
+
+def _without(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The names that are not among the others, in any case."""
+    lower = {name.lower() for name in others}
+    return [name for name in names if name.lower() not in lower]
 
 
 __all__ = ["Prepared", "Published", "TableForm", "TableWriter"]

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched, open_watch
+from lakemirror.storage.folder_watch import NotWatched, not_watched
 from lakemirror.storage.inside import enter, holding_folders, kind_of, open_file, open_folder
-from lakemirror.storage.storage import DISK, Entry, Listing
+from lakemirror.storage.storage import DISK, MOST_LEVELS, Entry, Listing, list_by_folder
 
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
-MOST_LEVELS = 64  # of folders below the one that is listed
 
 
 class LocalStorage:
@@ -42,37 +41,13 @@ class LocalStorage:
     def probe(self) -> None:
         """Does nothing: every local file system refuses a link to a name that is taken."""
 
-    def watch(self) -> FolderWatch | NotWatched:
-        return open_watch(self.root)
+    def watchable(self) -> Path | NotWatched:
+        return not_watched(self.root) or self.root
 
     holding_folders = staticmethod(holding_folders)
 
     def list(self, path: str, enter: Callable[[str], bool] = lambda _: True) -> Listing:
-        listing = Listing()
-        pending = [(path, 0)]
-        while pending:
-            folder, level = pending.pop()
-            try:
-                inner = self._list_folder(folder, listing)
-            except FileNotFoundError:
-                if folder == path:
-                    raise
-                continue  # deleted by its publisher between two listings
-            except LakemirrorError as error:
-                if folder == path:
-                    raise
-                listing.errors[folder] = error
-                continue
-            for name in inner:
-                if not enter(name):
-                    continue
-                if level < self._most_levels:
-                    pending.append((name, level + 1))
-                else:
-                    listing.errors[name] = LakemirrorError(
-                        "listing-too-large", f"{name} is nested deeper than {self._most_levels} folders", file=name
-                    )
-        return listing
+        return list_by_folder(path, enter, self._list_folder, self._most_levels)
 
     def stat(self, path: str) -> Entry | None:
         try:
@@ -206,7 +181,7 @@ class LocalStorage:
                 os.close(folder)
 
     def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
-        """Adds the entries of one folder to the listing. Returns its folders. FileNotFoundError."""
+        """Adds the files of one folder to the listing. Returns its folders. FileNotFoundError."""
         below = f"{path}/" if path else ""
         folders = []
         with self._folder_of(path) as (parent, name):
@@ -233,7 +208,6 @@ class LocalStorage:
                             listing.errors[path] = _unavailable(name, error)
             finally:
                 os.close(here)
-        listing.folders += folders
         return folders
 
 
@@ -293,4 +267,4 @@ def _unavailable(path: str, error: OSError) -> LakemirrorError:
     return LakemirrorError("storage-unavailable", f"{path or '.'}: {error.strerror or error}", file=path)
 
 
-__all__ = ["MOST_ENTRIES", "MOST_LEVELS", "LocalStorage", "copy_file"]
+__all__ = ["MOST_ENTRIES", "LocalStorage", "copy_file"]

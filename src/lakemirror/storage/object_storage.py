@@ -11,15 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, count, islice
+from pathlib import Path
 from typing import BinaryIO, cast
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched
+from lakemirror.storage.folder_watch import NotWatched
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.storage import MOVING, STORE, Entry, Listing
+from lakemirror.storage.storage import MOVING, STORE, Entry, Listing, list_by_folder
 
 PROBES = "Files/Monitoring/"
 _TOGETHER = 64  # files that are set aside together
@@ -38,7 +39,7 @@ class ObjectStorage:
         self._root, self._top = parse_address(address)
         self.store = store_at(self._root)
 
-    def watch(self) -> FolderWatch | NotWatched:
+    def watchable(self) -> Path | NotWatched:
         return NotWatched("it is no local folder")
 
     def holding_folders(self) -> contextlib.AbstractContextManager[None]:
@@ -58,9 +59,11 @@ class ObjectStorage:
         A key that no client can name is an error of its folder: then each folder is listed by itself.
         """
         if not enter(f"{path}/-" if path else "-") and not enter(path):
-            return self._shallow(path)
+            return list_by_folder(path, lambda _: False, self._list_folder)
         if path.partition("/")[0] == "Tables":
-            return self._by_folder(path, enter)  # data files by the million are below it, and nobody asks for them
+            return list_by_folder(
+                path, enter, self._list_folder
+            )  # data files by the million are below it, and nobody asks for them
         listing, entered, is_there = Listing(), {path: True}, False
 
         def is_entered(folder: str) -> bool:
@@ -79,7 +82,7 @@ class ObjectStorage:
         except LakemirrorError as error:
             if error.code != "path-refused":
                 raise
-            return self._by_folder(path, enter)
+            return list_by_folder(path, enter, self._list_folder)
         if not is_there:
             raise FileNotFoundError(2, "No such folder", self.uri(path))
         return listing
@@ -282,35 +285,13 @@ class ObjectStorage:
         for tombstone in reversed(tombstones):
             self.store.delete([self._key(tombstone)])
 
-    def _shallow(self, path: str) -> Listing:
-        """The folder alone, with what is directly in it."""
+    def _list_folder(self, path: str, listing: Listing) -> Sequence[str]:
+        """Adds the files of one folder to the listing. Returns its folders. FileNotFoundError."""
         folders, entries = self.store.folders(self._below(path))
         if not folders and not entries:
             raise FileNotFoundError(2, "No such folder", self.uri(path))
-        listing = Listing([self._relative(each) for each in entries])
-        listing.folders = [self._path(each) for each in folders]
-        return listing
-
-    def _by_folder(self, path: str, enter: Callable[[str], bool]) -> Listing:
-        """The same as `list`, folder by folder: one that cannot be listed is in the errors."""
-        listing, pending = Listing(), [path]
-        while pending:
-            folder = pending.pop()
-            try:
-                inner = self._shallow(folder)
-            except FileNotFoundError:
-                if folder == path:
-                    raise
-                continue
-            except LakemirrorError as error:
-                if folder == path:
-                    raise
-                listing.errors[folder] = error
-                continue
-            listing.files += inner.files
-            listing.folders += inner.folders
-            pending += [each for each in inner.folders if enter(each)]
-        return listing
+        listing.files += [self._relative(each) for each in entries]
+        return [self._path(each) for each in folders]
 
     def _entries(self, path: str, after: str = "") -> Iterator[Entry]:
         begin = self._key(after) if after else ""

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import change_files, partition_of, partition_values, path_below
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles, partition_values
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
@@ -64,10 +63,9 @@ def applied_in_order(
     known = {entry.path: entry for entry in folder.files} | moved  # the one that was moved first was applied
     listing = TableFolder(folder.name, [Entry(path, each.size, each.modified) for path, each in known.items()])
     found = []
-    for number, entry in change_files(listing, metadata):
-        partition = partition_of(entry, listing)
-        if applied.holds(path_below(entry, listing), number, partition):
-            found.append((partition, number, entry.path))
+    for file in TableFiles(listing, metadata).changes:
+        if applied.holds(file):
+            found.append((file.partition, file.number, file.entry.path))
     if metadata.file_detection_strategy == SEQUENTIAL:
         _check_sequences(found, applied, quarantined)
     elif len(found) < count:

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import Action
-from lakemirror.delta.log_folder import table_folder
-from lakemirror.storage.place import Place, opened
+from lakemirror.storage.place import Place, opened, place
 from lakemirror.verify import vectors
 from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
@@ -113,7 +112,7 @@ def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) ->
 
 
 def _path(folder: Place, add: Action) -> Place:
-    return table_folder(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
+    return place(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
 
 
 def _statistics(add: Action, report: FileReport) -> Mapping[str, Any]:

@@ -19,16 +19,15 @@ import pyarrow as pa
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.log import Action
-from lakemirror.delta.log_folder import table_folder
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
 from lakemirror.mirror.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
 from lakemirror.mirror.position import Position, sequences
-from lakemirror.storage import Place, Storage
+from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
 from lakemirror.verify.columns import TableColumn, table_columns
@@ -102,11 +101,11 @@ def verify_table(
     """The report of one table. What cannot be read is a finding; the table raises no error."""
     options = options or Options()
     begun = time.monotonic()
-    place = table_folder(storage.uri(name.target(default_schema)))
+    target = place(storage.uri(name.target(default_schema)))
     table = str(name)
     folder = _folder(storage, name)
     try:
-        state = replay(place, table)
+        state = replay(target, table)
     except _READING as error:
         code = "verify-impossible" if is_refused(error) else "verify-log-unreadable"
         finding = Finding(code, table, str(error), "_delta_log")
@@ -116,7 +115,7 @@ def verify_table(
         message = "files were applied, and the Delta table is gone"
         findings = (Finding("verify-log-unreadable", table, message, "_delta_log"),) if gone else ()
         return TableReport(table, findings=findings, seconds=time.monotonic() - begun)
-    proof = _TableProof(storage, name, place, state, folder, options, progress)
+    proof = _TableProof(storage, name, target, state, folder, options, progress)
     proof.run()
     return TableReport(
         table, state.version, len(state.files), proof.rows, proof.compared_rows, capped(proof.findings),

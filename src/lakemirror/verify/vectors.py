@@ -15,8 +15,7 @@ from pyroaring import BitMap64
 
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action
-from lakemirror.delta.log_folder import table_folder
-from lakemirror.storage.place import Place
+from lakemirror.storage.place import Place, place
 from lakemirror.verify.finding import Finding, is_refused
 
 _MAGIC = struct.pack("<i", 1681511377)
@@ -31,7 +30,7 @@ def read(folder: Place, vector: Mapping[str, Any]) -> tuple[BitMap64, str, str]:
         if kind == "i":
             data = base64.b85decode(text.translate(str.maketrans(_Z85, _B85)))[: int(vector["sizeInBytes"])]
         else:
-            path = folder / vector_path(text) if kind == "u" else table_folder(text)
+            path = folder / vector_path(text) if kind == "u" else place(text)
             with path.open("rb") as file:
                 file.seek(int(vector.get("offset") or 1))
                 (size,) = struct.unpack(">i", file.read(4))

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import preloaded
 from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
 from tests.rounds import rounds
@@ -369,7 +370,7 @@ def test_several_engines_build_find_and_drop_in_one_folder(tmp_path: Path) -> No
     target, add = with_table(tmp_path, TABLES["uuid"])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     others = [
-        subprocess.Popen(
+        preloaded.Popen(
             [sys.executable, "-c", AT_ONCE, str(tmp_path), "6"], env=environment, stdout=subprocess.PIPE, text=True
         )
         for _ in range(2)
@@ -393,7 +394,7 @@ def test_a_kill_at_any_moment_of_a_build_leaves_nothing_that_is_believed(tmp_pat
     target, add = with_table(tmp_path, TABLES["uuid"])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for milliseconds in range(0, 400, 20):
-        child = subprocess.Popen(
+        child = preloaded.Popen(
             [sys.executable, "-c", AT_ONCE, str(tmp_path), "99"], env=environment, stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
@@ -594,7 +595,7 @@ def add_of(place: Path) -> tuple[Target, dict[str, Any], pa.Table]:
 
 def in_a_process(place: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LAKEMIRROR_FAILPOINT": failpoint}
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-c", SCRIPT, str(place)], env=environment, capture_output=True, text=True, check=False
     )
 

@@ -126,6 +126,7 @@ def test_events_lie_in_the_file_of_their_day(year: list[Step]) -> None:
     assert late["dep_time"].to_pylist() == [42, 42]
 
 
+@pytest.mark.full
 def test_the_landing_zone_obeys_the_contract(zone: Path) -> None:
     assert {path.name for path in zone.iterdir()} == set(TABLES)
     for path in (zone / "flights").glob("*.parquet"):
@@ -135,6 +136,7 @@ def test_the_landing_zone_obeys_the_contract(zone: Path) -> None:
     assert MARKER not in pq.read_schema(next((zone / "weather").glob("*.parquet"))).names
 
 
+@pytest.mark.full
 def test_figures_of_the_published_year(zone: Path) -> None:
     wanted = expected(find_data())
     found = duckdb.connect()
@@ -152,6 +154,7 @@ def test_figures_of_the_published_year(zone: Path) -> None:
     assert (wanted.cancelled, len(carriers), len(months)) == (8_255, 16, 12)
 
 
+@pytest.mark.full
 @pytest.mark.full
 def test_the_published_year_is_the_data_set_row_by_row(zone: Path) -> None:
     source = read_flights(find_data(), 365).filter(pc.field("dep_time").is_valid())

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests import preloaded
 from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
@@ -361,7 +362,7 @@ def test_another_schema_in_between_is_a_concurrent_commit(tmp_path: Path, monkey
 
 def command(table: Path, failpoint: str) -> subprocess.CompletedProcess[str]:
     words = ["features", "drop", str(table), ",".join(ALL), "--yes"]
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", *words],
         env={**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip

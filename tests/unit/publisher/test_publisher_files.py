@@ -18,8 +18,9 @@ import pytest
 from published_contents import change_files, changes, fold
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher import Landing, LandingTable, disk_rows
 from lakemirror.publisher.declared_types import named_type
+from lakemirror.publisher.sources import json_rows, workbook
 from lakemirror.publisher.sources.file_options import FileOptions
 from lakemirror.publisher.sources.files import publish_files, read_file
 from lakemirror.publisher.sources.text_types import KnownTypes
@@ -296,3 +297,22 @@ def test_no_table_is_made_of_a_header_unless_types_are_named(tmp_path: Path, mod
     (published,) = publish_files(named, [tmp_path / "h.csv"], mode)
     assert published.rows == 0
     assert pq.read_schema(named.folder / published.path.name).names == ["id"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.xlsx"])
+def test_rows_beyond_memory_come_back_from_the_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": number, "v": f"text {number}", "w": number / 4} for number in range(50)]
+    if name == "t.csv":
+        (tmp_path / name).write_text("id,v,w\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    elif name == "t.jsonl":
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        openpyxl = pytest.importorskip("openpyxl", reason="the publish extra is not installed")
+        book = openpyxl.Workbook()
+        for cells in (list(rows[0]), *(list(row.values()) for row in rows)):
+            book.active.append(cells)
+        book.save(tmp_path / name)
+    monkeypatch.setattr(disk_rows, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(json_rows, "ROWS", 7)
+    monkeypatch.setattr(workbook, "ROWS", 7)
+    assert read_file(tmp_path / name).read_all().to_pylist() == rows

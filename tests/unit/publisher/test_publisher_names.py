@@ -62,7 +62,15 @@ def publish(tmp_path: Path, source: Path, *options: str) -> Result:
         (["id", " "], "column-name-invalid"),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--preview",), ("--mode", "snapshot"), ("--names", "plain")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--preview",), marks=pytest.mark.full),
+        pytest.param(("--mode", "snapshot"), marks=pytest.mark.full),
+        ("--names", "plain"),
+    ],
+)
 def test_names_that_make_no_table(
     tmp_path: Path, names: list[str], code: str, format: str, options: tuple[str, ...]
 ) -> None:

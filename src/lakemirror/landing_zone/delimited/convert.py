@@ -20,7 +20,8 @@ from lakemirror.landing_zone.delimited.hints import hint_for_separator, separato
 from lakemirror.landing_zone.delimited.plain_values import is_number, looks_like
 from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
-from lakemirror.landing_zone.delimited.typed_text import BadField, TypedText
+from lakemirror.landing_zone.delimited.typed_text import TypedText
+from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 from lakemirror.landing_zone.zoneless import NTZ, Zones
 from lakemirror.worker_pool import worker_pool
@@ -124,8 +125,8 @@ def read_columns(
         for texts, lines in ExactRows(reader, names, file, form).columns(len(refused.text)):
             try:
                 yield text.values(texts)
-            except BadField as bad:
-                raise text.error(bad, file, lines[bad.row]) from bad
+            except BadValue as bad:
+                raise text.error(bad, file, lines[bad.place]) from bad
 
 
 def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
@@ -133,7 +134,8 @@ def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) 
     form = metadata.delimited or DelimitedFormat()
     _, reader = _opened(source, file, form)
     rows = ExactRows(reader, header(reader, file, form), file, form).rows()
-    return next(itertools.islice(rows, row - 1, None)).line
+    record = next(itertools.islice(rows, row - 1, None), None)
+    return record.line if record is not None else row + 1  # the file is another by now
 
 
 def _opened(
@@ -168,7 +170,7 @@ def _fast(
             piece, future = at_work[0]
             try:
                 found = future.result()
-            except (Inexact, BadField):
+            except (Inexact, BadValue):
                 for each, behind in reversed(at_work):
                     behind.cancel()
                     blocks.put_back(each.text)

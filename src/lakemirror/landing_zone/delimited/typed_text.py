@@ -15,16 +15,6 @@ from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat
 from lakemirror.landing_zone.zoneless import Zones
 
 
-class BadField(Exception):
-    """A field of a row that does not convert. `row`: from 0, in the batch."""
-
-    def __init__(self, column: str, bad: BadValue) -> None:
-        super().__init__(column)
-        self.column = column
-        self.row = bad.place
-        self.value = bad
-
-
 @dataclass(frozen=True)
 class TypedText:
     """The table type of each column, in the file's order, and how numbers and times are written."""
@@ -34,23 +24,23 @@ class TypedText:
     zones: Zones
 
     def values(self, texts: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in their types; a column that is no text has its type already. `BadField` of the first bad row."""
+        """The rows in their types; a column that is no text has its type already. `BadValue` of the first bad row."""
         arrays, bad = [], []
         for texts_of_column, (name, kind) in zip(texts.columns, self.types.items(), strict=True):
             try:
                 arrays.append(self._column(texts_of_column, name, kind))
             except BadValue as value:
-                bad.append(BadField(name, value))
+                bad.append(BadValue(value.place, value.text, value.why, name))
         if bad:
-            raise min(bad, key=lambda each: each.row)
+            raise min(bad, key=lambda value: value.place)
         return pa.RecordBatch.from_arrays(arrays, names=list(self.types))
 
-    def error(self, bad: BadField, file: str, line: int) -> TableError:
+    def error(self, bad: BadValue, file: str, line: int) -> TableError:
         """`value-invalid`, or `row-marker-invalid`, with the line."""
-        name, text, kind = bad.column, bad.value.text, self.types[bad.column]
+        name, text, kind = bad.column, bad.text, self.types[bad.column]
         shown = text if len(text) <= 100 else text[:99] + "…"
         code = "row-marker-invalid" if name == ROW_MARKER else "value-invalid"
-        what = bad.value.why or f"is not {'an integer' if name == ROW_MARKER else kind}"
+        what = bad.why or f"is not {'an integer' if name == ROW_MARKER else kind}"
         return TableError(
             code, f"{file}, line {line}, column {name}: {shown!r} {what}", file=file, row=line, column=name,
             hint=hint_for_value(text, kind, self.form) or None,
@@ -65,4 +55,4 @@ class TypedText:
         )
 
 
-__all__ = ["BadField", "TypedText"]
+__all__ = ["TypedText"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -96,12 +97,17 @@ class TableFolder(Protocol):
         """Deletes what publishers that crashed left: dropped folders, and kept files of more than a day."""
 
 
-def write_whole(folder: TableFolder, name: str, data: bytes, *, new: bool = False) -> None:
-    """Writes a small file atomically, over an older one. `new`: FileExistsError where there is one."""
+def write_whole(
+    folder: TableFolder, name: str, content: bytes | Callable[[BinaryIO], None], *, new: bool = False
+) -> None:
+    """Makes the file of this name atomically, over an older one. `new`: FileExistsError where there is one."""
     staged = folder.staged()
     try:
         with staged.open("xb") as file:
-            file.write(data)
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
             file.flush()
             os.fsync(file.fileno())
         reach("publish.metadata-written")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.column_types import table_type
-from lakemirror.landing_zone.delimited import BadField, TypedText, line_of, read_columns
+from lakemirror.landing_zone.delimited import BadValue, TypedText, line_of, read_columns
 from lakemirror.landing_zone.delimited.hints import hint_for_separator
 from lakemirror.landing_zone.delimited.plain_values import looks_like
 from lakemirror.landing_zone.metadata import DelimitedFormat, TableMetadata
@@ -65,9 +65,9 @@ class _Text:
         for batch in batches:
             try:
                 values = text.values(batch)
-            except BadField as bad:
+            except BadValue as bad:
                 with self._errors():
-                    raise text.error(bad, self._file, self.line_of(row + bad.row + 1)) from bad
+                    raise text.error(bad, self._file, self.line_of(row + bad.place + 1)) from bad
             row += batch.num_rows
             arrays = [
                 pa.nulls(batch.num_rows) if pa.types.is_null(field.type) else column.cast(field.type)
@@ -119,12 +119,11 @@ def _choices(text: _Text, known: KnownTypes) -> tuple[list[Choice], Iterable[pa.
                 looks[name] = looks_like(batch[name].slice(0, 1000))
         looked_at.add(batch, batch.nbytes)
         row += batch.num_rows
-    choices = [guesses[name].choice(name) if name in guesses else known.choice(name) for name in columns]
+    choices = [known.choice(name) or guesses[name].choice(name) for name in columns]
     if ROW_MARKER in names:
         choices.insert(names.index(ROW_MARKER), Choice(ROW_MARKER, pa.int32(), "row markers", guessed=False))
-    found = [each for each in choices if each is not None]
-    _warn_of_text(found, looks, text.form)
-    return found, looked_at if guesses or held else batches
+    _warn_of_text(choices, looks, text.form)
+    return choices, looked_at if guesses or held else batches
 
 
 def _does_not_come_back(text: _Text, row: int, column: str, value: str, kind: pa.DataType) -> LakemirrorError:

@@ -12,7 +12,7 @@ import itertools
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
@@ -35,6 +35,7 @@ from lakemirror.publisher.sources.text_types import (
 )
 
 ROWS = 20_000  # in a part
+TOGETHER = 500  # lines that are decoded by one call
 NUMBER, STRING, TRUTH, NESTED = "numbers", "strings", "true and false", "objects and arrays"
 
 _KINDS: dict[type, str] = {bytes: NUMBER, str: STRING, bool: TRUTH, dict: NESTED, list: NESTED}
@@ -43,7 +44,7 @@ _KINDS: dict[type, str] = {bytes: NUMBER, str: STRING, bool: TRUTH, dict: NESTED
 class _Part(NamedTuple):
     """Some rows as columns of text, truth values apart, and the line of each row."""
 
-    lines: list[int]
+    lines: Sequence[int]
     columns: dict[str, pa.Array]
 
 
@@ -76,7 +77,7 @@ class _Columns:
         self._guesses: dict[str, Guess] = {}
         self._kinds: dict[str, str] = {}  # what the values of a column are, empty while all are NULL
 
-    def texts(self, column: str, values: list[Any], lines: list[int]) -> pa.Array:
+    def texts(self, column: str, values: list[Any], lines: Sequence[int]) -> pa.Array:
         """The values as text, or as truth values, looked at for the column's type."""
         kinds = {_KINDS[each] for each in set(map(type, values)) - {type(None)}}
         type_ = self._known.of(column)
@@ -86,19 +87,17 @@ class _Columns:
             if kinds and not self._kinds[column]:
                 self._kinds[column] = _KINDS[type(next(value for value in values if value is not None))]
             if kinds - {self._kinds[column]}:
-                raise self._several_kinds(column, values, lines)
-        if is_held and (kinds := kinds - _fitting(type_)):
-            raise self._changed(column, type_, kinds.pop(), values, lines)
+                raise self._other_kind(column, values, lines, {self._kinds[column]}, None)
+        if is_held and kinds - _fitting(type_):
+            raise self._other_kind(column, values, lines, _fitting(type_), type_)
         try:
             texts = _as_texts(values, kinds, is_json=type_ is not None and pa.types.is_nested(type_))
         except (UnicodeError, RecursionError) as error:
             raise self._error("value-invalid", str(error), column, lines[_unwritable(values)]) from error
-        if (
-            is_held
-            and texts.type == pa.string()
-            and (place := first_lost(texts, type_, is_key=self._known.is_key(column))) >= 0
-        ):
-            raise self._refused(BadValue(place, texts[place].as_py()), column, type_, lines)
+        if is_held and texts.type == pa.string():
+            place = first_lost(texts, type_, is_key=self._known.is_key(column))
+            if place >= 0:
+                raise self._refused(BadValue(place, texts[place].as_py()), column, type_, lines)
         if type_ is None and self._kinds[column] == NUMBER:
             self._guesses.setdefault(column, Guess()).look_at(texts)
         return texts
@@ -126,7 +125,7 @@ class _Columns:
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _array(self, texts: pa.Array, field: pa.Field, lines: list[int]) -> pa.Array:
+    def _array(self, texts: pa.Array, field: pa.Field, lines: Sequence[int]) -> pa.Array:
         """The values of a column in its type."""
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), field.type)
@@ -143,38 +142,23 @@ class _Columns:
         except BadValue as bad:
             raise self._refused(bad, field.name, field.type, lines) from bad
 
-    def _refused(self, bad: BadValue, column: str, kind: pa.DataType, lines: list[int]) -> LakemirrorError:
+    def _refused(self, bad: BadValue, column: str, kind: pa.DataType, lines: Sequence[int]) -> LakemirrorError:
         what = f"{bad.text[:100]!r} {bad.why or f'is not {shown(kind)}'}"
         return self._error("value-invalid", what, column, lines[bad.place], hint_for_another_type(column))
 
-    def _several_kinds(self, column: str, values: list[Any], lines: list[int]) -> LakemirrorError:
-        before = self._kinds[column]
-        line, kind = next(
-            (line, _KINDS[type(value)])
-            for value, line in zip(values, lines, strict=True)
-            if value is not None and _KINDS[type(value)] != before
-        )
-        return self._error(
-            "value-invalid",
-            f"the column holds {before} and {kind}",
-            column,
-            line,
-            f"Correct the value, or publish the column as text: --types {column}=text.",
-        )
-
-    def _changed(
-        self, column: str, before: pa.DataType, kind: str, values: list[Any], lines: list[int]
+    def _other_kind(
+        self, column: str, values: list[Any], lines: Sequence[int], kinds: Collection[str], before: pa.DataType | None
     ) -> LakemirrorError:
-        line = next(
-            line for value, line in zip(values, lines, strict=True) if value is not None and _KINDS[type(value)] == kind
-        )
-        return self._error(
-            "type-changed",
-            f"the column was published as {shown(before)}, now it holds {kind}",
-            column,
-            line,
-            f"Publish values of the former type, name one with --types {column}=TYPE, or recreate the table.",
-        )
+        """The error of the first value that is of none of these kinds. `before`: the type that was published before."""
+        found = ((line, _KINDS[type(value)]) for value, line in zip(values, lines, strict=True) if value is not None)
+        line, kind = next((line, kind) for line, kind in found if kind not in kinds)
+        if before is None:
+            hint = f"Correct the value, or publish the column as text: --types {column}=text."
+            what = f"the column holds {self._kinds[column]} and {kind}"
+            return self._error("value-invalid", what, column, line, hint)
+        hint = f"Publish values of the former type, name one with --types {column}=TYPE, or recreate the table."
+        what = f"the column was published as {shown(before)}, now it holds {kind}"
+        return self._error("type-changed", what, column, line, hint)
 
     def _error(self, code: str, what: str, column: str, line: int, hint: str | None = None) -> LakemirrorError:
         return LakemirrorError(
@@ -203,32 +187,35 @@ def _as_texts(values: list[Any], kinds: set[str], is_json: bool) -> pa.Array:
     return pa.array(values, pa.string())
 
 
-def _objects(stream: IO[bytes], name: str) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
-    """The objects, some at a time, and the line of each; those of an array have their number in it."""
-    lines = ((number, text) for number, line in enumerate(stream, start=1) if (text := _stripped(line, number)))
-    first = next(lines, None)
-    if first is None:
-        return
-    if first[1].startswith(b"["):
-        number, text = first
-        found = _decoded([(number, text + stream.read())], name)[0]
-        yield from _chunks(list(range(1, len(found) + 1)), found, [number] * len(found), name)
-        return
-    rest = itertools.chain([first], lines)
-    while chunk := list(itertools.islice(rest, ROWS)):
-        numbers = [number for number, _ in chunk]
-        yield from _chunks(numbers, _decoded(chunk, name), numbers, name)
-
-
-def _chunks(
-    rows: list[int], found: list[Any], lines: list[int], name: str
-) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
-    """The objects and their numbers, `ROWS` at a time; `input-invalid` with the line of what is none."""
-    for line, each in zip(lines, found, strict=True):
-        if not isinstance(each, dict):
+def _objects(stream: IO[bytes], name: str) -> Iterator[tuple[Sequence[int], list[dict[str, Any]]]]:
+    """Objects, some at a time, and the line of each; those of an array have their number in it."""
+    for lines, values in _values(stream, name):
+        if set(map(type, values)) != {dict}:
+            line = next(line for line, value in zip(lines, values, strict=True) if type(value) is not dict)
             raise LakemirrorError("input-invalid", f"{name}: line {line} holds no JSON object", row=line)
-    for begin in range(0, len(found), ROWS):
-        yield rows[begin : begin + ROWS], found[begin : begin + ROWS]
+        yield lines, values
+
+
+def _values(stream: IO[bytes], name: str) -> Iterator[tuple[Sequence[int], list[Any]]]:
+    texts = ((number, text) for number, line in enumerate(stream, start=1) if (text := _stripped(line, number)))
+    first = next(texts, None)
+    if first is not None and first[1].startswith(b"["):
+        found = _decoded([(first[0], first[1] + stream.read())], name)[0]
+        for begin in range(0, len(found), ROWS):
+            some = found[begin : begin + ROWS]
+            yield range(begin + 1, begin + 1 + len(some)), some
+        return
+    rest = itertools.chain([first] if first is not None else [], texts)
+    numbers: list[int] = []
+    values: list[Any] = []
+    while chunk := list(itertools.islice(rest, min(ROWS, TOGETHER))):
+        numbers += [number for number, _ in chunk]
+        values += _decoded(chunk, name)
+        if len(values) >= ROWS:
+            yield numbers, values
+            numbers, values = [], []
+    if values:
+        yield numbers, values
 
 
 def _stripped(line: bytes, number: int) -> bytes:

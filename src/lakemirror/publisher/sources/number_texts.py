@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.landing_zone.metadata import DelimitedFormat
+from lakemirror.publisher.exact_values import MOST_DIGITS
 
 SURE_DIGITS = 15  # a double gives back every number of so many digits
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$"
@@ -72,7 +73,7 @@ def are_decimals(texts: pa.Array) -> bool:
     Much faster than a look at each character. False does not mean that they are none.
     """
     scale = len(texts[0].as_py().partition(".")[2])
-    numbers = cast_or_none(texts, pa.decimal128(38, scale)) if 0 < scale <= 38 else None
+    numbers = cast_or_none(texts, pa.decimal128(MOST_DIGITS, scale)) if 0 < scale <= MOST_DIGITS else None
     return numbers is not None and pc.all(pc.equal(numbers.cast(pa.string()), texts)).as_py() is True
 
 

@@ -209,9 +209,12 @@ class _Sqlite(SourceDatabase):
         self.connection.execute(f"create temp view lakemirror_query as {query}")
         found = self.connection.execute("select name, type from pragma_table_info('lakemirror_query')").fetchall()
         self.connection.execute("drop view lakemirror_query")
-        if any(re.search(r":\d+$", name) for name, _ in found):  # what a view calls a name that is there twice
-            _refuse_doubled([each[0] for each in self.connection.execute(query).description])
-        return sqlite_columns([(name, kind or "") for name, kind in found], chosen, declared)
+        names = [name for name, _ in found]
+        if any(re.search(r":\d+$", name) for name in names):  # a view calls a second id `id:1`
+            names = [name for name, *_ in self.connection.execute(query).description]
+        return sqlite_columns(
+            [(name, kind or "") for name, (_, kind) in zip(names, found, strict=True)], chosen, declared
+        )
 
     def _one(self, query: str) -> tuple[Any, ...]:
         return tuple(self.connection.execute(query).fetchone() or ())
@@ -270,15 +273,6 @@ class _DuckDB(SourceDatabase):
             read = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch  # the name before 1.4
             reader = read(BATCH_ROWS)
         yield reader
-
-
-def _refuse_doubled(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise LakemirrorError(
-                "columns-ambiguous", f"the query has two columns named {name}", column=name,
-                hint=f"Give one of them another name: select {name}, {name} as other_name.",
-            )  # fmt: skip
 
 
 def _of_sqlite(read: ReadAs, values: Sequence[Any], rows_before: int, zone: str) -> pa.Array:

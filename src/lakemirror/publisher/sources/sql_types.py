@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakemirror.publisher.arrow_input import Types
+from lakemirror.publisher.exact_values import MOST_DIGITS
 
 INFINITE = "__lakemirror_infinite__"  # a helper column: the row holds an infinite date or time
-MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from lakemirror.landing_zone.delimited.plain_values import converted_as_written
 from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.metadata import DelimitedFormat
 from lakemirror.landing_zone.zoneless import UTC, Zones, zone_of
+from lakemirror.publisher.exact_values import MOST_DIGITS
 from lakemirror.publisher.sources.number_texts import (
     SURE_DIGITS,
     are_decimals,
@@ -36,7 +37,6 @@ from lakemirror.publisher.sources.number_texts import (
     without_exponents,
 )
 
-MOST_DIGITS = 38
 PLAIN = DelimitedFormat()
 
 
@@ -286,7 +286,7 @@ class _Dates:
 
     def refused(self, texts: pa.Array) -> int:
         if not self._form.date_format:
-            place = first_not(pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d$"))
+            place = first_not(pc.equal(pc.binary_length(texts), 10))  # of yyyy-MM-dd, without blanks around it
             if place >= 0:
                 return place
         return _first_bad(texts, "date", self._form)

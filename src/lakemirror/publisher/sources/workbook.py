@@ -15,7 +15,8 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.landing_zone.zoneless import NoInstant, Zones, instants
 from lakemirror.publisher.declared_types import TypeWarning
 from lakemirror.publisher.disk_rows import DiskParts
-from lakemirror.publisher.sources.text_types import MOST_DIGITS, Choice, KnownTypes, hint_for_another_type, shown
+from lakemirror.publisher.exact_values import MOST_DIGITS
+from lakemirror.publisher.sources.text_types import Choice, KnownTypes, hint_for_another_type, shown
 
 ROWS = 5_000  # in a part
 CELL_BYTES = 64  # of memory, about
