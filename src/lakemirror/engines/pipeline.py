@@ -107,10 +107,10 @@ class Pipeline(ABC):
             with index_waits, named_errors(work.target.path):
                 result = self._result(work, written)
         except Bad as bad:
-            remove_files(work.target.path, written)
+            drop_written(work.target.path, written)
             return RowResult(error=bad.rejected)
         except BaseException:
-            remove_files(work.target.path, written)
+            drop_written(work.target.path, written)
             raise
         if self.index is not None:
             for add in result.adds:
@@ -256,7 +256,7 @@ class Pipeline(ABC):
         return written[begin:]
 
 
-def remove_files(table: str, written: Sequence[Action]) -> None:
+def drop_written(table: str, written: Sequence[Action]) -> None:
     """Removes files that an attempt has written, as far as possible."""
     for action in written:
         with contextlib.suppress(OSError, LakemirrorError):
@@ -268,4 +268,4 @@ def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
     return None if flags is None or flags.all() else flags
 
 
-__all__ = ["Pipeline", "TooManyKeys", "remove_files"]
+__all__ = ["Pipeline", "TooManyKeys", "drop_written"]

@@ -25,7 +25,7 @@ from lakemirror.engines import unit_kernels
 from lakemirror.engines.kernels.decode import DEFAULT
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.net_effect import NetEffect
-from lakemirror.engines.pipeline import Pipeline, TooManyKeys, remove_files
+from lakemirror.engines.pipeline import Pipeline, TooManyKeys, drop_written
 from lakemirror.engines.row_work import Action, RewriteWork, RowResult, RowWork, Target
 from lakemirror.engines.spark import tasks
 from lakemirror.engines.spark.constraints import broken_constraint
@@ -114,7 +114,7 @@ class SparkEngine(Pipeline):
         try:
             adds = self._written("compact", unit_kernels.write_together, shared, units, written)
         except BaseException as error:
-            remove_files(work.target.path, written)
+            drop_written(work.target.path, written)
             if isinstance(error, SparkGone):
                 raise error.error from None
             raise
