@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 from lakemirror.cli.printable import printable
 
@@ -20,6 +21,11 @@ class _OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(record.getMessage())
+
+
+def utc_time(record: logging.LogRecord) -> str:
+    """When a message was logged: `2026-11-22T10:00:00.000Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
 
 
 def counted(number: int, word: str) -> str:

@@ -13,12 +13,11 @@ import logging
 import os
 import re
 import sys
-import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakemirror.cli.narration import counted
+from lakemirror.cli.narration import counted, utc_time
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
@@ -127,19 +126,15 @@ class _TextLines(logging.Formatter):
         kind = {logging.WARNING: "warning: ", logging.ERROR: "error: "}.get(record.levelno, "")
         message = record.getMessage()
         kind = "" if ": warning " in message or message.startswith("warning ") else kind
-        return printable(f"{_time(record)} {kind}{message}")
+        return printable(f"{utc_time(record)} {kind}{message}")
 
 
 class _JsonLines(logging.Formatter):
     """One JSON object a line: `time`, `level`, `event` (`log` for what is no event), `text`, and the event's own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        shown = {"time": _time(record), "level": record.levelname.lower(), "event": getattr(record, "event", "log")}
+        shown = {"time": utc_time(record), "level": record.levelname.lower(), "event": getattr(record, "event", "log")}
         return json.dumps({**shown, "text": record.getMessage(), **getattr(record, "fields", {})}, default=str)
-
-
-def _time(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
 
 
 __all__ = ["KEPT", "MOST_BYTES", "LogFormat", "RunLog", "log_file"]

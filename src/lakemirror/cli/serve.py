@@ -8,13 +8,13 @@ import json
 import logging
 import os
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli.narration import utc_time
 from lakemirror.cli.options import with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.supervised import leave
@@ -165,7 +165,7 @@ class _TextLines(logging.Formatter):
     """One line for each record, without a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(f"{_time(record)} {record.levelname.lower()} {_message(record)}")
+        return printable(f"{utc_time(record)} {record.levelname.lower()} {_message(record)}")
 
 
 class _JsonLines(logging.Formatter):
@@ -173,7 +173,7 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": _time(record), "level": record.levelname.lower(), "message": _message(record),
+            "time": utc_time(record), "level": record.levelname.lower(), "message": _message(record),
         }  # fmt: skip
         line.update({name: getattr(record, name) for name in ("database", "table") if hasattr(record, name)})
         return json.dumps(line)
@@ -185,10 +185,6 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     raised = record.exc_info[1] if record.exc_info else None
     return record.getMessage().partition("\n")[0] + (f": {type(raised).__name__}" if raised is not None else "")
-
-
-def _time(record: logging.LogRecord) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
 
 
 __all__ = ["require_extra", "serve"]

@@ -20,10 +20,9 @@ from lakemirror.delta.log import Action, Metadata, Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.catalogue import BY_NAME, READER_FEATURES, dependents
 from lakemirror.features.feature_names import features_of, pure, without
-from lakemirror.features.history import PROTECTED, clean_checkpoints, clean_since
+from lakemirror.features.history import PROTECTED, clean_checkpoints, clean_since, is_met_by_readers
 from lakemirror.features.log_commit import Commit, metadata_action, newest_commit
 from lakemirror.features.usage import (
-    action_trace,
     files_with_old_types,
     mapping_is_idle,
     metadata_traces,
@@ -176,11 +175,9 @@ def empty_commit(_: Snapshot) -> Commit:
 
 def is_dirty(name: str, snapshot: Snapshot) -> bool:
     """True if the table uses a reader's feature now."""
-    if action_trace(name, {"metaData": dict(snapshot.metadata.value)}) or (
-        name.startswith("typeWidening") and metadata_traces(name, snapshot.metadata)
-    ):
-        return True
-    return name == "deletionVectors" and any(add.get("deletionVector") for add in snapshot.files.values())
+    return is_met_by_readers(name, snapshot) or (
+        name.startswith("typeWidening") and bool(metadata_traces(name, snapshot.metadata))
+    )
 
 
 def check_unused(name: str, snapshot: Snapshot) -> None:

@@ -50,7 +50,7 @@ def clean_since(snapshot: Snapshot, features: Iterable[str]) -> int:
     first = read_snapshot(snapshot.table, oldest)
     if first is None:
         raise AssertionError("a table that has just been read")
-    dirty = {name: _dirty(name, first) for name in names}
+    dirty = {name: is_met_by_readers(name, first) for name in names}
     last = oldest if any(dirty.values()) else oldest - 1
     holds = {name: action_trace(name, {"metaData": dict(first.metadata.value)}) for name in names}
     if log.commits.get(oldest) and _traces(read_commit(log.commits[oldest]), names):
@@ -62,7 +62,7 @@ def clean_since(snapshot: Snapshot, features: Iterable[str]) -> int:
                 holds = {name: action_trace(name, action) for name in names}
         if _traces(actions, names) or any(holds.values()):
             last = version
-    if any(_dirty(name, snapshot) for name in names):
+    if any(is_met_by_readers(name, snapshot) for name in names):
         last = snapshot.version
     if "v2Checkpoint" in names:
         last = max([last, *(c.version for c in log.checkpoints if not is_plain(c))])
@@ -83,7 +83,8 @@ def _traces(actions: Iterable[dict[str, object]], names: list[str]) -> bool:
     return any(action_trace(name, action) for action in actions for name in names)
 
 
-def _dirty(name: str, snapshot: Snapshot) -> bool:
+def is_met_by_readers(name: str, snapshot: Snapshot) -> bool:
+    """True if the table's current state requires a reader to know the feature."""
     if action_trace(name, {"metaData": dict(snapshot.metadata.value)}):
         return True
     return name == "deletionVectors" and any(add.get("deletionVector") for add in snapshot.files.values())

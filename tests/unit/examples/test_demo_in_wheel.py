@@ -1,0 +1,35 @@
+"""`lakemirror demo` finds its example in a clone, and in an installed wheel."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackagePath
+from pathlib import Path
+
+import pytest
+
+from lakemirror.cli import demo
+from lakemirror.errors import SetupError
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_clone_runs_its_own_example() -> None:
+    assert demo._examples() == ROOT / "examples"
+
+
+def test_a_wheel_carries_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place, files) = re.findall(r'^"(share/.*)" = \["(.*)"\]', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+    carried = [path.name for path in ROOT.glob(files)]
+    assert {"__init__.py", "performance.py", "source.py"} <= set(carried)
+    installed = tmp_path / "lib/python3/site-packages/lakemirror/cli/demo.py"
+    listed = [PackagePath(f"../../../{place}/{name}") for name in carried]
+    for path in listed:
+        path.dist = type("Distribution", (), {"locate_file": lambda self, at: installed.parents[2] / at})()
+    monkeypatch.setattr(demo, "__file__", str(installed))
+    monkeypatch.setattr(demo.metadata, "files", lambda name: listed)
+    assert demo._examples() == tmp_path / Path(place).parent
+    monkeypatch.setattr(demo.metadata, "files", lambda name: [])
+    with pytest.raises(SetupError) as error:
+        demo._examples()
+    assert error.value.code == "demo-data-missing"
