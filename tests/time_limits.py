@@ -14,6 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.one_spark import OWN_SPARK
+
+WITH_A_JVM = 600
+"""Seconds for a test of a folder whose tests start Java, if it does not say otherwise: one start takes many."""
+FULL = 3600
+"""The same for a slow matrix, which `make test-full` alone runs."""
 TO_FAIL = 60
 """Seconds that a test has to fail after its limit."""
 TO_END = 120
@@ -24,6 +30,16 @@ _stderr = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_stderr] = os.dup(2)  # a test's own is captured
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            if item.get_closest_marker("full"):
+                item.add_marker(pytest.mark.timeout(FULL))
+            elif item.nodeid.startswith(OWN_SPARK):
+                item.add_marker(pytest.mark.timeout(WITH_A_JVM))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -37,7 +37,8 @@ COMMAND = [sys.executable, "-m", "lakemirror.cli"]
 def lakemirror(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     environment = {**ENVIRONMENT, **more.pop("env", {})}
     before = more.pop("before", ())
-    run = subprocess.run if before else preloaded.run
+    is_started = before or "PYTHONIOENCODING" in environment  # Python reads it when it starts
+    run = subprocess.run if is_started else preloaded.run
     done = run(
         [*before, *COMMAND, *map(str, words)],
         env=environment,

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.soak.soak import soak
 
+MINUTES = float(os.environ.get("LAKEMIRROR_SOAK_MINUTES") or 30)
+
 
 def test_a_short_soak(tmp_path: Path) -> None:
     outcome = soak(tmp_path / "soak", seed=1, seconds=10, everything=True)
@@ -16,10 +18,10 @@ def test_a_short_soak(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(60 * MINUTES + 3600)
 def test_a_long_soak(tmp_path: Path) -> None:
     """`LAKEMIRROR_SOAK_MINUTES`, `LAKEMIRROR_SOAK_SEED`; the seed is in the failure's text."""
     seed = int(os.environ.get("LAKEMIRROR_SOAK_SEED") or time.time())
-    minutes = float(os.environ.get("LAKEMIRROR_SOAK_MINUTES") or 30)
     print(f"soak seed {seed}")
-    outcome = soak(tmp_path / "soak", seed, minutes * 60, everything=True)
+    outcome = soak(tmp_path / "soak", seed, MINUTES * 60, everything=True)
     assert not outcome.findings, outcome.text()

@@ -107,7 +107,11 @@ def test_an_invalid_definition_leaves_the_last_valid_settings(
     assert len(said) == 1
 
 
-def test_a_landing_zone_that_cannot_be_listed_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_landing_zone_that_cannot_be_listed_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakemirror.mirror.zone_watch.SELDOM", 0.5)
+
     class Failing(LocalStorage):
         fails = False
 
