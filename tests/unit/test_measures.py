@@ -41,7 +41,7 @@ def test_the_way_of_one_upserted_row() -> None:
 
 def test_functions_records_circles_and_names(measures: ModuleType) -> None:
     size = measures.size()
-    assert len(size.long_functions) <= 7, size.long_functions
+    assert len(size.long_functions) <= 6, size.long_functions
     assert len(size.many_parameters) <= 13, size.many_parameters
     assert len(size.wide_records) <= 2, size.wide_records
     assert len(size.circles) <= 1, size.circles
