@@ -42,7 +42,7 @@ def test_the_way_of_one_upserted_row() -> None:
 def test_functions_records_circles_and_names(measures: ModuleType) -> None:
     size = measures.size()
     assert not size.long_functions, size.long_functions
-    assert len(size.many_parameters) <= 1, size.many_parameters
+    assert not size.many_parameters, size.many_parameters
     assert not size.wide_records, size.wide_records
     assert not size.circles, size.circles
     assert not size.doubled_names, size.doubled_names
