@@ -122,27 +122,27 @@ def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Seq
 def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
     """The file's columns and those of its partition folders: in the table's type, or as strings."""
     try:
-        found = [
+        stored = [
             replace(column, zone=file.zones[column.name]) if column.name in file.zones else column
             for column in file_columns(file.footer)
         ]
-        held = {column.name.lower() for column in found}
+        held = {column.name.lower() for column in stored}
         types = {column.name.lower(): column.type for column in columns}
         given = [(name, types.get(name.lower(), "string"), value) for name, value in file.constants]
-        return [*found, *(_given(file, *each) for each in given if each[0].lower() not in held)]
+        return [*stored, *(_given(file, *constant) for constant in given if constant[0].lower() not in held)]
     except pa.ArrowException as error:
         raise TableError(
             "file-unreadable", f"{file.entry.path}: its schema cannot be read: {error}", file=file.entry.path
         ) from error
 
 
-def _notes(found: FileColumn, column: Column | None) -> Iterator[str]:
+def _notes(file_column: FileColumn, column: Column | None) -> Iterator[str]:
     """What there is to say of a column of a file that the table does not keep as it is."""
-    if found.name == ROW_MARKER:
+    if file_column.name == ROW_MARKER:
         return
-    if found.note:
-        yield found.note
-    is_zoneless = found.table_type == "timestamp_ntz" or found.zone
+    if file_column.note:
+        yield file_column.note
+    is_zoneless = file_column.table_type == "timestamp_ntz" or file_column.zone
     if is_zoneless and column is not None and column.type == "timestamp":
         yield how_read(column.zone)
 
@@ -220,7 +220,7 @@ def _statistics(footer: pq.FileMetaData, name: str) -> list[pq.Statistics] | Non
     index = next((i for i in range(footer.num_columns) if footer.schema.column(i).path == name), None)
     if index is None:
         return None
-    found = []
+    of_chunks = []
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(index)
         if chunk.num_values == 0 and footer.row_group(group).num_rows == 0:
@@ -231,5 +231,5 @@ def _statistics(footer: pq.FileMetaData, name: str) -> list[pq.Statistics] | Non
         all_null = statistics.has_null_count and statistics.null_count == footer.row_group(group).num_rows
         if not statistics.has_min_max and not all_null:
             return None
-        found.append(statistics)
-    return found
+        of_chunks.append(statistics)
+    return of_chunks

@@ -288,7 +288,7 @@ class TableObserver:
         folder = view.folder
         self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
         with self._storage.holding_folders():
-            found = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
+            chosen = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
         self._seen.keep(folder.files)
         warnings = self._quarantined(folder)
         warnings += already_applied(view.files, view.applied, self._last_applied(view))
@@ -299,7 +299,7 @@ class TableObserver:
             since = format_time(folder.paused.modified / 1e9)[:19]
             message = f"paused since {since}Z; `lakemirror resume DB {self.name}` ends it"
             warnings.append(Warned("table-paused", message, folder.paused.path))
-        return _warned(replace(view, pending=found), warnings)
+        return _warned(replace(view, pending=chosen), warnings)
 
     def _last_applied(self, view: View) -> dict[str, str]:
         """The etag of the newest applied file, which stays in the folder, by its path there.

@@ -38,83 +38,87 @@ def evolve(
     TableError: `columns-ambiguous`, `column-name-invalid`, `type-unsupported`, `type-changed`.
     """
     rules = rules or Rules()
-    places = {column.name.lower(): place for place, column in enumerate(columns)}
+    indexes = {column.name.lower(): index for index, column in enumerate(columns)}
     result = list(columns)
     seen: dict[str, str] = {}
-    for found in file_columns:
-        if found.name == ROW_MARKER:
+    for file_column in file_columns:
+        if file_column.name == ROW_MARKER:
             continue
-        lower = found.name.lower()
+        lower = file_column.name.lower()
         if lower in seen:
-            one, other = seen[lower], found.name
+            one, other = seen[lower], file_column.name
             how = (
                 f"columns {one} and {other} differ in case alone"
                 if one != other
                 else f"the column {one} is there twice"
             )
             raise TableError("columns-ambiguous", f"{file}: {how}", file=file, column=other)
-        seen[lower] = found.name
-        place = places.get(lower)
-        grown = evolved(None if place is None else result[place], found, file, rules)
-        if grown is not None and place is None:
+        seen[lower] = file_column.name
+        index = indexes.get(lower)
+        grown = evolved(None if index is None else result[index], file_column, file, rules)
+        if grown is not None and index is None:
             result.append(grown)
-        elif grown is not None and place is not None:
-            result[place] = grown
+        elif grown is not None and index is not None:
+            result[index] = grown
     return tuple(result)
 
 
-def evolved(column: Column | None, found: FileColumn, file: str, rules: Rules) -> Column | None:
+def evolved(column: Column | None, file_column: FileColumn, file: str, rules: Rules) -> Column | None:
     """One column of the table once this file is applied; `column` None where the table has none of this name.
 
     None for a new column that has no type yet. TableError `column-name-invalid`, `type-unsupported`, `type-changed`.
     """
-    if found.unsupported is not None:
+    if file_column.unsupported is not None:
         raise TableError(
-            "type-unsupported", f"{file}: column {found.name!r}: {found.unsupported}", file=file, column=found.name
+            "type-unsupported",
+            f"{file}: column {file_column.name!r}: {file_column.unsupported}",
+            file=file,
+            column=file_column.name,
         )
-    if found.table_type is None:
+    if file_column.table_type is None:
         return column
     if column is None:
-        _check_name(found.name, file, rules)
-        return _new(found, file, rules)
-    if fits(found.table_type, column.type):
-        return _with_zone(column, found, rules)
-    wider = widens(column.type, found.table_type)
+        _check_name(file_column.name, file, rules)
+        return _new(file_column, file, rules)
+    if fits(file_column.table_type, column.type):
+        return _with_zone(column, file_column, rules)
+    wider = widens(column.type, file_column.table_type)
     if not (rules.widen and wider):
         raise TableError(
             "type-changed",
-            f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table",
-            file=file, column=found.name,
+            f"{file}: column {file_column.name!r} is {file_column.table_type} in this file and {column.type} in the "
+            "table",
+            file=file, column=file_column.name,
             hint=_WIDEN if wider else _NTZ if column.type == "timestamp_ntz" else None,
         )  # fmt: skip
-    return Column(column.name, found.table_type)
+    return Column(column.name, file_column.table_type)
 
 
-def _new(found: FileColumn, file: str, rules: Rules) -> Column:
-    assert found.table_type is not None
-    if found.table_type != "timestamp_ntz" or rules.zoneless == NTZ:
-        return Column(found.name, found.table_type, found.zone)
+def _new(file_column: FileColumn, file: str, rules: Rules) -> Column:
+    assert file_column.table_type is not None
+    if file_column.table_type != "timestamp_ntz" or rules.zoneless == NTZ:
+        return Column(file_column.name, file_column.table_type, file_column.zone)
     if rules.zoneless == UNREADABLE:
         why = "would be timestamp_ntz, which a declared reader cannot read"
         hint = "Set `zoneless` to utc or a zone, or take the reader out of `readers`."
-        raise TableError("type-unsupported", f"{file}: column {found.name!r} {why}", file=file, hint=hint)
-    return Column(found.name, "timestamp", zone_of(rules.zoneless))
+        raise TableError("type-unsupported", f"{file}: column {file_column.name!r} {why}", file=file, hint=hint)
+    return Column(file_column.name, "timestamp", zone_of(rules.zoneless))
 
 
-def _with_zone(column: Column, found: FileColumn, rules: Rules) -> Column:
+def _with_zone(column: Column, file_column: FileColumn, rules: Rules) -> Column:
     """The column, with the zone of its first times without one: later ones are read in the same."""
     if column.type != "timestamp" or column.zone:
         return column
-    zone = found.zone or (zone_of(rules.zoneless) if found.table_type == "timestamp_ntz" else "")
+    zone = file_column.zone or (zone_of(rules.zoneless) if file_column.table_type == "timestamp_ntz" else "")
     return column._replace(zone=zone)
 
 
 def zone_reader(columns: Sequence[Column], zoneless: str) -> Callable[[str], str]:
     """How delimited text for a table with these columns reads times without a zone: a `Zones.of`."""
-    known = {column.name.lower(): column for column in columns}
+    by_name = {column.name.lower(): column for column in columns}
 
     def zone(name: str) -> str:
-        column = known.get(name.lower())
+        column = by_name.get(name.lower())
         if column is None:
             return NTZ if zoneless in (NTZ, UNREADABLE) else zone_of(zoneless)
         return NTZ if column.type == "timestamp_ntz" else column.zone or zone_of(zoneless)

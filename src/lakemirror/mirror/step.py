@@ -131,7 +131,7 @@ class Replicator:
             match done:
                 case Applied():
                     return view, done
-                case Rejected(try_as="mixed" | "rows" as way):
+                case Rejected(try_as="mixed" | "rows" as way) if way not in tried:
                     tried |= {way}
                 case Rejected():
                     view = self._until(view, done)

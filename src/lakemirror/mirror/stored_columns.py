@@ -38,8 +38,8 @@ def stored_names(metadata: Mapping[str, Any]) -> dict[str, str]:
     mapped = (metadata.get("configuration") or {}).get(MAPPING, "none") != "none"
     fields = json.loads(metadata["schemaString"])["fields"]
     return {
-        each["name"]: (each.get("metadata") or {}).get(PHYSICAL_NAME, each["name"]) if mapped else each["name"]
-        for each in fields
+        field["name"]: (field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]) if mapped else field["name"]
+        for field in fields
     }
 
 
@@ -79,13 +79,15 @@ def replaced_columns(
     stored, held = stored_names(before), stored_names(now)
     lower, names = {name.lower() for name in held}, {stored: name for name, stored in held.items()}
     again = {column.name.lower() for column in after} - lower
-    found = []
-    for name, each in stored.items():
+    warnings = []
+    for name, in_files in stored.items():
         if name.lower() in again:
-            what = f"renamed column {name!r} to {names[each]!r}" if each in names else f"dropped column {name!r}"
+            what = (
+                f"renamed column {name!r} to {names[in_files]!r}" if in_files in names else f"dropped column {name!r}"
+            )
             message = f"another writer {what}: a change file that still has it adds a new column, NULL in older rows"
-            found.append(Warned("column-added-again", message, file))
-    return tuple(found)
+            warnings.append(Warned("column-added-again", message, file))
+    return tuple(warnings)
 
 
 def _recorded(configuration: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:

@@ -268,10 +268,10 @@ def _restored_version(info: Mapping[str, Any]) -> int | None:
 def _moves_back(actions: Sequence[Action], position: Position | None) -> bool:
     """True for a commit that sets an earlier position than our last apply."""
     given = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
-    found = current_position(given)
-    if found is None or position is None:
+    after = current_position(given)
+    if after is None or position is None:
         return False
-    return (found.generation, found.number) < (position.generation, position.number)
+    return (after.generation, after.number) < (position.generation, position.number)
 
 
 def _changes_data(action: Action) -> bool:

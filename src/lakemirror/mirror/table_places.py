@@ -37,24 +37,24 @@ def move_here(storage: Storage, name: TableName, target: str) -> bool:
     marker = parse_marker(content) if content is not None else None
     if marker is None or marker.folder != marker_place(name):
         return False
-    for place in _elsewhere(storage, name, target):
+    for path in _elsewhere(storage, name, target):
         try:
-            found = read_table_log(storage.uri(place))
+            table = read_table_log(storage.uri(path))
         except LakemirrorError:
             continue
-        if found is not None and found.position is not None and found.position.identity == marker.id:
+        if table is not None and table.position is not None and table.position.identity == marker.id:
             check_no_table_around(storage, target, marker.id)
             failpoints.reach("move.before-move")
             try:
-                if f"{target}/".startswith(f"{place}/") or f"{place}/".startswith(f"{target}/"):
+                if f"{target}/".startswith(f"{path}/") or f"{path}/".startswith(f"{target}/"):
                     # one folder is in the other: default schema and table have one name
                     between = f"{BETWEEN}/{name.table}"
-                    storage.move(place, between)
-                    place = between
-                storage.move(place, target)
+                    storage.move(path, between)
+                    path = between
+                storage.move(path, target)
             except (OSError, LakemirrorError) as error:
-                raise LakemirrorError("concurrent-commit", f"{place} is being moved to {target}: {error}") from error
-            log.info("%s is now %s, by the default schema", place, target)
+                raise LakemirrorError("concurrent-commit", f"{path} is being moved to {target}: {error}") from error
+            log.info("%s is now %s, by the default schema", path, target)
             return True
     return False
 
@@ -63,11 +63,11 @@ def was_filled_from(storage: Storage, name: TableName, target: str) -> bool:
     """True if the marker of the table folder has the identity of the Delta table at `target`, or one cannot be read."""
     try:
         content = read_marker(storage, f"{name.folder}/{MARKER}")
-        found = read_table_log(storage.uri(target))
+        table = read_table_log(storage.uri(target))
     except LakemirrorError:
         return True
     marker = parse_marker(content) if content is not None else None
-    position = found.position if found is not None else None
+    position = table.position if table is not None else None
     return marker is not None and position is not None and position.identity == marker.id
 
 
@@ -77,19 +77,19 @@ def check_no_table_around(storage: Storage, target: str, identity: str = "") -> 
 
     LakemirrorError `concurrent-commit` if that table will be dropped, TableError `target-foreign` if it is not ours.
     """
-    for place in tables_near(storage, target):
-        found = read_table_log(storage.uri(place))
-        if found is None or (identity and found.position is not None and found.position.identity == identity):
+    for path in tables_near(storage, target):
+        table = read_table_log(storage.uri(path))
+        if table is None or (identity and table.position is not None and table.position.identity == identity):
             continue
-        where = "around" if target.startswith(f"{place}/") else "in"
-        if found.position is None:
+        where = "around" if target.startswith(f"{path}/") else "in"
+        if table.position is None:
             raise TableError(
                 "target-foreign",
-                f"{place}, {where} the place of {target}, is a Delta table that lakemirror did not make",
-                hint=f"Move {place} away, or rename the table folder.",
-                file=place,
+                f"{path}, {where} the place of {target}, is a Delta table that lakemirror did not make",
+                hint=f"Move {path} away, or rename the table folder.",
+                file=path,
             )
-        message = f"{place}, {where} the place of {target}, is a table that is not dropped yet"
+        message = f"{path}, {where} the place of {target}, is a table that is not dropped yet"
         raise LakemirrorError("concurrent-commit", message)
 
 
@@ -117,13 +117,13 @@ def tables_in(storage: Storage, target: str) -> Iterator[str]:
 
 def _elsewhere(storage: Storage, name: TableName, target: str) -> Iterator[str]:
     """Where a table without schema folder may be: directly under Tables/, or in any schema."""
-    places = [f"Tables/{name.table}"]
+    paths = [f"Tables/{name.table}"]
     try:
         listing = storage.list("Tables", lambda path: path.count("/") < 2 and not storage.exists(f"{path}/_delta_log"))
     except FileNotFoundError:
         return
-    places += [path for path in sorted(listing.folders) if path.count("/") == 2 and path.endswith(f"/{name.table}")]
-    yield from (place for place in places if place != target and storage.exists(f"{place}/_delta_log"))
+    paths += [path for path in sorted(listing.folders) if path.count("/") == 2 and path.endswith(f"/{name.table}")]
+    yield from (path for path in paths if path != target and storage.exists(f"{path}/_delta_log"))
 
 
 __all__ = ["BETWEEN", "check_no_table_around", "move_here", "tables_in", "tables_near", "was_filled_from"]
