@@ -25,8 +25,8 @@ demo-store: packages ## the same in a bucket, on an S3 server that is started fo
 test: setup ## all tests but the slow matrices, with fewer random rounds, in two processes, of which one has Spark
 	@$(BIN)/python -m pytest -m "not full" -n 2
 
-test-unit: packages ## the tests that start no JVM: seconds
-	@$(BIN)/python -m pytest tests/unit
+test-unit: packages ## the tests that start no JVM: a minute
+	@$(BIN)/python -m pytest tests/unit -m "not full" -n 3
 
 test-full: setup ## every test; of stores those that MINIO_BINARY, AZURITE_BINARY and FAKE_GCS_BINARY name
 	@$(BIN)/python -m pytest

@@ -1,4 +1,4 @@
-"""One peer, started anew, appends one file to a new table: what scenario S9 times from outside.
+"""One peer in a new process appends one file to a new table: what scenario S9 times from outside.
 
 python -m benchmarks.append_once MODULE CLASS FOLDER TABLE FILE
 """

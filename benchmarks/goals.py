@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import OURS, Growth, Row, growth, percentile, slope, summary
-from benchmarks.peers import PEERS
-from benchmarks.report import COLUMNS, DOCS, NOTHING, ROOT, markdown
+from benchmarks.report import DOCS, NOTHING, ROOT, markdown, peer_table
 
 PAGE = DOCS / "benchmark-keys-and-tables.md"
 _SCENARIOS = {
@@ -29,6 +28,7 @@ _SCENARIOS = {
     "S6": ("1,000 tables, 10 files",),
     "S8": ("1,000,000 rows, 300 files",),
 }  # and how large each is where it counts
+_SHOWN = ("S3u", "S6")  # the tables that no other page has
 _MB = 1_000_000
 _TABLES = 10_000  # of `benchmarks.watching`
 
@@ -128,45 +128,38 @@ def goals() -> list[Goal]:
     return found
 
 
+def _answer(measured: Measured) -> str:
+    verdicts = [goal.shown(measured)[3] for goal in goals()]
+    return f"{verdicts.count('yes')} of {len(verdicts)} goals are met."
+
+
 def page(measured: Measured) -> str:
     """The page in Markdown."""
     lines = [
         "# Benchmark: keys in no order, many tables",
         "",
-        "Made by `python -m benchmarks.goals` from measured results; not edited by hand. Commands: its first lines.",
+        _answer(measured),
         "",
-        f"Machine: {measured.machine}.",
-        "",
-        "lakemirror has its default settings: each commit is on the disk before it counts (`durability = power`).",
+        f"Machine: {measured.machine}. Settings are the defaults: each commit is on the disk before it counts. Made by",
+        "`python -m benchmarks.goals`, whose first lines have the commands; not edited by hand.",
         "",
         *markdown(["what", "goal", "measured", "met"], [goal.shown(measured) for goal in goals()]),
         "",
-        "- *Warm*: an engine that has applied some files. The median of seven applies, one file each.",
-        "- *New process*: it has started and has found nothing to do; then the file comes. The index is on the disk.",
-        "- *An apply while it is built*: the median of three applies in a row, the first of them right after the index",
-        "  was deleted and asked for.",
-        "- *Slope*: the power by which time grows with rows. 0: the number of rows makes no difference. 1: linear.",
-        "- *Memory*: the largest resident memory of the process and all below it.",
+        "*Warm*: the median of seven applies, one file each, of an engine that has applied some. *New process*: it has",
+        "found nothing to do, then the file comes; the index is on the disk. *While it is built*: the median of three",
+        "applies right after the index was deleted. *Slope*: the power by which time grows with rows; 1 is linear.",
+        "*Memory*: of all processes together, at most.",
         "",
-        "## delta-rs beside lakemirror with 1,000 tables",
-        "",
-        "lakemirror folds the ten files of a table into one commit. It syncs the data file and its folder, the log",
-        "entry and its folder, and then moves the applied files aside, which it syncs too. Several tables wait for the",
-        "disk at the same time. `lakemirror-process` waits for no disk.",
-        "",
-        "`delta-rs` is the loop that most people write: one append for each file. It never waits for the disk. After a",
-        "power cut commits of the last seconds may be missing, and a log entry may name a file that is not complete.",
-        "`delta-rs-power` calls fsync after each append: for the new data file, its folder, the log entry and its",
-        "folder. A commit survives a power cut once that is done. Between append and sync it does not: delta-rs has no",
-        "place to sync a data file before the log entry is made. lakemirror syncs it before.",
+        "`lakemirror` syncs data file, log entry and their folders for each commit, then the moves of applied files;",
+        "`lakemirror-process` syncs nothing. `delta-rs` is one append for each file and never waits for the disk.",
+        "`delta-rs-power` syncs after each append, so in between a power cut may leave a log entry without its data.",
+        "[All peers](benchmark.md).",
     ]  # fmt: skip
-    for name in _SCENARIOS:
+    for name in _SHOWN:
         rows, scenario = measured.rows.get(name), measured.scenarios.get(name)
         if rows and scenario:
             lines += ["", f"## {name}: {scenario['title']}", "", f"{scenario['size']}; {scenario['headline']}.", ""]
-            lines += markdown([title for title, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows])
-            notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra]
-            lines += ["", *notes] if notes else []
+            lines += peer_table(rows)
     sizes = sorted({size for line in measured.lines.values() for size, _ in line.points})
     if sizes:
         lines += ["", "## One file of 1,000 changes, UUID keys, by rows of the table", ""]
@@ -175,18 +168,7 @@ def page(measured: Measured) -> str:
             for name, line in measured.lines.items()
         ]
         lines += markdown(["seconds", *(f"{size:,.0f} rows" for size in sizes), "slope"], table)
-    lines += ["", "| peer | what |", "|---|---|"]
-    seen = {row.peer for rows in measured.rows.values() for row in rows}
-    lines += [f"| {peer.name} | {peer.what} |" for peer in PEERS.values() if peer.name in seen]
-    return "\n".join([*lines, "", _ON_SPARK])
-
-
-_ON_SPARK = """## The key index and Spark
-
-With `engine = spark` the driver asks the index before it plans the look-up of keys. Files that have an index are left
-out of the jobs: no task opens them, their row numbers come from the index. Tasks read the key columns only of files
-without one.
-"""
+    return "\n".join(lines) + "\n"
 
 
 def measured_in(reports: Sequence[Mapping[str, Any]]) -> Measured:
@@ -254,10 +236,6 @@ def _steady(measured: Measured) -> float | None:
 
 def _cell(value: float | None, form: str = ".3f") -> str:
     return NOTHING if value is None else format(value, form)
-
-
-def _extra(row: Row) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in row.extra.items())
 
 
 def main() -> None:

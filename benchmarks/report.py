@@ -21,6 +21,7 @@ from benchmarks.peers import PEERS
 ROOT = Path(__file__).parent.parent
 DOCS = Path("docs", "explanation")
 NOTHING = "–"
+DELTA_PEERS = ("plain-delta", "expert-delta", "delta-rs", "delta-rs-power")
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 Column = tuple[str, Callable[[Row], str]]
@@ -48,6 +49,9 @@ COLUMNS: tuple[Column, ...] = (
     ("table", lambda r: r.verdict),
 )
 
+_ON_PAGES = ("peer", "seconds", "ratio", "peak, MB", "written per byte given", "read, s", "table")
+PAGE_COLUMNS = tuple(column for column in COLUMNS if column[0] in _ON_PAGES)  # the others are on the terminal
+
 
 def terminal(report: Mapping[str, Any]) -> str:
     """All scenarios as text in columns."""
@@ -73,32 +77,53 @@ def page(report: Mapping[str, Any]) -> str:
     lines = [
         "# Benchmark",
         "",
-        "Made by `python -m benchmarks --page`; not edited by hand.",
-        "",
-        f"Machine: {report['machine']}.",
+        _answer(report),
         "",
         "![lakemirror beside its peers](benchmark.svg)",
         "",
+        f"Machine: {report['machine']}. Made by `python -m benchmarks --page`; not edited by hand.",
+        "",
         "Every peer ran in its own process, in turn; seconds are medians over the rounds. *ratio*: times lakemirror's",
-        "time. *CPU*, *written*: of the whole process tree while it was measured; *peak*: its largest resident memory.",
-        "*files*: all files that are there afterwards, logs too. *read*: one query over every row and column of the",
-        "table, of Delta tables by one and the same plain Spark session, the fastest of three.",
-        "*table*: whether it holds what it should (sums over all rows that their order does not change), computed from",
-        "the same files by DuckDB.",
+        "time. *peak*: the largest resident memory of the process tree. *read*: one query over every row and column,",
+        "of Delta tables by the same plain Spark session, the fastest of three. *table*: whether it holds what DuckDB",
+        "computes from the same files.",
         "",
         "| peer | what |",
         "|---|---|",
+        *(f"| {peer.name} | {peer.what} |" for peer in PEERS.values() if peer.name != OURS),
     ]
-    seen = {result["peer"] for result in report["results"]}
-    lines += [f"| {peer.name} | {peer.what} |" for peer in PEERS.values() if peer.name in seen]
     for name, scenario in report["scenarios"].items():
         rows = summary(report["results"], name)
         if rows:
             lines += ["", f"## {name}: {scenario['title']}", "", _what(scenario), ""]
-            lines += markdown([title for title, _ in COLUMNS], [[show(row) for _, show in COLUMNS] for row in rows])
-            notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra]
-            lines += ["", *notes] if notes else []
+            lines += peer_table(rows)
     return "\n".join(lines) + "\n"
+
+
+def peer_table(rows: Sequence[Row]) -> list[str]:
+    """The lines of a scenario's table, and what else was measured of lakemirror."""
+    titles = [title for title, _ in PAGE_COLUMNS]
+    notes = [f"- {row.peer}: {_extra(row)}" for row in rows if row.extra and row.peer == OURS]
+    return [
+        *markdown(titles, [[show(row) for _, show in PAGE_COLUMNS] for row in rows]),
+        *(["", *notes] if notes else []),
+    ]
+
+
+def _answer(report: Mapping[str, Any]) -> str:
+    """In how many scenarios lakemirror is the fastest of those whose Delta table is right."""
+    compared, slower = 0, []
+    for name in report["scenarios"]:
+        rows = [row for row in summary(report["results"], name) if row.seconds is not None and row.verdict == SAME]
+        ours = next((row for row in rows if row.peer == OURS), None)
+        others = [row for row in rows if row.peer in DELTA_PEERS]
+        if ours is not None and others:
+            compared += 1
+            best = min(others, key=lambda row: row.seconds or 0.0)
+            slower += [f"{name} ({best.peer}: {best.ratio:.1f} of its time)"] if (best.ratio or 1.0) < 1.0 else []
+    exceptions = f" Not in {', '.join(slower)}." if slower else ""
+    fastest = f"In {compared - len(slower)} of {compared} scenarios lakemirror is the fastest that makes a Delta table."
+    return fastest + exceptions
 
 
 def _what(scenario: Mapping[str, Any]) -> str:
@@ -139,10 +164,27 @@ def growth_table(report: Mapping[str, Any]) -> list[str]:
 
 
 def readme(report: Mapping[str, Any]) -> list[str]:
-    """The picture, the machine, and the way to all figures."""
+    """The answer, what the peers take, the picture, the machine, and the way to all figures."""
     link = f"All scenarios and peers: [benchmark]({DOCS / 'benchmark.md'})."
     picture = f"![seconds beside other ways to do the same]({DOCS / 'benchmark.svg'})"
-    return [picture, "", f"Machine: {report['machine']}. {link}"]
+    return [_answer(report), "", *_headlines(report), picture, "", f"Machine: {report['machine']}. {link}"]
+
+
+def _headlines(report: Mapping[str, Any]) -> list[str]:
+    """One line for each headline scenario that was measured: seconds, and how many times as long each peer takes."""
+    lines = []
+    for name in ("S3", "S9"):
+        rows = [row for row in summary(report["results"], name) if row.seconds is not None and row.verdict == SAME]
+        ours = next((row for row in rows if row.peer == OURS), None)
+        if ours is not None:
+            scenario = report["scenarios"][name]
+            others = ", ".join(f"{row.peer} {_times(row.ratio)}" for row in rows if row.peer != OURS and row.ratio)
+            lines.append(f"- {scenario['title']} ({scenario['size']}): **{ours.seconds:.2f} s**; {others}")
+    return [*lines, ""] if lines else []
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}×" if ratio < 10 else f"{ratio:,.0f}×"
 
 
 def growth_chart(report: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +34,23 @@ _QUIET = 15.0  # seconds without a commit after which `run` is left alone
 
 
 class Run:
-    """`run` of one database in this process, and when it looked and committed."""
+    """`run` of one database in this process, and when it looked at each table and committed to it."""
 
     def __init__(self, folder: Path) -> None:
         from lakemirror import MirroredDatabase
-        from lakemirror.mirror import loop
+        from lakemirror.mirror.scheduler import Scheduler
 
-        self.looks: list[float] = []
+        self.looks: dict[str, list[float]] = defaultdict(list)
         self.commits: dict[str, float] = {}
         self.last = time.monotonic()
         self._stop = threading.Event()
-        tick = loop.tick
+        look = Scheduler._look
 
-        def noted(*args: Any, **kwargs: Any) -> int:
-            self.looks.append(time.monotonic())
-            return tick(*args, **kwargs)
+        def noted(scheduler: Scheduler, name: Any) -> Any:
+            self.looks[str(name)].append(time.monotonic())
+            return look(scheduler, name)
 
-        loop.tick = noted
+        Scheduler._look = noted  # type: ignore[method-assign]
         self._thread = threading.Thread(target=MirroredDatabase(folder).run, args=(self._stop, self))
         self._thread.start()
 
@@ -62,9 +63,9 @@ class Run:
     def dropped(self, target: str) -> None:
         say(f"{target} was dropped")
 
-    def quiet(self) -> None:
+    def quiet(self, tables: int) -> None:
         """Waits until it has looked at every table and nothing was committed for a while."""
-        while len(self.looks) < 3 or time.monotonic() - max(self.last, self.looks[2]) < _QUIET:
+        while len(self.looks) < tables or time.monotonic() - self.last < _QUIET:
             time.sleep(0.5)
 
     def end(self) -> None:
@@ -87,7 +88,7 @@ def main() -> None:
         begun = time.monotonic()
         run = Run(Path(place) / "db")
         try:
-            run.quiet()
+            run.quiet(given.tables)
             say(f"{given.tables:,} tables; quiet after {time.monotonic() - begun - _QUIET:.1f} s")
             share = _idle_share(given.seconds)
             say(f"processor, share of a core: {share:.2%}")
@@ -131,7 +132,7 @@ def _processor() -> float:
 
 
 def _lags(run: Run, database: Path, files: list[Path], tables: int) -> tuple[list[float], list[float]]:
-    """Seconds from each rename to the next look, and to its commit; one file at a time, each in another table."""
+    """Seconds from each rename to the next look at its table, and to its commit; each file in another table."""
     seen, committed = [], []
     chosen = random.Random(7).sample(range(1, tables), min(len(files), tables - 1))
     for number, file in zip(chosen, files, strict=False):
@@ -140,13 +141,13 @@ def _lags(run: Run, database: Path, files: list[Path], tables: int) -> tuple[lis
         temporary = Path(shutil.copyfile(file, folder / "_next.parquet"))
         time.sleep(1.0)  # what the copy has caused is over
         run.commits.pop(name, None)
-        looks, renamed = len(run.looks), time.monotonic()
+        looks, renamed = len(run.looks[name]), time.monotonic()
         temporary.rename(folder / f"{2:020}.parquet")
         while name not in run.commits:
             if time.monotonic() - renamed > 60.0:
                 raise RuntimeError(f"{name}: no commit within a minute")
             time.sleep(0.001)
-        seen.append(run.looks[looks] - renamed)
+        seen.append(run.looks[name][looks] - renamed)
         committed.append(run.commits[name] - renamed)
     return seen, committed
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from lakemirror.settings import Settings, variable
 from lakemirror.verify import KINDS
 
 FOLDER = Path(__file__).parent / "reference"
+_CRASH = "tests/crash/test_failpoints.py"
 _MADE = "<!-- made by docs/generate.py: edit the code, then `make docs` -->\n"
 
 
@@ -38,29 +41,52 @@ def pages() -> dict[str, str]:
 
 
 def _commands() -> str:
-    lines = ["# Commands", "", _MADE]
-    root = typer.main.get_command(app)
-    _group(root, "lakemirror", lines)
+    commands = dict(_every_command(typer.main.get_command(app), "lakemirror"))
+    uses = Counter(_meaning(parameter) for command in commands.values() for parameter in command.params)
+    frequent = {name: meaning for (name, meaning), count in reversed(uses.most_common()) if count >= 2}
+    shared = sorted(frequent.items())
+    lines = [
+        "# Commands",
+        "",
+        _MADE,
+        "## Of several commands",
+        "",
+        "Each command below names those that it takes.",
+        "",
+        *_table(shared),
+    ]
+    for usage, command in commands.items():
+        lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
+        meanings = [_meaning(parameter) for parameter in command.params]
+        own = [meaning for meaning in meanings if meaning not in shared]
+        lines += _table(own) if own else []
+        also = ", ".join(name for name, meaning in meanings if (name, meaning) in shared and name.startswith("`-"))
+        lines += [f"{'Also' if own else 'Takes'} {also}.", ""] if also else []
     return "\n".join(lines)
 
 
-def _group(group: Any, name: str, lines: list[str]) -> None:
+def _every_command(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Each command with its usage, in the order of the names."""
     for command_name in sorted(group.commands):
         command = group.commands[command_name]
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
         full = f"{name} {command_name}"
         if hasattr(command, "commands"):
-            outer = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
-            _group(command, " ".join([full, *outer]), lines)
+            yield from _every_command(command, " ".join([full, *(p.name.upper() for p in arguments)]))
             continue
-        arguments = [p for p in command.params if p.param_type_name == "argument"]
-        usage = " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)])
-        lines += [f"## `{usage}`", "", *_paragraphs(command.help or ""), ""]
-        options = [p for p in command.params if p.param_type_name == "option"]
-        if command.params:
-            lines += ["| argument or option | meaning |", "|---|---|"]
-            lines += [f"| `{p.name.upper()}` | {p.help} |" for p in arguments]
-            lines += [f"| `{'`, `'.join([*p.opts, *p.secondary_opts])}` | {p.help or ''} |" for p in options]
-            lines.append("")
+        yield " ".join([full, *(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)]), command
+
+
+def _meaning(parameter: Any) -> tuple[str, str]:
+    """How an argument or option is written, and its sentence."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.name.upper()}`", parameter.help
+    return f"`{'`, `'.join([*parameter.opts, *parameter.secondary_opts])}`", parameter.help or ""
+
+
+def _table(meanings: Sequence[tuple[str, str]]) -> list[str]:
+    rows = [f"| {name} | {meaning} |" for name, meaning in meanings]
+    return ["| argument or option | meaning |", "|---|---|", *rows, ""]
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -73,28 +99,25 @@ def _paragraphs(text: str) -> list[str]:
 def _settings() -> str:
     lines = ["# Settings", "", _MADE]
     lines += [
-        "A flag wins over an environment variable, that wins over `mirroring.json`, and that over the default.",
-        "In `mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
-        "Microsoft Fabric's properties `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at",
-        "their usual place.",
+        "A flag wins over an environment variable, that over `mirroring.json`, that over the default. In",
+        "`mirroring.json`, settings are under the key `lakemirror`; `processed_retention` is called `retention`.",
+        "Fabric's `defaultSchema`, `retentionInDays` and `enableDeltaChangeDataFeed` are read at their usual place. A",
+        f"variable is called as its setting: `{variable('zoneless')}`.",
         "",
         "*Owner* is who may set it for a database of a service (`lakemirror serve`):",
         "",
-        "- `database`: whoever may change the definition, over REST too. A retention that the operator gives in the",
-        "  environment is the longest that a definition may have.",
-        "- `operator`: the environment of `serve`, or `mirroring.json` by hand on the disk. A definition over REST",
-        "  that changes it is refused (400 `InvalidDefinition`); one that omits it leaves it in the file.",
-        "- `process`: the environment of `serve` alone, for all databases. In a database's `mirroring.json` it has",
-        "  no effect in a service; the database's status says so (`setting-without-effect`).",
+        "- `database`: whoever may change the definition, over REST too; of a retention at most what `serve` has.",
+        "- `operator`: the environment of `serve`, or `mirroring.json` by hand. Over REST: 400 `InvalidDefinition`.",
+        "- `process`: the environment of `serve` alone, for all databases; else a warning (`setting-without-effect`).",
         "",
-        "`sync`, `run` and the Python API work on one database, and take every setting from every place.",
+        "`sync`, `run` and the Python API take every setting from every place.",
         "",
-        "| setting | owner | environment | default | meaning |",
-        "|---|---|---|---|---|",
+        "| setting | owner | default | meaning |",
+        "|---|---|---|---|",
     ]
     for field in dataclasses.fields(Settings):
         default = "" if field.default in ("", ()) else f"`{field.default}`"
-        about = f"{field.metadata['owner']} | `{variable(field.name)}` | {default} | {field.metadata['help']}"
+        about = f"{field.metadata['owner']} | {default} | {field.metadata['help']}"
         lines.append(f"| `{field.name}` | {about} |")
     return "\n".join([*lines, ""])
 
@@ -102,14 +125,14 @@ def _settings() -> str:
 def _errors() -> str:
     lines = ["# Errors", "", _MADE]
     lines += [
-        "Every error has a stable code. *Retry*: it may pass by itself and is tried again. *Exit*: the exit code.",
+        "Every error has a stable code. *Retry*: it is tried again by itself. *Exit*: the exit code; empty: 3.",
         "",
         "| code | retry | exit | what to do |",
         "|---|---|---|---|",
     ]
     for code, kind in CODES.items():
-        retry = "yes" if kind.retry else "no"
-        lines.append(f"| `{code}` | {retry} | {kind.exit_code} | {_cell(kind.hint)} |")
+        retry, exit_code = "yes" if kind.retry else "", "" if kind.exit_code == 3 else kind.exit_code
+        lines.append(f"| `{code}` | {retry} | {exit_code} | {_cell(kind.hint)} |")
     return "\n".join([*lines, ""])
 
 
@@ -121,51 +144,42 @@ def _verify() -> str:
         "| code | severity | what to do |",
         "|---|---|---|",
     ]
-    lines += [f"| `{code}` | {severity} | {_cell(advice)} |" for code, (severity, advice) in KINDS.items()]
+    codes: dict[tuple[str, str], list[str]] = {}
+    for code, kind in KINDS.items():
+        codes.setdefault(tuple(kind), []).append(f"`{code}`")
+    lines += [f"| {', '.join(same)} | {severity} | {_cell(advice)} |" for (severity, advice), same in codes.items()]
     return "\n".join([*lines, ""])
+
+
+_FAILPOINTS = (  # what they are of, the tests that meet each, their file, what is true at each
+    ("an engine", "test_at_a_failpoint[NAME-kill] test_at_a_failpoint[NAME-error]", _CRASH, failpoints.NAMES),
+    ("an operation", "test_at_an_acts_failpoint[NAME-kill] test_at_an_acts_failpoint[NAME-error]", _CRASH,
+     failpoints.ACT_NAMES),
+    ("a publisher", "test_at_a_publishers_failpoint[NAME-kill] test_at_a_publishers_failpoint[NAME-error]", _CRASH,
+     failpoints.PUBLISHER_NAMES),
+    ("an archive in a store", "test_killed_while_it_archives[NAME] test_a_failing_archive[NAME]",
+     "tests/stores/test_store_crashes.py", failpoints.STORE_NAMES),
+    ("a feature drop", "test_killed_at_a_failpoint[NAME] test_a_failing_disk[NAME]",
+     "tests/unit/features/test_rewrites_by_kernels.py", failpoints.FEATURE_NAMES),
+    ("a compaction, too", "test_at_the_failpoint_of_a_compaction_at_rest[kill] "
+     "test_at_the_failpoint_of_a_compaction_at_rest[error]", _CRASH,
+     {"merge.before-commit": failpoints.NAMES["merge.before-commit"]}),
+    ("the key index", "", "tests/unit/engines/test_key_index.py", failpoints.INDEX_NAMES),
+)  # fmt: skip
 
 
 def _failpoints() -> str:
     lines = ["# Failpoints", "", _MADE]
     lines += [
         "Places where tests kill the process, or let the disk fail (EIO). Afterwards `verify` and the model agree.",
-        "A test fails where its failpoint is not met.",
+        "A test fails where its failpoint is not met. What is true at each: `failpoints.py`.",
         "",
-        "| failpoint | what is true there | by a kill | by an error |",
-        "|---|---|---|---|",
     ]
-    for names, test in (
-        (failpoints.NAMES, "test_at_a_failpoint"),
-        (failpoints.ACT_NAMES, "test_at_an_acts_failpoint"),
-        (failpoints.PUBLISHER_NAMES, "test_at_a_publishers_failpoint"),
-    ):
-        for name, meaning in names.items():
-            by = [f"`{test}[{name}-{mode}]`" for mode in ("kill", "error")]
-            if name == "merge.before-commit":
-                by = [f"{each}, `test_at_the_failpoint_of_a_compaction_at_rest[{mode}]`" for each, mode in
-                      zip(by, ("kill", "error"), strict=True)]  # fmt: skip
-            lines.append(f"| `{name}` | {_cell(meaning)} | {by[0]} | {by[1]} |")
-    lines += [
-        f"| `{name}` | {_cell(meaning)} | `test_killed_while_it_archives[{name}]` | `test_a_failing_archive[{name}]` |"
-        for name, meaning in failpoints.STORE_NAMES.items()
-    ]
-    lines += [
-        f"| `{name}` | {_cell(meaning)} | `tests/unit/engines/test_key_index.py` | a failing disk: the same |"
-        for name, meaning in failpoints.INDEX_NAMES.items()
-    ]
-    lines += [
-        f"| `{name}` | {_cell(meaning)} | `test_killed_at_a_failpoint[{name}]` | `test_a_failing_disk[{name}]` |"
-        for name, meaning in failpoints.FEATURE_NAMES.items()
-    ]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "Tests of feature drops are in `tests/unit/features/test_rewrites_by_kernels.py`, of stores in",
-            "`tests/stores/test_store_crashes.py`, all others in `tests/crash/test_failpoints.py`.",
-            "",
-        ]
-    )
+    for whose, tests, file, names in _FAILPOINTS:
+        by = " and ".join(f"`{test}`" for test in tests.split())
+        lines += [f"## Of {whose}", "", f"Met by {by + ', in ' if by else ''}`{file}`.", ""]
+        lines += [*(f"- `{name}`" for name in names), ""]
+    return "\n".join(lines)
 
 
 def _storage_rights() -> str:
@@ -180,8 +194,8 @@ def _storage_rights() -> str:
         "- Each part of a batch is a `DeleteBlob` by itself.",
         "- Lists of workspaces hold those that the principal may read.",
         "",
-        "Names and values of parameters are without case. A parameter that comes twice is 400",
-        "`InvalidQueryParameterValue`. The first row that fits a request is its operation.",
+        "Parameters are matched in any case; one that comes twice is 400 `InvalidQueryParameterValue`. The first row",
+        "that fits a request is its operation.",
         "",
         "| operation | dialect | request | role | `srt` | `sp` | source | creates |",
         "|---|---|---|---|---|---|---|---|",

@@ -11,9 +11,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 _MADE = "<!-- made by docs/generate_table_features.py: edit the data, then run it -->"
+_COPY = "CREATE TABLE new USING delta AS SELECT … FROM old."
 _WAYS = {
-    "log": "one commit",
-    "rewrite": "the files that hold traces are rewritten in one commit; no file where none does",
+    "log": "",
+    "rewrite": "files that hold traces are rewritten in one commit",
     "history": "only with TRUNCATE HISTORY",
     "unused": "one commit, while no column uses it",
     "no": "cannot be dropped",
@@ -27,22 +28,33 @@ def pages() -> dict[str, str]:
 
 def _features() -> str:
     from lakemirror.features.catalogue import FEATURES
+    from lakemirror.features.feature_names import LEGACY
 
-    lines = ["# Table features", "", _MADE, "", "Names are matched without regard to case.", ""]
+    lines = [
+        "# Table features",
+        "",
+        _MADE,
+        "",
+        "Names are matched in any case. *For*: who must know the feature, and the protocol versions that imply it.",
+        "*Drop*: in one commit, unless it says otherwise.",
+        "*Traces*: where a table shows that it uses the feature, beside its properties.",
+        f"A copy: `{_COPY.removesuffix('.')}`.",
+        "",
+    ]
     for feature in FEATURES:
         lines += [f"## {feature.name}", "", feature.summary, ""]
         who = "readers and writers" if feature.reads else "writers"
-        facts = {"must be known by": who}
-        if feature.legacy:
-            facts["implied from version"] = f"reader {feature.legacy[0]}, writer {feature.legacy[1]}"
-        facts["stands on"] = ", ".join(feature.requires)
+        legacy = LEGACY.get(feature.name)
+        since = f"; in reader {legacy[0]}, writer {legacy[1]}" if legacy else ""
+        facts = {"for": who + since}
+        facts["needs"] = ", ".join(feature.requires)
         facts["properties"] = ", ".join(f"`{key}`" for key in feature.properties)
         facts["domains"] = ", ".join(f"`{domain}`" for domain in feature.domains)
-        facts["leaves traces in"] = ", ".join(feature.traces)
+        facts["traces"] = ", ".join(trace for trace in feature.traces if trace != "properties")
         facts["drop"] = _WAYS[feature.drop]
         facts["to agree to"] = feature.confirm
         facts["stays behind"] = feature.leftover
-        facts["instead"] = feature.way_out
+        facts["instead"] = feature.way_out.replace(f": {_COPY}", "")
         lines += [f"- {what}: {value}" for what, value in facts.items() if value]
         lines.append("")
     return "\n".join(lines)
@@ -57,60 +69,99 @@ def _clients() -> str:
     ]
     lines += ["A wrong answer is worse than a refusal: the client reads, and gives other rows.", ""]
     lines += ["| client | predictions right / tried | wrong answers | writes that break a rule |", "|---|---|---|---|"]
+    sound = []
     for name, (agreed, tried, wrong, unsafe) in sorted(compared().items()):
-        lines.append(f"| {name} | {agreed} / {tried} | {', '.join(wrong)} | {', '.join(unsafe)} |")
+        if agreed == tried and not wrong and not unsafe:
+            sound.append(name)
+        else:
+            lines.append(f"| {name} | {agreed} / {tried} | {_shortened(wrong)} | {_shortened(unsafe)} |")
+    lines += ["", f"All right, and no wrong answers: {', '.join(sound)}."]
     lines += ["", *_in_real_use()]
-    lines += ["## Records", "", "*Measured*: the client was run. *Source*: its code was read. *Documented*: its"]
-    lines += ["documentation says so, and nobody here has tried it.", ""]
+    lines += [
+        "## Records",
+        "",
+        "The highest protocol version and the features that a client reads and writes; of later versions what",
+    ]
+    lines += [
+        "differs from the row above. `*`: the name with `-preview` too. *Measured*: the client was run. *Source*: its"
+    ]
+    days = sorted(client.as_of for client in clients())
+    lines += [f"code was read. *Documented*: nobody here has tried it. From {days[0]} to {days[-1]}.", ""]
     lines += ["| client | reads | writes | evidence |", "|---|---|---|---|"]
-    for client in clients():
-        reads = f"reader {client.reader}; {', '.join(sorted(client.reader_features)) or 'no features'}"
-        writes = f"writer {client.writer}; {', '.join(sorted(client.writer_features)) or 'no features'}"
-        writes = writes if client.writer else "never"
-        known = ". ".join(filter(None, [f"{client.basis}, {client.as_of}", client.note]))
-        lines.append(f"| {client.label} | {reads} | {writes} | {known} |")
+    above = None
+    for client in sorted(clients(), key=lambda client: (client.name, client.route)):
+        same = above is not None and (above.name, above.route) == (client.name, client.route)
+        reads = _beside(client.reader_features, above.reader_features if same else None)
+        writes = _beside(client.writer_features, above.writer_features if same else None)
+        written = f"{client.writer}; {writes}" if client.writer else "never"
+        known = ". ".join(filter(None, [client.basis, client.note]))
+        lines.append(f"| {client.label} | {client.reader}; {reads} | {written} | {known} |")
+        above = client
     return "\n".join([*lines, ""])
+
+
+def _beside(features: frozenset[str], above: frozenset[str] | None) -> str:
+    """The features; where a row of the same client is above, only what is other than there."""
+    if above is None:
+        return _named(features)
+    changes = [
+        f"{sign} {_named(names)}" for sign, names in (("and", features - above), ("not", above - features)) if names
+    ]
+    return "; ".join(changes) or "the same"
+
+
+def _named(features: frozenset[str]) -> str:
+    """The names in order; a feature with its preview's name as one."""
+    both = {name for name in features if f"{name}-preview" in features}
+    return (
+        ", ".join(
+            f"{name}*" if name in both else name
+            for name in sorted(features)
+            if name.removesuffix("-preview") not in both or name in both
+        )
+        or "no features"
+    )
 
 
 def _in_real_use() -> list[str]:
     lines = ["## Tables in real use", ""]
-    lines += ["Delta Spark made these tables, and they really use their features; the public tables of other projects"]
-    lines += ["stand beside them, and of most a twin after `lakemirror features drop`. The predictions were made from"]
-    lines += ["the logs, by data that nobody touched until the clients had been run. A client has read a table when"]
+    lines += ["Delta Spark made these tables, and they use their features. Public tables of other projects are among"]
     lines += [
-        "all rows, their count and a filter give what Delta Spark gives. Wrong answers are worse than refusals.",
+        "them, and of most tables a twin after `lakemirror features drop`. A client has read a table if all rows,"
+    ]
+    lines += [
+        "their count and a filter give what Delta Spark gives. The data was corrected by what these runs showed.",
         "",
     ]
-    lines += ["| client | first said, right / tried | as the data is now | read after a drop / said to be readable |"]
-    lines[-1] += " wrong answers |"
-    lines += ["|---|---|---|---|---|"]
+    lines += ["| client | predictions right / tried | read after a drop / said to be readable | wrong answers |"]
+    lines += ["|---|---|---|---|"]
     wrong: list[str] = []
+    sound: list[str] = []
     for name, tables in sorted(in_real_use().items()):
         tried = [(table, mode) for table in tables.values() for mode in table["did"]]
-        first = sum(table["first"][mode] == table["did"][mode] for table, mode in tried)
-        now = sum(table["now"][mode] == table["did"][mode] for table, mode in tried)
+        right = sum(table["now"][mode] == table["did"][mode] for table, mode in tried)
         promised = [t for n, t in tables.items() if n.endswith("--dropped") and t["now"]["read"] == "yes"]
         kept = sum(table["did"]["read"] == "yes" for table in promised)
         bad = _shortened([n for n, table in tables.items() if table["did"]["read"] == "wrong"])
-        counts = f"{first} / {len(tried)} | {now} / {len(tried)} | {kept} / {len(promised)}"
-        lines.append(f"| {name} | {counts} | {bad} |")
+        if right == len(tried) and kept == len(promised) and not bad:
+            sound.append(name)
+            continue
+        lines.append(f"| {name} | {right} / {len(tried)} | {kept} / {len(promised)} | {bad} |")
         wrong += _disagreements(name, tables)
-    return [*lines, "", "Where a prediction was wrong:", "", *wrong, ""]
+    lines += ["", f"All right, all read, and no wrong answers: {', '.join(sound)}."]
+    return [*lines, "", "Predictions that are still wrong:", "", *wrong, ""]
 
 
 def _disagreements(name: str, tables: dict[str, Any]) -> list[str]:
-    """One line for all tables of a client that came out otherwise in the same way."""
+    """One line for all tables of a client for which what is said now is not what it did, in the same way."""
     found: dict[tuple[str, ...], list[str]] = {}
     for table, seen in tables.items():
         for mode, did in seen["did"].items():
-            if did != seen["first"][mode] or did != seen["now"][mode]:
-                state = "corrected since" if seen["now"][mode] == did else "still so"
-                state = state if did != seen["first"][mode] else f"now {seen['now'][mode]} is said"
-                key = (mode, seen["first"][mode], f"**{did}**" if did == "wrong" else did, state)
-                found.setdefault(key, []).append(table)
+            if did != seen["now"][mode]:
+                found.setdefault((mode, seen["now"][mode], did), []).append(table)
     return [
-        f"- {name}, {mode}: said {said}, came out {did}; {state}: {_shortened(which)}"
-        for (mode, said, did, state), which in found.items()
+        f"- {name}, {mode}: said {said}, came out {did}: {_shortened(which)}"
+        for (mode, said, did), which in found.items()
     ]
 
 
@@ -120,15 +171,14 @@ def _shortened(names: list[str], shown: int = 4) -> str:
 
 
 def in_real_use() -> dict[str, dict[str, Any]]:
-    """For every client and table: what was first said, what compat says now, what the client did."""
+    """For every client and table: what compat says `now`, and what the client `did`."""
     sys.path.insert(0, str(ROOT / "tests" / "clients"))
     from measure import load, said
 
     measured = load()
     return {
         client.replace(":", " "): {
-            table: {**seen, "first": seen.get("said", seen["did"]), "now": said(client, measured["tables"][table])}
-            for table, seen in tables.items()
+            table: {**seen, "now": said(client, measured["tables"][table])} for table, seen in tables.items()
         }
         for client, tables in measured["clients"].items()
     }

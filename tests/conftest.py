@@ -9,26 +9,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
+from lakemirror.mirror import table_state
 from lakemirror.settings import Settings
-from tests import own_cache
-from tests.one_spark import pytest_xdist_make_scheduler
-from tests.raised_codes import pytest_configure, pytest_sessionfinish, pytest_testnodedown
-from tests.rounds import pytest_sessionstart
+from tests import one_spark, own_cache, raised_codes, rounds, time_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "pytest_configure", "pytest_sessionfinish", "pytest_sessionstart", "pytest_testnodedown",
-    "pytest_xdist_make_scheduler",
-]  # fmt: skip
-
-settings.register_profile("lakemirror", deadline=None)  # no test is about time: the machine may do much else
-settings.load_profile("lakemirror")
-
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # some hundred processes would compile the package again
+sys.dont_write_bytecode = False  # and pytest the tests
 own_cache.use()
 
 SMALL = Settings(
@@ -43,6 +33,17 @@ SMALL = Settings(
         ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"),  # of a VACUUM: 10,000 by default
     ),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in (one_spark, raised_codes, rounds, time_limits):
+        config.pluginmanager.register(plugin)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass tries again at once what failed by a transient error."""
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (0.001, 0.001, 0.001))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakemirror.api import MirroredDatabase, SyncResult
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.storage import Storage
@@ -72,7 +72,7 @@ class Database:
         target = target_of(self.table(table), snapshot.metadata.value, [])
         found = Counter[tuple[Any, ...]]()
         for add in snapshot.files.values():
-            for part in living_rows(add, target):
+            for part in live_rows(add, target):
                 wanted = columns or part.column_names
                 found.update(tuple(canonical(row[name]) for name in wanted) for row in part.to_pylist())
         return found

@@ -23,7 +23,7 @@ from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.delimited import convert
 from lakemirror.landing_zone.metadata import TableMetadata, parse_metadata
 from lakemirror.lint import check
-from lakemirror.mirror.next_batch import next_batch
+from lakemirror.mirror.next_batch import Limits, next_batch
 from lakemirror.storage import Entry
 
 KEYS = ["keyColumns", "fileFormat", "fileExtension", "isPartitionEnabled", "fileDetectionStrategy", "SchemaDefinition",
@@ -140,7 +140,7 @@ def read_parquet(data: bytes) -> None:
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         return  # `pending` makes `file-unreadable` of these
     entry = Entry(f"t/{1:020}.parquet", len(data), 1)
-    next_batch([ChangeFile(entry, 1, footer)], (), ("id",), upsert_by_default=False, most_files=9, most_bytes=10**9)
+    next_batch([ChangeFile(entry, 1, footer)], (), TableMetadata(("id",)), limits=Limits(9, 10**9))
 
 
 def expect_coded(what: str, action: Callable[..., None], *given: Any) -> None:

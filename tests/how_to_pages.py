@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import lakemirror
+from tests import preloaded
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -61,9 +62,8 @@ def environment(folder: Path) -> dict[str, str]:
     """An environment with the command `lakemirror`, and DuckDB's extension where its package is installed."""
     binaries = folder / "bin"
     binaries.mkdir()
-    for name, arguments in (("lakemirror", "-m lakemirror.cli"), ("python", "")):
-        (binaries / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
-        (binaries / name).chmod(0o755)
+    preloaded.program(binaries / "lakemirror", "-m", "lakemirror.cli")
+    preloaded.program(binaries / "python")
     _duckdb_extension(folder)
     source = str(Path(lakemirror.__file__).parents[1])
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -72,8 +72,11 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(example: Example, folder: Path, variables: dict[str, str]) -> None:
     """Runs an example that needs no Spark."""
-    command = ["sh", "-euc", example.code] if example.language == "sh" else [sys.executable, "-c", example.code]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    if example.language == "sh":
+        done = subprocess.run(["sh", "-euc", example.code], cwd=folder, env=variables, capture_output=True, text=True)
+    else:
+        command = [sys.executable, "-c", example.code]
+        done = preloaded.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, f"{example.code}\n{done.stdout}{done.stderr}"
 
 

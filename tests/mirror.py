@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.deletion_vectors import bitmap, write_vectors
-from lakemirror.engines.kernels.live_rows import deleted_rows, living_rows
+from lakemirror.engines.kernels.live_rows import deleted_rows, live_rows
 from lakemirror.engines.row_work import Action, ChangeUnit, RowResult, RowWork, Target, TargetColumn
 from lakemirror.landing_zone.column_types import file_columns, table_type
 from tests.model import canonical
@@ -73,7 +73,7 @@ class Mirror:
     def bag(self) -> Counter[tuple[Any, ...]]:
         found = Counter[Any]()
         for add in self.files.values():
-            for part in living_rows(add, self.target):
+            for part in live_rows(add, self.target):
                 for row in part.to_pylist():
                     found[tuple(canonical(row[column.name]) for column in self.target.columns)] += 1
         return found

@@ -34,4 +34,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(nodeid.partition("::")[0])
 
+        def remove_node(self, node: Any) -> str | None:
+            """A test in which a process ended is not run again: it would end the next one."""
+            crashed = super().remove_node(node)
+            if crashed is not None:
+                self.workqueue[self._split_scope(crashed)][crashed] = True
+            return crashed
+
     return OneSpark(config, log)

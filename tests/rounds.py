@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 _run: dict[str, bool] = {}
 
@@ -10,6 +11,9 @@ _run: dict[str, bool] = {}
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Notes which run this is, before any test is read."""
     _run["quick"] = session.config.option.markexpr == "not full"
+    settings.register_profile("quick", deadline=None, max_examples=30)  # a test may ask for its own count by `rounds`
+    settings.register_profile("full", deadline=None)  # no test is about time: the machine may do much else
+    settings.load_profile("quick" if _run["quick"] else "full")
 
 
 def rounds(quick: int, full: int) -> int:

@@ -36,7 +36,7 @@ PEERS = {
         ),
         Entry(
             "lakemirror-trusting",
-            "lakemirror with `trust_footers`: files that are taken as they are stay unread",
+            "lakemirror with `trust_footers`: files that are copied whole are not read",
             "lakemirror:Trusting",
         ),
         Entry(
@@ -70,7 +70,7 @@ PEERS = {
         ),
         Entry("auto-cdc", "Spark declarative pipelines, AUTO CDC into a Delta table", "auto_cdc:AutoCdc", "pipelines"),
         Entry("ducklake", "DuckLake, files folded into one delete and insert", "ducklake:DuckLake", "ducklake"),
-        Entry("duckdb", "floor: DuckDB writes the whole table anew as Parquet, no table format", "floor:DuckDB"),
+        Entry("duckdb", "floor: DuckDB writes the whole table again as Parquet, no table format", "floor:DuckDB"),
         Entry("copy", "floor: the files copied byte by byte, no table at all", "floor:Copy"),
     )
 }

@@ -13,7 +13,7 @@ from benchmarks.peers.peer import KEY, MARKER, Peer
 
 
 class DuckDB(Peer):
-    """One Parquet file, written anew as a whole with the changes in it."""
+    """One Parquet file, written again with the changes in it."""
 
     folds = True
 

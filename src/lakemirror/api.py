@@ -21,16 +21,15 @@ from lakemirror.engines.engines import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.landing_zone.zone_warnings import zone_warnings
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.landing_zone.zone import TableName, scan, zone_warnings
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.loop import PATIENCE, Runner, require_zone, setting_warnings, status_before, tick
+from lakemirror.mirror.loop import PATIENCE, Runner, require_zone, setting_warnings, status_before
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
 from lakemirror.storage import Place, Storage
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from lakemirror.mirror import operations
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
-_LONGEST_SECOND_LOOK = 2.0  # seconds that a pass waits to see a delimited file unchanged
+_SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
+_LONGEST_WAIT = 5.0  # and for all of them no longer than this
 
 
 @dataclass
@@ -141,7 +141,7 @@ class MirroredDatabase:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         if not stop.is_set():
             found = [*zone_warnings(scheduler.zone), *readers.warnings.values()]
-            result.attention = needing_attention(scheduler.rows(), found)
+            result.attention = needing_attention(scheduler.tables.rows(), found)
         return result
 
     def index_keys(self, most: float, stop: threading.Event) -> None:
@@ -154,25 +154,17 @@ class MirroredDatabase:
             index.wait(most, stop.is_set)
 
     def _pass(self, scheduler: Scheduler, stop: threading.Event) -> None:
-        """Ticks until another look, a second later, would find nothing new. However often it looks, it is one pass."""
-        self._tick(scheduler, stop, again=False)
-        for _ in range(3):  # delimited text is complete once it has been seen twice
-            until = [s.waiting.until for s in scheduler.states.values() if s.waiting and s.waiting.until]
-            if not until or min(until) > time.time() + _LONGEST_SECOND_LOOK:
-                break
-            stop.wait(max(0.0, max(u for u in until if u <= time.time() + _LONGEST_SECOND_LOOK) - time.time()))
-            self._tick(scheduler, stop)
-        for pause in (0.5, 1.0, 2.0):  # transient errors get a few more tries before the pass ends
-            if not any(s.error is not None and s.error.retry for s in scheduler.states.values()):
-                break
-            stop.wait(pause)
-            self._tick(scheduler, stop)
+        """Lists the landing zone once, and waits for every table that has work, or is due soon: delimited text is
+        complete once it has been seen twice, and transient errors get a few more tries.
+        """
+        scheduler.tick()
+        self._wait(scheduler, stop, 0.0)
+        self._wait(scheduler, stop, _SOON)
 
-    def _tick(self, scheduler: Scheduler, stop: threading.Event, *, again: bool = True) -> None:
-        if stop.is_set():
-            return
-        tick(scheduler, self.storage, again=again)
-        while not scheduler.wait(1.0 if scheduler.at_work else 0.2):
+    def _wait(self, scheduler: Scheduler, stop: threading.Event, within: float) -> None:
+        """Waits until no table has a step, or is due within so many seconds; for the latter a limited time."""
+        until = time.monotonic() + _LONGEST_WAIT
+        while not scheduler.wait(0.2, within if time.monotonic() < until else 0.0):
             if stop.is_set():
                 scheduler.request_stop()
                 scheduler.wait(PATIENCE)
@@ -186,7 +178,6 @@ class MirroredDatabase:
             partial(_start_spark, long_lived=True),
             observer=observer,
             spark=self._given,
-            watch=True,
         )
         self._runner.run(stop or threading.Event())
 
@@ -265,7 +256,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     last = {table.name: table for table in stored.tables}
     tables, now = [], time.time()
     for name, folder in zone.tables.items():
-        look = Replicator(storage, name, allowed(settings, str(name))).inspect(folder, mark=False)
+        look = Replicator(storage, name, allowed(settings, str(name))).observe(folder, mark=False)
         tables.append(status_now(name, look, last.pop(str(name), None), now))
     partner, warned = read_partner(storage, zone)
     targets = {name.target(settings.default_schema) for name in zone.tables}

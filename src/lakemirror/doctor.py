@@ -110,7 +110,7 @@ def _packages() -> Iterator[Check]:
             yield Check(name, True, version)
         else:
             tried = ", ".join(f"{beginning}x" for beginning in beginnings)
-            hint = f"In an environment of its own: pip install 'lakemirror[{extra}]'."
+            hint = f"In a separate environment, run: pip install 'lakemirror[{extra}]'."
             yield Check(name, False, f"{version}, tried with {tried} only", hint)
 
 

@@ -4,13 +4,16 @@
       TableError               stops one mirrored table (contract section 5); others go on
       SetupError               the machine or the configuration is not ready; nothing was touched
 
+    Rejected                   a value, never raised: why a change file cannot be applied, and what would help
+
 The code decides everything that is not said in the message: whether trying again can help, the exit code, the
 HTTP status and the hint. One row of `CODES` is one code; there is no second place.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 
 class Kind(NamedTuple):
@@ -37,7 +40,7 @@ CODES: dict[str, Kind] = {
         False,
         3,
         501,
-        "The publisher writes Parquet files in one sequence, to a local folder, an object store or a service.",
+        "Publish Parquet files in one sequence, to a local folder, an object store or a service.",
     ),
     "detection-strategy-changed": Kind(
         False,
@@ -52,7 +55,7 @@ CODES: dict[str, Kind] = {
     ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
     "table-name-ambiguous": Kind(
-        False, 3, 409, "Rename one of the two table folders: both land in the same Delta table."
+        False, 3, 409, "Rename one of the two table folders: both become the same Delta table."
     ),
     "table-name-invalid": Kind(False, 3, 422, "Rename the table folder to a name in UTF-8."),
     "path-refused": Kind(
@@ -105,7 +108,10 @@ CODES: dict[str, Kind] = {
         False, 3, 409, "Move the existing Delta table away, or rename the table folder: lakemirror did not make it."
     ),
     "table-unreadable": Kind(
-        False, 3, 500, "Read the Delta table with another client; restore it, or delete the table folder and reload."
+        False,
+        3,
+        500,
+        "Check the path; restore the Delta table, or delete the table folder and publish it again.",
     ),
     "table-restored": Kind(
         False,
@@ -168,9 +174,11 @@ CODES: dict[str, Kind] = {
     "java-missing": Kind(False, 1, 500, "Install Java 17, for example: apt-get install openjdk-17-jre-headless"),
     "pyspark-missing": Kind(False, 1, 500, "Install it: pip install 'lakemirror[spark]', or set `engine` to local."),
     "jars-missing": Kind(
-        False, 1, 500, "Run the same command with a network once, or name the jars: LAKEMIRROR_JARS=a.jar,b.jar"
+        False, 1, 500, "Run the same command once with network access, or name the jars: LAKEMIRROR_JARS=a.jar,b.jar"
     ),
-    "spark-unsupported": Kind(False, 1, 500, "Use a session of its own, or one with delta-spark on its class path."),
+    "spark-unsupported": Kind(
+        False, 1, 500, "Let lakemirror start Spark itself, or give a session with delta-spark on its class path."
+    ),
     "spark-needed": Kind(
         False, 3, 409, "Set `engine` to auto or spark, or drop the constraint that the message names."
     ),
@@ -198,8 +206,8 @@ CODES: dict[str, Kind] = {
         False,
         1,
         409,
-        "Keep both rows of before and of now: give the stream a name of its own (the second argument, or queryId), or "
-        'say that a new run goes on: run="2" of publish_each_batch, .option("run", "2") of writeStream.',
+        "Give the stream a new name (the second argument, or queryId), or say that a new run goes on under the old "
+        'one: run="2" of publish_each_batch, .option("run", "2") of writeStream.',
     ),
     "credential-invalid": Kind(
         False,
@@ -233,8 +241,15 @@ CODES: dict[str, Kind] = {
     "feature-not-droppable": Kind(False, 3, 409, "Copy the rows into a new table: CREATE TABLE … AS SELECT."),
     "feature-in-use": Kind(False, 3, 409, "Run the named statements, then the same command again."),
     "feature-needed": Kind(False, 3, 409, "Drop the features that need it in the same command."),
-    "feature-history": Kind(False, 3, 409, "Only readers' features and checkpointProtection cut the history."),
-    "features-unsafe": Kind(False, 3, 409, "Use the program that made the table, or copy its rows into a new one."),
+    "feature-history": Kind(
+        False,
+        3,
+        409,
+        "Leave out TRUNCATE HISTORY: it is for features that readers must know, and checkpointProtection.",
+    ),
+    "features-unsafe": Kind(
+        False, 3, 409, "Drop them with the program that made the table, or copy its rows into a new table."
+    ),
     "confirmation-needed": Kind(False, 3, 409, "Read the plan, then run the same command with --yes."),
     "column-names-invalid": Kind(False, 3, 409, "Rename the columns first: ALTER TABLE … RENAME COLUMN … TO …"),
     "drop-unproven": Kind(False, 3, 500, "The table differs from the plan: look at its history before going on."),
@@ -280,6 +295,40 @@ class LakemirrorError(Exception):
 
 class TableError(LakemirrorError):
     """An error that stops one mirrored table, with its `file`, `row` and `column`. Other tables go on."""
+
+
+TryAs = Literal["mixed", "rows"]
+"""How the same change files may be applied after a rejection. `mixed`: as changes of every kind, although the footers
+say that all are inserts. `rows`: row by row, although the files may become data files as they are.
+"""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Why a change file cannot be applied. Kernels, engines and the planner return it; it can be pickled.
+
+    `row` counts from 1. `hint`: what helps here; None: the hint of the code. `try_as`: what may succeed with the same
+    file; None: the file, or what is declared about it, must change.
+    """
+
+    code: str
+    message: str
+    file: str
+    row: int | None = None
+    column: str | None = None
+    hint: str | None = None
+    try_as: TryAs | None = None
+
+    @classmethod
+    def of(cls, error: TableError) -> Rejected:
+        """The rejection that an error stands for."""
+        return cls(error.code, error.message, error.file or "", error.row, error.column, error.hint)
+
+    def error(self) -> TableError:
+        """The error that stops the table."""
+        return TableError(
+            self.code, self.message, hint=self.hint, file=self.file or None, row=self.row, column=self.column
+        )
 
 
 class SetupError(LakemirrorError):

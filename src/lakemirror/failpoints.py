@@ -16,14 +16,14 @@ NAMES: dict[str, str] = {
     "apply.before-write": "A batch is planned; nothing is written.",
     "apply.before-commit": "Data files and vectors are written; no commit names them.",
     "commit.before-checksum": "The commit is made; its checksum and checkpoint are not.",
-    "apply.after-commit": "The commit is complete; no change file is set aside.",
-    "retire.before-move": "Applied files are about to be set aside.",
-    "retire.between-moves": "One applied file is set aside, others are not.",
-    "quarantine.after-move": "A bad file is set aside; why is not recorded yet.",
+    "apply.after-commit": "The commit is complete; no change file is archived.",
+    "retire.before-move": "Applied files are about to be archived.",
+    "retire.between-moves": "One applied file is archived, others are not.",
+    "quarantine.after-move": "A bad file is quarantined; the reason is not recorded yet.",
     "move.before-move": "A table is about to move to another schema's folder.",
     "drop.before-move": "A dropped table is about to be moved away.",
     "drop.after-move": "A dropped table is moved away; the pass does not know yet.",
-    "merge.before-commit": "Small files are merged, or a table that rests is compacted; no commit names the new files.",
+    "merge.before-commit": "Small files are merged, or an idle table is compacted; no commit names the new files.",
     "status.before-write": "The status files are about to be written.",
 }
 """The places of an engine, in the order in which an apply meets them."""
@@ -41,10 +41,10 @@ ACT_NAMES: dict[str, str] = {
     "resync.before-return": "The folder has another identity; no applied file came back.",
     "resync.between-returns": "One applied file came back, others did not.",
     "replay.before-return": "A quarantined file is about to come back; for a late one the folder has another identity.",
-    "replay.before-reason": "A quarantined file came back; why it was set aside is not removed.",
+    "replay.before-reason": "A quarantined file came back; the reason beside it is not removed.",
     "restore.before-folder": "A dropped table is about to come back; no table folder declares it.",
     "restore.before-move": "A table folder declares the dropped table, which is not back yet.",
-    "act.before-record": "An act is done; `acts.jsonl` does not have it.",
+    "act.before-record": "An operation is done; `acts.jsonl` does not have it.",
 }
 """The places of an operator's acts (`mirror/operations.py`)."""
 

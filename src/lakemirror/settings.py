@@ -34,7 +34,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:
+class DatabaseSettings:  # 24 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)
@@ -53,7 +53,7 @@ class DatabaseSettings:
     )
     drop_after: float = _setting(
         10.0,
-        "Least seconds between the first look that misses a table's folder and the one that drops the table.",
+        "Seconds that must pass between the first pass that misses a table's folder and the pass that drops it.",
         owner=OPERATOR,
     )
     settle: float = _setting(
@@ -87,12 +87,12 @@ class DatabaseSettings:
     zoneless: str = _setting(
         "utc",
         "How times without a time zone are read: as UTC (utc), kept in a timestamp_ntz column (ntz), or in a zone "
-        "such as Europe/Berlin. Once a column has such times, it keeps its way.",
+        "such as Europe/Berlin. A column keeps how its first such time was read.",
         owner=OPERATOR,
     )
     trust_footers: bool = _setting(
         False,
-        "Believe the footers of files that become data files as they are; otherwise every row of them is read.",
+        "Trust the footers of change files that are copied as data files; otherwise every row of them is read.",
         owner=OPERATOR,
     )
     deletion_vectors: bool = _setting(
@@ -127,7 +127,7 @@ class DatabaseSettings:
         1.0, "Seconds between two checks for new files when nothing has arrived for a while.", owner=OPERATOR
     )
     retry_limit: float = _setting(
-        300.0, "Longest pause in seconds between two attempts at a table that cannot go on.", owner=OPERATOR
+        300.0, "Longest pause in seconds between two attempts at a table that has an error.", owner=OPERATOR
     )
     maintenance: bool = _setting(
         True,
@@ -142,7 +142,7 @@ class DatabaseSettings:
 
 
 @dataclass(frozen=True)
-class ProcessSettings:
+class ProcessSettings:  # 13 fields: a field is the one place where a setting is declared
     """What a process has once: memory, caches, engines, Spark. In a service, no definition is read for it."""
 
     # the engine
@@ -171,12 +171,12 @@ class ProcessSettings:
     # Spark
     master: str = _setting("", "Spark master; empty: local[*]. A Connect address is taken as spark_remote.")
     spark_remote: str = _setting(
-        "", "Spark Connect address, such as sc://host:15002, before any master; empty: classic Spark."
+        "", "Spark Connect address, such as sc://host:15002; wins over master; empty: classic Spark."
     )
     jars: str = _setting("", "Local Delta jars, comma separated, instead of the ones fetched once.")
     cache_dir: str = _setting(
         "",
-        "Where jars, the start-up archive, the key index and what stores gave are kept; empty: ~/.cache/lakemirror.",
+        "Folder for jars, the start-up archive, key indexes and cached objects of stores; empty: ~/.cache/lakemirror.",
     )
     driver_memory: str = _setting("", "Heap of the local Spark, such as 4g; empty: Spark's default.")
     spark: tuple[tuple[str, str], ...] = _setting((), "Any spark.* setting, as KEY=VALUE; may be repeated.")

@@ -34,11 +34,10 @@ HEARTBEAT = 10.0  # most seconds between two heartbeats of a running engine
 STALE = 60.0  # seconds without a heartbeat after which an engine counts as not running
 
 TABLE_STATES = ("Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed")
-DATABASE_STATES = ("Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped")
 
 
 @dataclass(frozen=True)
-class TableStatus:
+class TableStatus:  # 19 fields: what the status shows and tables.json keeps of a table
     """One mirrored table as the status shows it. Times in seconds since the epoch, None for never or not known.
 
     `status` is one of TABLE_STATES. `position` is the number of the last applied file, `pending_files` counts those
@@ -380,7 +379,6 @@ def _parse(data: bytes | None) -> Mapping[str, Any]:
 
 
 __all__ = [
-    "DATABASE_STATES",
     "HEARTBEAT",
     "MONITORING",
     "REPLICATOR",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests import preloaded
 from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.table_rows import table_rows
 
@@ -20,7 +21,7 @@ ENVIRONMENT = {**os.environ, "LAKEMIRROR_MASTER": "local[2]", "LAKEMIRROR_DROP_A
 
 
 def lakemirror(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", *map(str, words)],
         env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip

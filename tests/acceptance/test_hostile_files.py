@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests import preloaded
 from tests.landing import declare, folder, put
 
 ENVIRONMENT = {
@@ -35,8 +36,10 @@ COMMAND = [sys.executable, "-m", "lakemirror.cli"]
 
 def lakemirror(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     environment = {**ENVIRONMENT, **more.pop("env", {})}
-    done = subprocess.run(
-        [*more.pop("before", ()), *COMMAND, *map(str, words)],
+    before = more.pop("before", ())
+    run = subprocess.run if before else preloaded.run
+    done = run(
+        [*before, *COMMAND, *map(str, words)],
         env=environment,
         capture_output=True,
         text=True,
@@ -64,7 +67,7 @@ def codes(rows: list[dict[str, str]]) -> set[str]:
 @contextmanager
 def running(database: Path) -> Iterator[subprocess.Popen[str]]:
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([*COMMAND, "run", str(database)], env=ENVIRONMENT, stderr=said, text=True)
+        process = preloaded.Popen([*COMMAND, "run", str(database)], env=ENVIRONMENT, stderr=said, text=True)
         try:
             yield process
         finally:
@@ -511,15 +514,15 @@ def test_signals_end_a_backlog_that_grows(tmp_path: Path, number: int) -> None:
 STUCK = """
 import sys, threading, time
 import lakemirror.mirror.loop
-from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.step import Replicator
 lakemirror.mirror.loop.PATIENCE = 1.0
-apply = Replicator.apply
-def stuck(self, session, found):
+step = Replicator.step
+def stuck(self, view, engine):
     if self.name.table == "stuck":
         open(sys.argv[2] + "/reached", "w").close()
         time.sleep(1000)
-    return apply(self, session, found)
-Replicator.apply = stuck
+    return step(self, view, engine)
+Replicator.step = stuck
 from lakemirror.cli import main
 main()
 """
@@ -529,7 +532,7 @@ def stuck_engine(database: Path) -> subprocess.Popen[bytes]:
     """An engine whose apply of the table `stuck` never ends, as when Spark starts or works, or a file does not come."""
     rows(database, "stuck")
     rows(database, "good")
-    process = subprocess.Popen([sys.executable, "-c", STUCK, "run", str(database)], env=ENVIRONMENT)
+    process = preloaded.Popen([sys.executable, "-c", STUCK, "run", str(database)], env=ENVIRONMENT)
     wait_for(lambda: (database / "reached").exists() and position(database, "good") == 1)
     return process
 

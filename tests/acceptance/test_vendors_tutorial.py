@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "service"))
 from running_service import Running, until
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.service.auth.principals import Issued, Principals
 
@@ -82,7 +82,7 @@ def rows_of(running: Running, folder: str, table: str) -> dict[int, str]:
             if snapshot is None:
                 return {}
             target = target_of(str(path), snapshot.metadata.value)
-            found = pa.concat_tables([rows for add in snapshot.files.values() for rows in living_rows(add, target)])
+            found = pa.concat_tables([rows for add in snapshot.files.values() for rows in live_rows(add, target)])
         except OSError:
             return {}
         assert len(set(found["EmployeeID"].to_pylist())) == found.num_rows

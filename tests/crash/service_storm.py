@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.endpoint import Endpoint
+from lakemirror.publisher.folders.endpoint import Endpoint
 from lakemirror.service.auth.principals import Principals
 
 WORKSPACE = "storm"
@@ -219,7 +219,7 @@ def rows_of(table: Path) -> list[int]:
     found: list[int] = []
     for add in snapshot.files.values():
         try:
-            for rows in living_rows(add, target):
+            for rows in live_rows(add, target):
                 found += rows["id"].to_pylist()
         except FileNotFoundError:  # merged and removed meanwhile: read again
             return rows_of(table)

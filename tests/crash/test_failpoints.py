@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import preloaded
 from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.model import ModelTable
 
@@ -67,7 +67,7 @@ def start(database: Path, act: str, name: str, mode: str, **settings: Any) -> di
     """Runs an act in a process of its own with a failpoint; what the process says, nothing where it was killed."""
     environment = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{name}:1" + (":error" if mode == "error" else "")}
     words = [sys.executable, "-c", CHILD, str(database), act, name, json.dumps(settings)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
     if mode == "kill":
         assert done.returncode == -signal.SIGKILL, (name, done.stdout, done.stderr)
         return {}

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import preloaded
 from tests.landing import MARKER, declare, folder, put, put_broken
 from tests.model import ModelTable
 from tests.table_rows import table_rows
@@ -98,7 +99,7 @@ def command(database: Path, *words: str, failpoint: str = "") -> subprocess.Pope
         "LAKEMIRROR_ON_BAD_FILE": "quarantine",
         "LAKEMIRROR_DROP_AFTER": "0",
     }
-    return subprocess.Popen(
+    return preloaded.Popen(
         [sys.executable, "-m", "lakemirror.cli", *words, str(database)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

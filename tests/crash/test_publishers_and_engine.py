@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests import preloaded
 from tests.landing import MARKER, folder
 from tests.model import ModelTable
 from tests.table_rows import table_rows
@@ -60,7 +61,7 @@ def storm(database: Path, seconds: float, seed: int) -> None:
     log = (database / "log").open("wb")
 
     def start(name: str) -> None:
-        running[name] = subprocess.Popen(commands[name], env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        running[name] = preloaded.Popen(commands[name], env=environment, stdout=subprocess.DEVNULL, stderr=log)
 
     kills = 0
     try:

@@ -75,7 +75,7 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
     declare_csv(tmp_path, "t")
     path = put_text(tmp_path, "t", 1, "id,v,d\r\n1,a,1\r\n", age=0)
     from lakemirror.landing_zone.zone import scan
-    from lakemirror.mirror.replicator import Replicator
+    from lakemirror.mirror.step import Replicator
     from lakemirror.storage import LocalStorage
 
     database = MirroredDatabase(tmp_path)
@@ -85,7 +85,7 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
     now = time.time()
 
     def look(at: float) -> tuple[int, str]:
-        found = replicator.inspect(scan(storage).tables[name], now=at)
+        found = replicator.observe(scan(storage).tables[name], now=at)
         return len(found.pending.files), found.waiting.what if found.waiting else ""
 
     assert look(now) == (0, f"{path.name} to be complete")
@@ -95,7 +95,7 @@ def test_a_file_that_still_grows_waits(tmp_path: Path) -> None:
     assert look(now + 1.1)[0] == 0  # it has grown: a second more
     assert look(now + 2.0)[0] == 0
     assert look(now + 2.2) == (1, "")
-    assert Replicator(storage, name, database.settings).inspect(scan(storage).tables[name], now=now + 31).pending.files
+    assert Replicator(storage, name, database.settings).observe(scan(storage).tables[name], now=now + 31).pending.files
 
 
 def test_a_bad_value_stops_its_table_and_a_good_file_mends_it(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from tests.landing import MARKER, declare, folder, put
 from tests.table_rows import table_rows
 
-from lakemirror import LakemirrorError, MirroredDatabase, failpoints
+from lakemirror import MirroredDatabase, failpoints
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.landing_zone.zone import TableName, scan
-from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
@@ -110,11 +110,10 @@ def test_a_table_that_moved_on_is_refused(spark: Any, tmp_path: Path) -> None:
     put(tmp_path, "t", 1, {"id": [1]})
     storage = LocalStorage(tmp_path)
     replicator = Replicator(storage, TableName("", "t"), Settings())
-    stale = replicator.inspect(scan(storage).tables[TableName("", "t")])
+    stale = replicator.observe(scan(storage).tables[TableName("", "t")])
     MirroredDatabase(tmp_path, spark=spark).sync()
-    with pytest.raises(LakemirrorError) as caught:
-        replicator.apply(lambda _: LocalEngine(), stale)
-    assert caught.value.code == "concurrent-commit"
+    _, done = replicator.step(stale, lambda _: LocalEngine())
+    assert isinstance(done, Conflict)
     assert table_rows(tmp_path, "t") == {(1,): 1}
 
 

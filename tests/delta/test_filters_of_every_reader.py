@@ -119,8 +119,8 @@ def test_no_reader_loses_a_row(spark: Any, table: Path, all_by_spark: bool) -> N
         check_bounds(table, add)
     filters = [
         (name, operator, f"{{}} {operator} {literal(type_, value)}")
-        for name, (type_, _, _, _, sought) in COLUMNS.items() if type_ != "boolean"
-        for value in sought for operator in ("=", ">", "<", ">=", "<=")
+        for name, (type_, _, _, _, wanted) in COLUMNS.items() if type_ != "boolean"
+        for value in wanted for operator in ("=", ">", "<", ">=", "<=")
     ]  # fmt: skip
     one_a_column = list({each[0]: each for each in filters if each[1] == "="}.values())
     filters += [(name, "=", text) for name in NAMES for text in ("{} IS NULL", "{} IS NOT NULL")]
@@ -209,8 +209,8 @@ def lost_by_polars(table: Path) -> list[tuple[str, str, Any]]:
     scanned = pl.scan_delta(str(table))
     rows = scanned.collect()
     lost = []
-    for name, (_, *_, sought) in COLUMNS.items():
-        for value in sought:
+    for name, (_, *_, wanted) in COLUMNS.items():
+        for value in wanted:
             for operator in ("eq", "gt", "lt", "ge", "le"):
                 wanted = getattr(pl.col(name), operator)(pl.lit(value, dtype=rows.schema[name]))
                 if scanned.filter(wanted).collect().height != rows.filter(wanted).height:

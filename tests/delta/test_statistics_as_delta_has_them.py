@@ -48,7 +48,7 @@ def stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays([stored(values.field(n), f.type) for n, f in enumerate(fields)], fields=fields)
 
 
-@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("mapping", [pytest.param("none", marks=pytest.mark.full), "name"])
 def test_the_same_columns_have_statistics(spark: SparkSession, tmp_path: Path, mapping: str) -> None:
     path = tmp_path / "t"
     spark.sql(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME
 from lakemirror.maintenance.compaction import merge_at_rest, merge_small_files
+from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.position import Position, current_position
-from lakemirror.mirror.table_commit import state_actions
 
 KEYS_MISSING = "key-columns-missing-in-table"
 """What an engine says of a table whose key columns another writer has renamed."""

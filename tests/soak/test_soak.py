@@ -11,7 +11,7 @@ from tests.soak.soak import soak
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
-    outcome = soak(tmp_path / "soak", seed=1, seconds=20, everything=True)
+    outcome = soak(tmp_path / "soak", seed=1, seconds=10, everything=True)
     assert not outcome.findings, outcome.text()
 
 

@@ -112,7 +112,9 @@ def restarted(session: SparkSession, tmp_path: Path, sink: str, rows: range, **o
     writer.start(path).awaitTermination()
 
 
-@pytest.mark.parametrize("sink", ["foreachBatch", "data source", "query id"])
+@pytest.mark.parametrize(
+    "sink", ["data source", *(pytest.param(sink, marks=pytest.mark.full) for sink in ("foreachBatch", "query id"))]
+)
 def test_a_new_checkpoint_under_an_old_name(session: SparkSession, tmp_path: Path, sink: str) -> None:
     """With its checkpoint: nothing twice, nothing lost. Without: an error, and rows once a run is announced."""
     restarted(session, tmp_path, sink, range(2))
@@ -139,7 +141,9 @@ def test_a_new_checkpoint_after_one_batch(session: SparkSession, tmp_path: Path)
         restarted(session, tmp_path, "foreachBatch", range(1))
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin"])
+@pytest.mark.parametrize(
+    "zone", [*(pytest.param(zone, marks=pytest.mark.full) for zone in ("UTC", "Etc/UTC")), "Europe/Berlin"]
+)
 def test_times_are_read_in_any_zone_of_the_session(session: SparkSession, tmp_path: Path, zone: str) -> None:
     """Written by Spark itself in that zone, and by others in theirs."""
     path = str(tmp_path / "shop/orders")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import operator
 import os
 import socket
 import subprocess
@@ -48,8 +49,8 @@ def test_classic(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_job_that_fails_has_a_code(spark: SparkSession, tmp_path: Path) -> None:
     from lakemirror.engines.spark.jobs import Jobs, Stage
 
-    with pytest.raises(LakemirrorError, match=r"orders: fail: .*KeyError: 'no_such_task'") as caught:
-        Jobs(spark).run("orders: fail", Stage("no_such_task", None, [1]))
+    with pytest.raises(LakemirrorError, match=r"orders: fail: .*ZeroDivisionError: ") as caught:
+        Jobs(spark).run("orders: fail", Stage(operator.truediv, 1, [0]))
     assert caught.value.code == "spark-job-failed" and caught.value.retry
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests import preloaded
 from tests.databases import Database
 from tests.landing import MARKER
 from tests.object_stores import SECRET, StoreServer, for_delta_rs
@@ -90,7 +91,7 @@ def run(database: Database, command: str) -> subprocess.CompletedProcess[str]:
     words = command.split()
     place = 2 if words[0] == "features" else 1
     arguments = [*words[:place], database.address, *words[place:]]
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", *arguments],
         env={**os.environ, **database.options}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip

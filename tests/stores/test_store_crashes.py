@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 
 import pytest
+from tests import preloaded
 from tests.databases import Database, parquet
 from tests.landing import MARKER
 from tests.object_stores import StoreServer
@@ -94,7 +95,7 @@ def test_an_act_that_was_killed_is_done_by_doing_it_again(server: StoreServer, f
         _prepare(database, act)
         words = [sys.executable, "-m", "lakemirror.cli", act, database.address, "orders"]
         environment = {**process_environment(database), "LAKEMIRROR_FAILPOINT": failpoint}
-        killed = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+        killed = preloaded.run(words, env=environment, capture_output=True, text=True, timeout=120)
         assert killed.returncode == -signal.SIGKILL, (killed.stdout, killed.stderr)
         database.sync()
         getattr(database.opened(), act)("orders")
@@ -189,7 +190,7 @@ def test_several_engines_apply_every_file_once(server: StoreServer, count: int) 
 
 def sync(database: Database, **environment: str) -> subprocess.CompletedProcess[str]:
     found = {**process_environment(database), **environment}
-    return subprocess.run(command(database), env=found, capture_output=True, text=True, timeout=120)
+    return preloaded.run(command(database), env=found, capture_output=True, text=True, timeout=120)
 
 
 def command(database: Database) -> list[str]:

@@ -11,7 +11,7 @@ from tests.unit.delta.test_delta_log import METADATA, PROTOCOL, add
 from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import Action, read_snapshot
 from lakemirror.delta.log_folder import Log, list_log
-from lakemirror.mirror.log_cache import KnownLog
+from lakemirror.mirror.table_log import LogCache
 from lakemirror.storage.connections import give_options
 from lakemirror.storage.object_store import ObjectStore
 from lakemirror.storage.place import etag_of, place
@@ -43,7 +43,7 @@ def grown(table: str, last: int) -> None:
             write_checkpoint(snapshot)
 
 
-def check(table: str, log: KnownLog) -> Log:
+def check(table: str, log: LogCache) -> Log:
     known = log.read()
     assert known is not None
     expected, found = read_snapshot(table), read_snapshot(table, known=known)
@@ -62,7 +62,7 @@ def test_the_end_is_listed_and_is_what_a_listing_of_all_gives(table: str, monkey
         return entries(self, prefix, after)
 
     grown(table, 50)
-    log = KnownLog(table, 1e-9)
+    log = LogCache(table, 1e-9)
     check(table, log)
     for version in range(51, 56):
         commit(table, version, add(f"{version}"))
@@ -80,7 +80,7 @@ def test_the_end_is_listed_and_is_what_a_listing_of_all_gives(table: str, monkey
 
 def test_another_table_in_its_place_is_listed_as_a_whole(table: str) -> None:
     grown(table, 45)
-    log = KnownLog(table, 1e-9)
+    log = LogCache(table, 1e-9)
     assert not check(table, log).is_whole
     commit(table, 45, add("other"))
     assert check(table, log).version == 45

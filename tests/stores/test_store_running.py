@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from tests import preloaded
 from tests.databases import Database, parquet
 from tests.fault_proxy import fault_proxy
 from tests.landing import MARKER
@@ -46,7 +47,7 @@ def test_an_idle_pass_lists_the_landing_zone_and_asks_for_nothing_per_table(serv
     connections.forget_all()
 
 
-@pytest.mark.parametrize(("kind", "touched"), [("insert", 3), ("update", 5)])
+@pytest.mark.parametrize(("kind", "touched"), [pytest.param("insert", 3, marks=pytest.mark.full), ("update", 5)])
 def test_an_apply_of_one_small_file_takes_eight_requests_and_the_files_that_it_touches(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch, kind: str, touched: int
 ) -> None:
@@ -103,7 +104,7 @@ def test_kills_at_random_lose_nothing(server: StoreServer) -> None:
     environment = {**os.environ, **database.options, "LAKEMIRROR_BATCH_FILES": "2"}
     command = [sys.executable, "-m", "lakemirror.cli", "sync", database.address, "--engine", "local"]
     for _ in range(12):
-        engines = [subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+        engines = [preloaded.Popen(command, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
         time.sleep(chance.uniform(0.8, 3.0))
         for each in engines:
             each.send_signal(signal.SIGKILL)

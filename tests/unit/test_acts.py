@@ -232,14 +232,14 @@ def test_each_act_is_noted(mirror: Path, capsys: pytest.CaptureFixture[str]) -> 
 def living(database: Path, table: str = "t") -> list[tuple[int, str]]:
     """The rows of a mirrored table, by its log and its data files alone."""
     from lakemirror.delta.log import read_snapshot
-    from lakemirror.engines.kernels.live_rows import living_rows
+    from lakemirror.engines.kernels.live_rows import live_rows
     from lakemirror.engines.target import target_of
 
     place = database / "Tables" / table
     snapshot = read_snapshot(place)
     assert snapshot is not None
     target = target_of(str(place), snapshot.metadata.value, ())
-    parts = [part.to_pylist() for add in snapshot.files.values() for part in living_rows(add, target)]
+    parts = [part.to_pylist() for add in snapshot.files.values() for part in live_rows(add, target)]
     return sorted((row["id"], row["v"]) for part in parts for row in part)
 
 

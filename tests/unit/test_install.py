@@ -101,6 +101,6 @@ def test_each_target_asks_for_what_it_uses(target: str, asked: str) -> None:
 
 
 def test_the_demo_uses_no_delta_jars() -> None:
-    for path in (ROOT / "src/lakemirror/demo").glob("*.py"):
+    for path in (ROOT / "examples/flights").glob("*.py"):
         text = path.read_text()
         assert "delta=True" not in text and "delta.`" not in text, path.name

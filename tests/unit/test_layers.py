@@ -110,10 +110,10 @@ def test_what_needs_no_spark_imports_none(module: str) -> None:
 
 
 _KINDS = {"StorePath", "ObjectStorage", "ObjectStore", "ObjectFile", "ObjectWriter", "is_store_address"}
-_OF_KINDS = {"publisher/landing.py", "publisher/store_folder.py"}
+_OF_KINDS = {"publisher/landing.py", "publisher/folders/store_folder.py"}
 """A publisher takes a number by a lock and a link, or by a conditional copy: `TableFolder` is the interface of both."""
 
-_OF_OTHER_PATHS = {"publisher/endpoint.py", "cli/publish.py"}
+_OF_OTHER_PATHS = {"publisher/folders/endpoint.py", "cli/publish.py"}
 """The body of a request, bytes or a path; a database, a path or the address of a service."""
 
 

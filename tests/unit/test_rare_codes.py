@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -15,7 +14,7 @@ from tests.landing import put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import Wish, drop
-from lakemirror.mirror.loop import tick
+from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.settings import Settings
 from lakemirror.spark_session import session
 
@@ -53,9 +52,10 @@ def test_a_name_that_needs_column_mapping(tmp_path: Path) -> None:
 
 
 def test_a_spark_that_has_died(tmp_path: Path) -> None:
-    broken: Any = SimpleNamespace(broken=True)
+    scheduler = Scheduler(MirroredDatabase(tmp_path).storage, Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    scheduler.broken = True
     with pytest.raises(LakemirrorError) as caught:
-        tick(broken, MirroredDatabase(tmp_path).storage)
+        scheduler.tick()
     assert caught.value.code == "spark-failed" and "nothing is half done" in caught.value.message
 
 

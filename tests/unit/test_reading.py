@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 import lakemirror
 from lakemirror import MirroredDatabase
@@ -16,7 +16,7 @@ from lakemirror.table_readers import ReadableTable, readable_tables
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, list(arguments))
+    done = CommandRunner().invoke(app, list(arguments))
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -18,6 +18,7 @@ from lakemirror.storage.durable import put_over
 from lakemirror.storage.own_files import remove_work_folder, work_folder
 
 PACKAGE = Path(lakemirror.__file__).parent
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTS = Path(__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs/decisions/031-what-is-removed.md"
 
@@ -35,8 +36,9 @@ _OVERWRITES = re.compile(r"w[bt+]*|r[bt]*\+[bt]*")  # modes of `open`
 def places() -> dict[str, set[str]]:
     """`file:function` of every call that may delete, move or overwrite something, with the verbs."""
     found: dict[str, set[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        file = path.relative_to(PACKAGE).as_posix()
+    files = [(root, path) for root in (PACKAGE, EXAMPLES) for path in sorted(root.rglob("*.py"))]
+    for root, path in files:
+        file = path.relative_to(root).as_posix()
         for function, call in calls(ast.parse(path.read_text(encoding="utf-8")), ()):
             if verb := removing(call):
                 found.setdefault(f"{file}:{function}", set()).add(verb)

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.engine_options import StorageOptions, path
+from lakemirror.cli.options import Json, StorageOptions, path
 from lakemirror.cli.printable import printable
-from lakemirror.errors import LakemirrorError
+from lakemirror.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.findings import Finding
-    from lakemirror.storage import Place
 
 ATTENTION = 3
 
 
-def check(
-    path: Any = typer.Argument(
-        help="A mirrored database, a landing zone, or one table folder.", parser=path, metavar="PATH"
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON."),
-    storage: StorageOptions = None,
-    settle: float | None = typer.Option(None, help="As the setting: seconds until an unfinished file is unreadable."),
-) -> None:
+Path = Annotated[
+    Any,
+    typer.Argument(help="A mirrored database, a landing zone, or one table folder.", parser=path, metavar="PATH"),
+]
+Settle = Annotated[float | None, typer.Option(help="As the setting: seconds until an unfinished file is unreadable.")]
+
+
+def check(path: Path, as_json: Json = False, storage: StorageOptions = None, settle: Settle = None) -> None:
     """Look for what would stop or slow the tables, without applying anything.
 
     Example: lakemirror check shop/Files/LandingZone/orders
     """
-    try:
-        findings = _find(path, settle)
-    except LakemirrorError as error:
-        typer.echo(f"{error}\n  {error.hint}", err=True)
-        raise typer.Exit(error.exit_code) from None
+    from lakemirror.lint import check as findings_of
+
+    with progress_bars() as show:
+        findings = findings_of(path, settle=settle, progress=lambda done, total: show("checking", done, total))
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in findings], indent=1))
     else:
@@ -43,20 +41,6 @@ def check(
             typer.echo(_text(each))
         typer.echo(_summary(findings), err=True)
     raise typer.Exit(ATTENTION if findings else 0)
-
-
-def _find(path: Place, settle: float | None) -> list[Finding]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from lakemirror.lint import check as find
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return find(path, settle=settle)
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("checking", total=None)
-        return find(path, settle=settle, progress=lambda done, total: bar.update(task, completed=done, total=total))
 
 
 def _text(finding: Finding) -> str:

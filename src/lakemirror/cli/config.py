@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lakemirror.cli.engine_options import (
-    Database,
-    Json,
-    StorageOptions,
-    require,
-    with_engine_options,
-)
+from lakemirror.cli.options import Database, EngineOptions, Json, StorageOptions, require, with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.errors import LakemirrorError
 
@@ -22,13 +16,8 @@ if TYPE_CHECKING:
     from lakemirror.settings_origin import SettingOrigin
 
 
-@with_engine_options
-def config(
-    database: Database,
-    flags: dict[str, Any],
-    storage: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
+@with_groups
+def config(database: Database, engine: EngineOptions, storage: StorageOptions = None, as_json: Json = False) -> None:
     """Show each setting, its value and where it comes from: a flag, the environment, mirroring.json, the default.
 
     Takes the options of `sync` and `run`, and shows what these commands would use. Changes nothing. Exit code 2 where
@@ -45,7 +34,7 @@ def config(
     definition = read_definition(storage_of(database))
     for warned in unknown_settings(definition):
         say(f"warning {warned.code}: {printable(warned.message)}")
-    found = setting_origins(definition, flags)
+    found = setting_origins(definition, engine.settings)
     invalid = [each.error for each in found if each.error]
     if as_json:
         print(json.dumps({"settings": [dataclasses.asdict(each) for each in found]}, indent=1))

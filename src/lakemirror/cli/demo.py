@@ -1,25 +1,28 @@
-"""`lakemirror demo`: a year of flights through a landing zone into Delta tables, here, in a store or by the service."""
+"""`lakemirror demo`: a year of flights through a landing zone into Delta tables, here, in a store or by the service.
+
+The program itself is `examples/flights`, which the wheel installs as `share/lakemirror/examples/flights`.
+"""
 
 from __future__ import annotations
 
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lakemirror.cli.engine_options import EngineName, Master, SparkRemote, SparkSetting, StorageOptions
 from lakemirror.cli.narration import log_to_stderr
-from lakemirror.errors import LakemirrorError
+from lakemirror.cli.options import SparkOptions, StorageOptions, with_groups
+from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.storage.place import database_place, local_path
 
 
+@with_groups
 def demo(
+    spark: SparkOptions,
     into: Annotated[Path, typer.Option(help="Where the demo's database is made.")] = Path("demo-output"),
     days: Annotated[int | None, typer.Option(help="Only the first days of the year.", min=1, max=365)] = None,
-    engine: EngineName = None,
-    master: Master = None,
-    spark_remote: SparkRemote = None,
-    spark: SparkSetting = None,
     serve: Annotated[
         bool,
         typer.Option(
@@ -42,22 +45,35 @@ def demo(
     Example: lakemirror demo --on s3://lake/demo --days 14
     """
     log_to_stderr(False)
+    sys.path.append(str(_examples()))
     if on:
-        from lakemirror.demo.in_store import mirror_in_store
+        from flights.in_store import mirror_in_store
 
-        found = database_place(on)
-        if local_path(found) is not None:
+        address = database_place(on)
+        if local_path(address) is not None:
             raise LakemirrorError("setting-invalid", f"--on {on} is no address of an object store")
-        if not mirror_in_store(found, days, **({"engine": engine} if engine else {})):
-            raise typer.Exit(1)
-        return
-    if serve:
-        from lakemirror.demo.served import serve_flights
+        is_right = mirror_in_store(address, days, **({"engine": spark.engine} if spark.engine else {}))
+    elif serve:
+        from flights.served import serve_flights
 
-        if not serve_flights(into, days, port):
-            raise typer.Exit(1)
-        return
-    from lakemirror.demo.performance import perform
+        is_right = serve_flights(into, days, port)
+    else:
+        from flights.performance import perform
 
-    if not perform(into, days, master=master, spark=spark or None):
+        is_right = perform(into, days, master=spark.master, spark=spark.spark or None)
+    if not is_right:
         raise typer.Exit(1)
+
+
+def _examples() -> Path:
+    """The folder that holds `flights`: of this clone, or of the installed wheel. SetupError `demo-data-missing`."""
+    of_clone = Path(__file__).parents[3] / "examples"
+    if (of_clone / "flights").is_dir():
+        return of_clone
+    for file in metadata.files("lakemirror") or ():
+        if file.match("examples/flights/__init__.py"):
+            return Path(str(file.locate())).resolve().parents[1]
+    raise SetupError("demo-data-missing", "examples/flights is not installed")
+
+
+__all__ = ["demo"]

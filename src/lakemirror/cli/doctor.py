@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakemirror.cli.engine_options import Json, StorageOptions, path, require
+from lakemirror.cli.options import Json, StorageOptions, path, require
 from lakemirror.cli.printable import printable, say
 
 

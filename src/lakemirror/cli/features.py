@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemirror.cli.each_table import Selection, each_table, fail
-from lakemirror.cli.engine_options import StorageOptions
+from lakemirror.cli.each_table import Selection, each_table
+from lakemirror.cli.options import Json, StorageOptions, with_groups
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.delta.log import Snapshot
+    from lakemirror.features.compatibility import Client
     from lakemirror.features.drop import Dropped
     from lakemirror.features.fleet import State
     from lakemirror.features.plan import Plan, Step, Wish
@@ -30,22 +32,59 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Table features of any Delta table: list them, and drop them.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(help="A Delta table, or a mirrored database for all its tables.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-For = Annotated[str, typer.Option("--for", help="A client, such as delta-rs@0.19 or duckdb; several with commas.")]
-Mode = Annotated[str, typer.Option(help="What the client is to do: read or write.")]
-Truncate = Annotated[bool, typer.Option("--truncate-history", help="Cut the history instead of protecting it.")]
-Unprotect = Annotated[bool, typer.Option(help="Then drop checkpointProtection too, once its waiting time has passed.")]
-Numbers = Annotated[bool, typer.Option("--as-numbers", help="End at a protocol of two plain numbers if possible.")]
-Force = Annotated[
-    float | None,
-    typer.Option("--force-retention", help="Hours to wait instead of the table's own; a longer write can break it."),
-]
-Parallel = Annotated[int, typer.Option(help="How many tables at once.", min=1)]
-Include = Annotated[
-    list[str] | None, typer.Option(help="Only tables whose path below Tables/ fits, such as 'sales/*'; repeatable.")
-]
-Exclude = Annotated[list[str] | None, typer.Option(help="Not the tables whose path fits; repeatable.")]
-Report = Annotated[str, typer.Option(help="Write every table's outcome to this .csv or .json file.")]
+Parallel = Annotated[int, typer.Option(help="How many tables are worked on at once.", min=1)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """Which clients are to open a table."""
+
+    client: Annotated[
+        str, typer.Option("--for", help="A client, such as delta-rs@0.19 or duckdb; several with commas.")
+    ] = ""
+    mode: Annotated[str, typer.Option(help="What the client is to do: read or write.")] = "read"
+
+    def named(self) -> list[Client]:
+        """The records of the clients. LakemirrorError `setting-invalid`, `client-unknown`."""
+        from lakemirror.features.compatibility import find_clients
+
+        if self.mode not in ("read", "write"):
+            raise LakemirrorError("setting-invalid", f"--mode is read or write, not {self.mode}")
+        return [record for text in self.client.split(",") if text for record in find_clients(text)]
+
+
+@dataclass(frozen=True)
+class DropOptions(ClientOptions):
+    """Which features to drop, for whom and how."""
+
+    truncate_history: Annotated[
+        bool, typer.Option("--truncate-history", help="Cut the history instead of protecting it.")
+    ] = False
+    unprotect: Annotated[
+        bool, typer.Option(help="Then drop checkpointProtection too, once its waiting time has passed.")
+    ] = False
+    as_numbers: Annotated[
+        bool, typer.Option("--as-numbers", help="End at version numbers without names, if possible.")
+    ] = False
+    force_retention: Annotated[
+        float | None,
+        typer.Option("--force-retention", help="Hours before history is cut; a longer write can damage the table."),
+    ] = None
+
+    def wish(self, features: str) -> Callable[[Snapshot], Wish]:
+        """What to drop from a table: these features, or what the clients lack. LakemirrorError `setting-invalid`."""
+        from lakemirror.features.many import wish_for
+        from lakemirror.features.plan import Wish
+
+        wait = None if self.force_retention is None else timedelta(hours=self.force_retention)
+        clients = self.named()
+        if bool(features) == bool(self.client):
+            raise LakemirrorError("setting-invalid", "name either the features to drop or a client with --for")
+        if self.client:
+            return lambda snapshot: replace(wish_for(snapshot, clients, self.mode), wait=wait)
+        names = tuple(name.strip() for name in features.split(",") if name.strip())
+        return lambda _: Wish(names, self.truncate_history, self.unprotect, self.as_numbers, wait)
 
 
 @app.command("list")
@@ -71,23 +110,17 @@ def list_features(table: Table, as_json: Json = False, storage: StorageOptions =
             words += [f"needed by {', '.join(use['needed_by'])}"] if use["needed_by"] else []
             print(f"  {use['feature']:28} {'; '.join(words)}")
 
-    each_table(table, act, text, as_json, parallel)
+    selection = Selection(as_json=as_json)
+    each_table(selection.tables(table), act, text, selection, parallel)
 
 
 @app.command()
+@with_groups
 def plan(
     table: Table,
+    how: DropOptions,
+    selection: Selection,
     drop: Annotated[str, typer.Option(help="The features to drop, with commas between them.")] = "",
-    client: For = "",
-    mode: Mode = "read",
-    truncate_history: Truncate = False,
-    unprotect: Unprotect = False,
-    as_numbers: Numbers = False,
-    force_retention: Force = None,
-    include: Include = None,
-    exclude: Exclude = None,
-    report: Report = "",
-    as_json: Json = False,
     storage: StorageOptions = None,
     parallel: Parallel = 4,
 ) -> None:
@@ -95,33 +128,18 @@ def plan(
 
     Example: lakemirror features plan shop/Tables/orders --for duckdb --mode write
     """
-    from lakemirror.features.log_commit import existing
-
-    wish = _wish(drop, client, mode, truncate_history, unprotect, as_numbers, force_retention)
-
-    def act(path: Place) -> Plan:
-        snapshot = existing(path)
-        return _planned(snapshot, wish(snapshot))
-
-    of = Selection(tuple(include or ()), tuple(exclude or ()), report)
-    each_table(table, act, _print_plan, as_json, parallel, of=of, judge=_state_of_plan, summed=bool(client))
+    act, tables = _planned(how.wish(drop)), selection.tables(table)
+    each_table(tables, act, _print_plan, selection, parallel, judge=_state_of_plan, summed=bool(how.client))
 
 
 @app.command()
+@with_groups
 def drop(
     table: Table,
+    how: DropOptions,
+    selection: Selection,
     features: Annotated[list[str] | None, typer.Argument(help="The features to drop.")] = None,
-    client: For = "",
-    mode: Mode = "read",
-    truncate_history: Truncate = False,
-    unprotect: Unprotect = False,
-    as_numbers: Numbers = False,
-    force_retention: Force = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    include: Include = None,
-    exclude: Exclude = None,
-    report: Report = "",
-    as_json: Json = False,
+    yes: Yes = False,
     storage: StorageOptions = None,
     parallel: Parallel = 2,
 ) -> None:
@@ -132,34 +150,24 @@ def drop(
     Example: lakemirror features drop shop --for duckdb --exclude "archive/*" --report drops.csv --yes
     """
     from lakemirror.features.fleet import act_on_each, summary
-    from lakemirror.features.log_commit import existing
 
-    of = Selection(tuple(include or ()), tuple(exclude or ()), report)
-    wish = _wish(",".join(features or ()), client, mode, truncate_history, unprotect, as_numbers, force_retention)
+    wish, tables = how.wish(",".join(features or ())), selection.tables(table)
     if not yes:
-        try:
-            tables = of.tables(table)
-
-            def planned(path: Place) -> Plan:
-                snapshot = existing(path)
-                return _planned(snapshot, wish(snapshot))
-
-            if len(tables) == 1:
-                _print_plan(planned(tables[0]), sys.stderr)
-            else:
-                for line in summary(act_on_each(tables, planned, _state_of_plan, parallel)):
-                    print(line, file=sys.stderr)
-        except LakemirrorError as error:
-            fail(error)
+        act = _planned(wish)
+        if len(tables) == 1:
+            _print_plan(act(tables[0]), sys.stderr)
+        else:
+            for line in summary(act_on_each(tables, act, _state_of_plan, parallel)):
+                print(line, file=sys.stderr)
         if not sys.stdin.isatty() or not typer.confirm("Go on?", err=True):
-            fail(LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given"))
-    _drop_all(table, wish, as_json, parallel, of=of)
+            raise LakemirrorError("confirmation-needed", "nothing was dropped: --yes was not given")
+    _drop_all(tables, wish, selection, parallel)
 
 
+@with_groups
 def compat(
     table: Table,
-    client: For = "",
-    mode: Mode = "read",
+    clients: ClientOptions,
     as_json: Json = False,
     storage: StorageOptions = None,
     parallel: Parallel = 4,
@@ -168,15 +176,10 @@ def compat(
 
     Example: lakemirror compat shop/Tables/orders --for delta-rs@0.19
     """
-    from lakemirror.features.compatibility import Verdict, find_clients, verdicts
+    from lakemirror.features.compatibility import Verdict, verdicts
     from lakemirror.features.log_commit import existing
 
-    if mode not in ("read", "write"):
-        fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
-    try:
-        named = [found for text in client.split(",") if text for found in find_clients(text)]
-    except LakemirrorError as error:
-        fail(error)
+    named = clients.named()
 
     def act(path: Place) -> list[Verdict]:
         return verdicts(existing(path), named or None)
@@ -189,8 +192,9 @@ def compat(
                 f"{verdict.client:36} {verdict.basis:10} read {verdict.read:6} write {verdict.write:7} {note}".rstrip()
             )
 
-    results = each_table(table, act, text, as_json, parallel)
-    modes = ["read"] if mode == "read" else ["read", "write"]
+    selection = Selection(as_json=as_json)
+    results = each_table(selection.tables(table), act, text, selection, parallel)
+    modes = ["read"] if clients.mode == "read" else ["read", "write"]
     if named and any(getattr(v, m) != "yes" for result in results for v in result for m in modes):
         raise typer.Exit(3)
 
@@ -207,39 +211,30 @@ def sql(
     """
     from lakemirror.features.many import parse_statement
 
-    try:
-        table, wish = parse_statement(statement)
-        _check_present(table, wish)
-    except LakemirrorError as error:
-        fail(error)
-    _drop_all(str(table), lambda _: wish, as_json, 1, confirmed=yes)
+    table, wish = parse_statement(statement)
+    _check_present(table, wish)
+    selection = Selection(as_json=as_json)
+    _drop_all(selection.tables(str(table)), lambda _: wish, selection, 1, confirmed=yes)
 
 
 def _drop_all(
-    table: str,
+    tables: list[Place],
     wish: Callable[[Snapshot], Wish],
-    as_json: bool,
+    selection: Selection,
     parallel: int,
     confirmed: bool = True,
-    of: Selection | None = None,
 ) -> None:
     from lakemirror.features.drop import drop as carry_out
     from lakemirror.features.log_commit import existing
 
-    of = of or Selection()
-    try:
-        several = len(of.tables(table)) > 1
-    except LakemirrorError as error:
-        fail(error)
-
     def told(step: Step) -> None:
-        if not several:
-            print(f"{table}: {step.title}{f' {step.route.shown}' if step.route else ''}", file=sys.stderr)
+        if len(tables) == 1:
+            print(f"{tables[0]}: {step.title}{f' {step.route.shown}' if step.route else ''}", file=sys.stderr)
 
     def act(path: Place) -> Dropped:
         return carry_out(path, wish(existing(path)), session=_session, confirmed=confirmed, told=told)
 
-    results = each_table(table, act, _print_dropped, as_json, parallel, of=of, judge=_state_of_drop, summed=True)
+    results = each_table(tables, act, _print_dropped, selection, parallel, judge=_state_of_drop, summed=True)
     if any(result.waiting for result in results):
         raise typer.Exit(4)
 
@@ -282,48 +277,18 @@ def _state_of_drop(done: Dropped) -> State:
     return "waiting" if done.waiting else "changed" if done.commits else "nothing to do"
 
 
-def _wish(
-    features: str,
-    client: str,
-    mode: str,
-    truncate: bool,
-    unprotect: bool,
-    as_numbers: bool,
-    hours: float | None,
-) -> Callable[[Snapshot], Wish]:
-    from lakemirror.features.compatibility import find_clients
-    from lakemirror.features.many import wish_for
-    from lakemirror.features.plan import Wish
-
-    wait = None if hours is None else timedelta(hours=hours)
-    if mode not in ("read", "write"):
-        fail(LakemirrorError("setting-invalid", f"--mode is read or write, not {mode}"))
-    if bool(features) == bool(client):
-        fail(LakemirrorError("setting-invalid", "name either the features to drop or a client with --for"))
-    if client:
-        try:
-            named = [found for text in client.split(",") for found in find_clients(text)]
-        except LakemirrorError as error:
-            fail(error)
-
-        def by_client(snapshot: Snapshot) -> Wish:
-            from dataclasses import replace
-
-            return replace(wish_for(snapshot, named, mode), wait=wait)
-
-        return by_client
-    names = tuple(name.strip() for name in features.split(",") if name.strip())
-    return lambda _: Wish(names, truncate, unprotect, as_numbers, wait)
-
-
-def _planned(snapshot: Snapshot, wish: Wish) -> Plan:
-    from dataclasses import replace
-
+def _planned(wish: Callable[[Snapshot], Wish]) -> Callable[[Place], Plan]:
+    """Gives the plan of a table, with the clients that gain and lose."""
     from lakemirror.features.compatibility import changes
+    from lakemirror.features.log_commit import existing
     from lakemirror.features.plan import make_plan
 
-    made = make_plan(snapshot, wish)
-    return replace(made, clients=tuple(changes(snapshot, made.after)))
+    def planned(path: Place) -> Plan:
+        snapshot = existing(path)
+        made = make_plan(snapshot, wish(snapshot))
+        return replace(made, clients=tuple(changes(snapshot, made.after)))
+
+    return planned
 
 
 def _print_plan(plan: Plan, out: Any = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakemirror.cli.engine_options import Database, StorageOptions
+from lakemirror.cli.options import Database, StorageOptions
 from lakemirror.landing_zone.database_folder import create_database
 from lakemirror.landing_zone.zone import LANDING_ZONE
 

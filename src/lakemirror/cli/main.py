@@ -56,8 +56,8 @@ def _carry_out() -> None:
     except LakemirrorError as error:
         _end(error)
     except SystemExit as ended:
-        lookers = sys.modules.get("lakemirror.mirror.lookers")
-        if lookers is not None and any(each.name == lookers.LOOK for each in threading.enumerate()):
+        queue = sys.modules.get("lakemirror.mirror.queue")
+        if queue is not None and any(thread.name == queue.STEP for thread in threading.enumerate()):
             leave(ended.code if isinstance(ended.code, int) else 0)
         raise
     except BrokenPipeError:  # whoever read our output has enough

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakemirror.cli.engine_options import Database, StorageOptions
+from lakemirror.cli.options import Database, StorageOptions
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 
@@ -51,7 +51,7 @@ def resync(database: Database, table: Table, storage: StorageOptions = None) -> 
 def replay(
     database: Database,
     table: Table,
-    file: str = typer.Argument("", help="Name of one file in _QuarantinedFiles; empty: all of them."),
+    file: Annotated[str, typer.Argument(help="Name of one file in _QuarantinedFiles; empty: all of them.")] = "",
     storage: StorageOptions = None,
 ) -> None:
     """Apply quarantined files in their order, once the cause is fixed: a setting is raised, or the file is corrected.

@@ -2,89 +2,155 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import StorageOptions, require
+from lakemirror.cli.options import StorageOptions, require, with_groups
+from lakemirror.cli.progress import progress_bars
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import database_place
 
 if TYPE_CHECKING:
     from lakemirror.publisher import LandingTable, Published
-    from lakemirror.publisher.preview import Preview
-    from lakemirror.publisher.text_types import Choice
+    from lakemirror.publisher.sources.preview import Preview
+    from lakemirror.publisher.sources.text_types import Choice
     from lakemirror.storage import Place
 
 
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where rows come from: files, or a query."""
+
+    files: Annotated[
+        list[str] | None, typer.Option("--from", help="A file to publish, or - for standard input; may be repeated.")
+    ] = None
+    from_sql: Annotated[
+        str,
+        typer.Option(help="A database to query: postgresql://USER@HOST/DATABASE, sqlite:///FILE or duckdb:///FILE."),
+    ] = ""
+    query: Annotated[str, typer.Option(help="The query, with --from-sql.")] = ""
+    watermark: Annotated[
+        str, typer.Option(help="With --from-sql: a column that only grows; rows from its last value on.")
+    ] = ""
+    every: Annotated[
+        str, typer.Option(help="With --from-sql: repeat the query, such as every 10s or 5m, until Ctrl-C.")
+    ] = ""
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="load, insert, update, upsert, delete, snapshot; empty: upsert (a query: snapshot); without keys "
+            "insert."
+        ),
+    ] = ""
+    marker_column: Annotated[
+        str, typer.Option(help="The column with each row's marker (0, 1, 2, 4), instead of a mode.")
+    ] = ""
+    format: Annotated[
+        str, typer.Option(help="parquet, csv, xlsx, jsonl or arrow; empty: by name, then by the first bytes.")
+    ] = ""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How a CSV file or a spreadsheet is written, as fields of `FileOptions`."""
+
+    delimiter: Annotated[str, typer.Option(help="Column separator of CSV; empty: a comma, a tab for .tsv.")] = ""
+    decimal: Annotated[
+        str, typer.Option(help="Decimal separator of numbers in CSV, a point or a comma; empty: a point.")
+    ] = ""
+    thousands: Annotated[
+        str, typer.Option(help="Separator between thousands in CSV, such as . or a space; empty: none.")
+    ] = ""
+    date_format: Annotated[
+        str, typer.Option(help="How dates are written in CSV, such as dd.MM.yyyy; empty: ISO 8601.")
+    ] = ""
+    timestamp_format: Annotated[
+        str, typer.Option(help="How times are written, such as dd.MM.yyyy HH:mm; empty: ISO 8601.")
+    ] = ""
+    encoding: Annotated[str, typer.Option(help="Encoding of CSV, such as windows-1252; empty: UTF-8.")] = ""
+    sheet: Annotated[str, typer.Option(help="The sheet of an .xlsx file; empty: the first.")] = ""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How the table is declared, and how its database is reached."""
+
+    keys: Annotated[
+        str, typer.Option(help="Key columns, comma separated; empty: as the table folder declares them.")
+    ] = ""
+    names: Annotated[
+        str,
+        typer.Option(help="as-given, or plain: columns get names that every reader opens, `a b` becomes `a_b`."),
+    ] = "as-given"
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--types",
+            "--column",
+            help="Types of columns as NAME=TYPE, such as zip=text,price=decimal(10,2); may be repeated. Else the "
+            "content decides: a column gets a type only if its values give back each text.",
+        ),
+    ] = None
+    zoneless: Annotated[
+        str,
+        typer.Option(
+            help="What times without a zone are: utc, ntz (kept so), or their zone; empty: ntz, with a warning."
+        ),
+    ] = ""
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the database if there is none; local databases only.")
+    ] = False
+    storage: StorageOptions = None
+    credential: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="LAKEMIRROR_CREDENTIAL",
+            help="With an https:// address: the JSON file that `lakemirror access ROOT add` printed.",
+        ),
+    ] = None
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca", envvar="LAKEMIRROR_CA", help="With an https:// address: PEM file of the authority to trust."
+        ),
+    ] = None
+
+
+@with_groups
 def publish(
-    db: str = typer.Argument(
-        help="The mirrored database: the folder that holds Files/LandingZone, or https://host/workspace/database.",
-        metavar="DATABASE",
-    ),
-    table: str = typer.Argument(help="The table, or SCHEMA.TABLE."),
-    source: list[str] = typer.Option([], "--from", help="A file to publish, or - for standard input; may be repeated."),
-    from_sql: str = typer.Option(
-        "", help="A database to query: postgresql://USER@HOST/DATABASE, sqlite:///FILE or duckdb:///FILE."
-    ),
-    query: str = typer.Option("", help="The query, with --from-sql."),
-    keys: str = typer.Option("", help="Key columns, comma separated; empty: as the table folder declares them."),
-    mode: str = typer.Option(
-        "",
-        help="load, insert, update, upsert, delete, snapshot; empty: upsert (a query: snapshot); without keys insert.",
-    ),
-    marker_column: str = typer.Option("", help="The column with each row's marker (0, 1, 2, 4), instead of a mode."),
-    format: str = typer.Option("", help="parquet, csv, xlsx, jsonl or arrow; empty: by name, then by the first bytes."),
-    delimiter: str = typer.Option("", help="Column separator of CSV; empty: a comma, a tab for .tsv."),
-    decimal: str = typer.Option("", help="Decimal separator of numbers in CSV, a point or a comma; empty: a point."),
-    thousands: str = typer.Option("", help="Separator between thousands in CSV, such as . or a space; empty: none."),
-    date_format: str = typer.Option("", help="How dates are written in CSV, such as dd.MM.yyyy; empty: ISO 8601."),
-    timestamp_format: str = typer.Option("", help="How times are written, such as dd.MM.yyyy HH:mm; empty: ISO 8601."),
-    encoding: str = typer.Option("", help="Encoding of CSV, such as windows-1252; empty: UTF-8."),
-    sheet: str = typer.Option("", help="The sheet of an .xlsx file; empty: the first."),
-    names: str = typer.Option(
-        "as-given", help="as-given, or plain: columns get names that every reader opens, `a b` becomes `a_b`."
-    ),
-    types: list[str] = typer.Option(
-        [],
-        "--types",
-        "--column",
-        help="Types of columns as NAME=TYPE, such as zip=text,price=decimal(10,2); may be repeated. Else the content "
-        "decides: a column gets a type only if its values give back each text.",
-    ),
-    preview: bool = typer.Option(
-        False, "--preview", help="Show columns, types and the reason of each; publish nothing."
-    ),
-    zoneless: str = typer.Option(
-        "", help="What times without a zone are: utc, ntz (kept as they are), or their zone; empty: kept, and said."
-    ),
-    watermark: str = typer.Option("", help="With --from-sql: a column that only grows; rows from its last value on."),
-    every: str = typer.Option("", help="With --from-sql: repeat the query, such as every 10s or 5m, until Ctrl-C."),
-    storage: StorageOptions = None,
-    recreate: bool = typer.Option(
-        False,
-        "--recreate",
-        help="Start the table again: its folder is deleted once the first input is read and checked. Of several files "
-        "all are checked first, except with standard input.",
-    ),
-    create: bool = typer.Option(False, "--create", help="Make the database if there is none; local databases only."),
-    credential: Path | None = typer.Option(
-        None,
-        envvar="LAKEMIRROR_CREDENTIAL",
-        help="With an https:// address: the JSON file that `lakemirror access ROOT add` printed.",
-    ),
-    ca: Path | None = typer.Option(
-        None, "--ca", envvar="LAKEMIRROR_CA", help="With an https:// address: PEM file of the authority to trust."
-    ),
+    db: Annotated[
+        str,
+        typer.Argument(
+            help="The mirrored database: the folder that holds Files/LandingZone, or https://host/workspace/database.",
+            metavar="DATABASE",
+        ),
+    ],
+    table: Annotated[str, typer.Argument(help="The table, or SCHEMA.TABLE.")],
+    source: SourceOptions,
+    declared: TableOptions,
+    text: TextOptions,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show columns, types and the reason of each; publish nothing.")
+    ] = False,
+    recreate: Annotated[
+        bool,
+        typer.Option(
+            "--recreate",
+            help="Start the table again: its folder is deleted once the first input is read and checked. Of several "
+            "files all are checked first, except with standard input.",
+        ),
+    ] = False,
 ) -> None:
     """Publish rows to a table of the landing zone: from files, from standard input, or from a database.
 
@@ -99,97 +165,91 @@ def publish(
     Example: lakemirror publish shop orders --from-sql sqlite:///shop.db --query "select * from orders" --keys id
     """
     place = db if db.startswith(("https://", "http://")) else database_place(db)
-    try:
-        if not create and not isinstance(place, str):
-            require(place)
-        with _warnings_on_stderr():
-            _publish(
-                lambda: _table(place, credential, ca, table, keys, types, names, zoneless), source, from_sql, query,
-                mode or None,
-                marker_column or None, format or None,
-                (delimiter, decimal, thousands, date_format, timestamp_format, encoding, sheet), watermark or None,
-                every, recreate, preview, names,
-            )  # fmt: skip
-    except LakemirrorError as error:
-        typer.echo(f"{error}\n  {error.hint}", err=True)
-        raise typer.Exit(error.exit_code) from None
+    _check(source, text, declared)
+    if not declared.create and not isinstance(place, str):
+        require(place)
+    with _warnings_on_stderr():
+        opened = functools.partial(_table, place, table, declared)
+        if source.from_sql:
+            _publish_query(opened, source, recreate=recreate, preview=preview)
+        else:
+            plain = declared.names == "plain"
+            _publish_files(opened, source, text, plain_names=plain, recreate=recreate, preview=preview)
 
 
-def _publish(
-    open_table: Callable[[], LandingTable],
-    sources: list[str],
-    url: str,
-    query: str,
-    mode: str | None,
-    marker: str | None,
-    format: str | None,
-    text: tuple[str, ...],
-    watermark: str | None,
-    every: str,
-    recreate: bool,
-    preview: bool,
-    names: str,
-) -> None:
-    from lakemirror.publisher.files import missing_file, publish_files
-    from lakemirror.publisher.plain_names import KINDS_OF_NAMES, plain_name
-    from lakemirror.publisher.preview import preview_files
-    from lakemirror.publisher.sql import publish_sql
-    from lakemirror.publisher.text_rows import TextForm
+def _check(source: SourceOptions, text: TextOptions, declared: TableOptions) -> None:
+    """BadParameter for options that do not belong together; `input-invalid` for a file that is not there."""
+    from lakemirror.publisher.plain_names import KINDS_OF_NAMES
+    from lakemirror.publisher.sources.files import missing_file
 
-    if bool(sources) == bool(url) or bool(url) != bool(query):
+    url = source.from_sql
+    if bool(source.files) == bool(url) or bool(url) != bool(source.query):
         raise typer.BadParameter("give --from FILE, or --from-sql URL with --query SQL")
-    if names not in KINDS_OF_NAMES:
+    if declared.names not in KINDS_OF_NAMES:
         raise typer.BadParameter(f"--names is one of {', '.join(KINDS_OF_NAMES)}")
-    is_plain = names == "plain"
-    if is_plain and url:
+    if declared.names == "plain" and url:
         raise typer.BadParameter('--names belongs to --from; a query names its columns: select "a b" as a_b')
-    if (watermark or every) and not url:
+    if (source.watermark or source.every) and not url:
         raise typer.BadParameter("--watermark and --every belong to --from-sql")
-    if (mode and marker) or (watermark and (mode or marker)):
+    if (source.mode and source.marker_column) or (source.watermark and (source.mode or source.marker_column)):
         raise typer.BadParameter("--mode, --marker-column and --watermark exclude one another")
-    if url and (marker or format or any(text)):
+    if url and (source.marker_column or source.format or any(vars(text).values())):
         raise typer.BadParameter("--marker-column, --format and the options of text need --from")
-    for path in sources:
+    for path in source.files or ():
         if path != "-" and not Path(path).is_file():
             raise missing_file(path)
-    pause = seconds(every) if every else None
-    table = open_table()
+
+
+def _publish_files(
+    open_table: Callable[[], LandingTable],
+    source: SourceOptions,
+    text: TextOptions,
+    *,
+    plain_names: bool,
+    recreate: bool,
+    preview: bool,
+) -> None:
+    from lakemirror.publisher.plain_names import plain_name
+    from lakemirror.publisher.sources.file_options import FileOptions
+    from lakemirror.publisher.sources.files import publish_files
+    from lakemirror.publisher.sources.preview import preview_files
+
+    table, files, mode = open_table(), source.files or [], source.mode or None
     if recreate:
         table.recreate_first()
-    if marker and is_plain:
-        marker = plain_name(marker)
-    form = TextForm(*text)
+    options = FileOptions(**vars(text), format=source.format, plain_names=plain_names)
+    marker = (plain_name(source.marker_column) if plain_names else source.marker_column) or None
     if preview:
-        from lakemirror.publisher.preview import preview_sql
-
-        _show(
-            preview_files(
-                table, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain
-            ) if sources else [preview_sql(table, url, query, mode)]
-        )  # fmt: skip
+        _show(preview_files(table, files, mode, marker=marker, options=options))
         return
-    if recreate and len(sources) > 1 and "-" not in sources and mode != "snapshot":
+    if recreate and len(files) > 1 and "-" not in files and mode != "snapshot":
         checked = open_table()
         checked.recreate_first()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the publish warns
-            preview_files(checked, sources, mode, format=format, marker=marker, text=form, plain_names=is_plain)
-    if sources:
-        choices: list[Choice] = []
-        published = publish_files(
-            table,
-            sources,
-            mode,
-            format=format,
-            marker=marker,
-            text=form,
-            plain_names=is_plain,
-            tell=choices.append,
-        )
-        for choice in choices:
-            if choice.guessed:
-                typer.echo(str(choice), err=True)
-        _say(table, published)
+            preview_files(checked, files, mode, marker=marker, options=options)
+    choices: list[Choice] = []
+    published = publish_files(table, files, mode, marker=marker, options=options, tell=choices.append)
+    for choice in choices:
+        if choice.guessed:
+            typer.echo(str(choice), err=True)
+    _say(table, published)
+
+
+def _publish_query(
+    open_table: Callable[[], LandingTable], source: SourceOptions, *, recreate: bool, preview: bool
+) -> None:
+    """Publishes the rows of a query, with `--every` again and again until a signal comes."""
+    from lakemirror.publisher.sources.preview import preview_sql
+    from lakemirror.publisher.sql import publish_sql
+
+    pause = seconds(source.every) if source.every else None
+    url, query, mode = source.from_sql, source.query, source.mode or None
+    table = open_table()
+    if recreate:
+        table.recreate_first()
+    if preview:
+        _show([preview_sql(table, url, query, mode)])
         return
     stop = threading.Event()
     if pause is not None:
@@ -197,40 +257,38 @@ def _publish(
             signal.signal(number, lambda *_: stop.set())
     while True:
         try:
-            with _row_count(str(table.name)) as progress:
-                found = publish_sql(table, url, query, mode, watermark=watermark, progress=progress)
-            _say(table, [found] if found else [], silent=pause is not None)
+            with progress_bars() as show:
+                published = publish_sql(
+                    table,
+                    url,
+                    query,
+                    mode,
+                    watermark=source.watermark or None,
+                    progress=lambda rows: show(f"{table.name}: rows read", rows, None),
+                )
+            _say(table, [published] if published else [], silent=pause is not None)
         except LakemirrorError as error:
             if pause is None or not error.retry:
                 raise
-            typer.echo(f"{error}; tried again in {every}", err=True)
+            typer.echo(f"{error}; tried again in {source.every}", err=True)
         if pause is None or stop.wait(pause):
             return
 
 
-def _table(
-    db: Place | str,
-    credential: Path | None,
-    ca: Path | None,
-    name: str,
-    keys: str,
-    types: list[str],
-    names: str,
-    zoneless: str,
-) -> LandingTable:
+def _table(db: Place | str, name: str, declared: TableOptions) -> LandingTable:
     import pyarrow as pa
 
     from lakemirror.publisher import Landing
     from lakemirror.publisher.declared_types import named_type
     from lakemirror.publisher.plain_names import plain_name
 
-    spelled = plain_name if names == "plain" else str
-    fields = [(spelled(column), named_type(kind)) for each in types for column, kind in _named_types(each)]
+    spelled = plain_name if declared.names == "plain" else str
+    types = [pair for text in declared.types or () for pair in _named_types(text)]
+    fields = [(spelled(column), named_type(kind)) for column, kind in types]
     schema, _, table = name.rpartition(".")
-    listed = [spelled(key.strip()) for key in keys.split(",") if key.strip()]
-    return Landing(db if isinstance(db, Path) else str(db), credential, ca=ca).table(
-        table, listed or None, schema or None, columns=pa.schema(fields), zoneless=zoneless
-    )
+    keys = [spelled(key.strip()) for key in declared.keys.split(",") if key.strip()]
+    landing = Landing(db if isinstance(db, Path) else str(db), declared.credential, ca=declared.ca)
+    return landing.table(table, keys or None, schema or None, columns=pa.schema(fields), zoneless=declared.zoneless)
 
 
 def _named_types(text: str) -> list[tuple[str, str]]:
@@ -243,7 +301,7 @@ def _named_types(text: str) -> list[tuple[str, str]]:
 
 def _show(previews: list[Preview]) -> None:
     """Previews as lines of name, type and reason."""
-    from lakemirror.publisher.text_types import shown
+    from lakemirror.publisher.sources.text_types import shown
 
     for each in previews:
         names, kinds = ([column.column for column in each.columns], [shown(column.kind) for column in each.columns])
@@ -258,23 +316,6 @@ def _say(table: LandingTable, published: list[Published], silent: bool = False) 
         typer.echo(f"{table.name}: {each.path.name}, {each.rows:,} row{'' if each.rows == 1 else 's'}")
     if not published and not silent:
         typer.echo(f"{table.name}: nothing new", err=True)
-
-
-@contextmanager
-def _row_count(table: str) -> Iterator[Callable[[int], None] | None]:
-    """Shows on a terminal how many rows were read, and how long it has taken; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task(f"{table}: reading")
-        yield lambda rows: bar.update(task, description=f"{table}: {rows:,} rows read")
 
 
 @contextmanager

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from lakemirror.cli.engine_options import (
-    Database,
-    StorageOptions,
-    Verbose,
-    require,
-    with_engine_options,
-)
+from lakemirror.cli.options import Database, EngineOptions, StorageOptions, Verbose, require, with_groups
 from lakemirror.cli.run_log import LogFormat, RunLog
 from lakemirror.cli.start import importing
 from lakemirror.cli.supervised import leave, supervised
 from lakemirror.errors import LakemirrorError
 
 
-@with_engine_options
+@with_groups
 def run(
     database: Database,
-    flags: dict[str, Any],
+    engine: EngineOptions,
     storage: StorageOptions = None,
     verbose: Verbose = False,
     log_format: Annotated[LogFormat, typer.Option(help="How each line is written: text, or json.")] = "text",
@@ -45,10 +39,10 @@ def run(
 
     def abandon() -> None:
         opened.abandon()
-        said.stopped("stopped; running commits did not end in time and are not made")
+        said.stopped("stopped; running commits did not end in time and were cancelled")
 
     try:
-        opened = MirroredDatabase(database, **flags)
+        opened = MirroredDatabase(database, **engine.settings)
         said.started(opened.settings)
         _, number = supervised(lambda stop: opened.run(stop, said), abandon, said.stopping)
     except LakemirrorError as error:

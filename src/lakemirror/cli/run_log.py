@@ -24,7 +24,7 @@ from lakemirror.errors import LakemirrorError
 
 if TYPE_CHECKING:
     from lakemirror.landing_zone.zone import TableName
-    from lakemirror.mirror.apply_plan import Applied
+    from lakemirror.mirror.apply import Applied
     from lakemirror.settings import Settings
 
 MOST_BYTES = 10 * 1024**2  # of one log file

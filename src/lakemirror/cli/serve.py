@@ -9,11 +9,13 @@ import logging
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemirror.cli.options import with_groups
 from lakemirror.cli.printable import printable, say
 from lakemirror.cli.supervised import leave
 from lakemirror.errors import LakemirrorError
@@ -24,23 +26,52 @@ if TYPE_CHECKING:
 _NEEDED = ("aiohttp", "awscrt", "cryptography", "jwt", "prometheus_client")
 
 
+@dataclass(frozen=True)
+class AddressOptions:
+    """Where the service listens, and how clients are to trust it."""
+
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="The port to listen on; 0: any.", min=0, max=65535)] = 8443
+    public_url: Annotated[
+        str, typer.Option(help="Clients' address, such as https://lake.example; empty: each request's.")
+    ] = ""
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM; without it one is made.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of --tls-cert, PEM.")] = None
+    tls_name: Annotated[
+        list[str] | None, typer.Option(help="A further name or address in the certificate that is made.")
+    ] = None
+    http: Annotated[bool, typer.Option("--http", help="Plain HTTP, on a loopback address only.")] = False
+
+    def check(self) -> None:
+        """LakemirrorError `service-option-invalid` for options that exclude one another."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
+        if not self.host:
+            raise LakemirrorError("service-option-invalid", "--host is empty; 0.0.0.0 listens on every address")
+        if self.http and (self.tls_cert or not _is_loopback(self.host)):
+            message = "--http is for a loopback address, and without a certificate"
+            raise LakemirrorError("service-option-invalid", message)
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """How much the service takes at once, and how long a token is valid."""
+
+    token_lifetime: Annotated[int, typer.Option(help="Seconds that a token is valid.", min=1)] = 3600
+    page_size: Annotated[int, typer.Option(help="Entries on each page of a REST list.", min=1, max=10_000)] = 100
+    max_body: Annotated[str, typer.Option(help="Largest request body, such as 500MiB or 4GiB.")] = "4GiB"
+    body_timeout: Annotated[
+        float, typer.Option(help="Seconds without a byte after which a request body is refused.", min=0.1)
+    ] = 30.0
+    max_requests: Annotated[int, typer.Option(help="Requests that may be under way at one time.", min=1)] = 512
+
+
+@with_groups
 def serve(
-    root: Path = typer.Argument(help="The folder that holds the workspaces."),
-    host: str = typer.Option("127.0.0.1", help="The address to listen on."),
-    port: int = typer.Option(8443, help="The port to listen on; 0: any.", min=0, max=65535),
-    public_url: str = typer.Option("", help="Address that clients see, such as https://lake.example; empty: as asked."),
-    tls_cert: Path | None = typer.Option(None, help="Certificate chain, PEM; without it one is made."),
-    tls_key: Path | None = typer.Option(None, help="Private key of --tls-cert, PEM."),
-    tls_name: list[str] = typer.Option([], help="A further name or address in the certificate that is made."),
-    http: bool = typer.Option(False, "--http", help="Plain HTTP, on a loopback address only."),
-    token_lifetime: int = typer.Option(3600, help="Seconds that a token is valid.", min=1),
-    page_size: int = typer.Option(100, help="Entries of a page of a REST list.", min=1, max=10_000),
-    max_body: str = typer.Option("4GiB", help="Largest request body, such as 500MiB or 4GiB."),
-    body_timeout: float = typer.Option(
-        30.0, help="Seconds without a byte after which a request body is refused.", min=0.1
-    ),
-    max_requests: int = typer.Option(512, help="Requests under way at one time.", min=1),
-    log_format: str = typer.Option("text", help="How the log on stderr is written: text or json."),
+    root: Annotated[Path, typer.Argument(help="The folder that holds the workspaces.")],
+    address: AddressOptions,
+    limits: LimitOptions,
+    log_format: Annotated[str, typer.Option(help="How the log on stderr is written: text or json.")] = "text",
 ) -> None:
     """Serve every mirrored database under a folder: REST, storage endpoint, page. Ends on SIGTERM or Ctrl-C.
 
@@ -51,19 +82,19 @@ def serve(
     from lakemirror.service.interface import Limits
     from lakemirror.service.service import Options, Service
 
-    if (tls_cert is None) != (tls_key is None):
-        raise LakemirrorError("service-option-invalid", "--tls-cert and --tls-key belong together")
-    if not host:
-        raise LakemirrorError("service-option-invalid", "--host is empty; 0.0.0.0 listens on every address")
-    if http and (tls_cert or not _is_loopback(host)):
-        raise LakemirrorError("service-option-invalid", "--http is for a loopback address, and without a certificate")
+    address.check()
     if log_format not in ("text", "json"):
         raise LakemirrorError("service-option-invalid", f"--log-format {log_format!r} is neither text nor json")
-    certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
-    limits = Limits(_bytes(max_body), body_timeout, page_size, max_requests)
     _log(log_format)
     options = Options(
-        host, port, public_url, certificate, tuple(tls_name), clear=http, token_lifetime=token_lifetime, limits=limits
+        address.host,
+        address.port,
+        address.public_url,
+        Certificate(address.tls_cert, address.tls_key) if address.tls_cert and address.tls_key else None,
+        tuple(address.tls_name or ()),
+        clear=address.http,
+        token_lifetime=limits.token_lifetime,
+        limits=Limits(_bytes(limits.max_body), limits.body_timeout, limits.page_size, limits.max_requests),
     )
     import asyncio
 

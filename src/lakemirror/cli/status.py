@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakemirror.cli.durations import seconds
-from lakemirror.cli.engine_options import Database, Json, StorageOptions, require
+from lakemirror.cli.options import Database, Json, StorageOptions, require
 from lakemirror.cli.printable import printable
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.findings import summed_up

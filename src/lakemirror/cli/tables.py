@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Annotated
 
 import typer
 
-from lakemirror.cli.engine_options import Database, StorageOptions
+from lakemirror.cli.options import Database, Json, StorageOptions
 from lakemirror.errors import LakemirrorError
 
 
 def tables(
     database: Database,
-    table: str = typer.Argument("", help="One table; with it, lines to paste for each tool are printed."),
+    table: Annotated[str, typer.Argument(help="One table; with it, lines to paste for each tool are printed.")] = "",
     storage: StorageOptions = None,
-    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
+    as_json: Json = False,
 ) -> None:
     """Show where the Delta tables are; for one table also how each tool reads it. Starts no JVM.
 
@@ -23,17 +24,13 @@ def tables(
     """
     from lakemirror.table_readers import readable_tables
 
-    try:
-        found = readable_tables(database)
-        if table:
-            found = [each for each in found if each.name == table]
-            if not found:
-                raise LakemirrorError(
-                    "table-unreadable", f"{database} has no table {table}", hint=f"Run: lakemirror tables {database}"
-                )
-    except LakemirrorError as error:
-        typer.echo(f"{error}\n  {error.hint}", err=True)
-        raise typer.Exit(error.exit_code) from None
+    found = readable_tables(database)
+    if table:
+        found = [each for each in found if each.name == table]
+        if not found:
+            raise LakemirrorError(
+                "table-unreadable", f"{database} has no table {table}", hint=f"Run: lakemirror tables {database}"
+            )
     if as_json:
         typer.echo(json.dumps([each.to_json() for each in found], indent=1))
         return

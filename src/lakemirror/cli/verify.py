@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakemirror.cli.engine_options import Database, StorageOptions, require
-from lakemirror.errors import LakemirrorError
+from lakemirror.cli.options import Database, Json, StorageOptions, require, with_groups
+from lakemirror.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from lakemirror.storage import Place
     from lakemirror.verify import Report
-    from lakemirror.verify.proof import Options
 
 
+@dataclass(frozen=True)
+class SourceOptions:
+    """What the rows of a table are compared with, beside its own log."""
+
+    against_files: Annotated[
+        bool,
+        typer.Option(
+            "--against-files", help="Also fold the applied files again, and compare every row with the table."
+        ),
+    ] = False
+    against: Annotated[
+        str,
+        typer.Option(
+            help="Also compare every row with a source: a database's URL, a Parquet file or folder, a Delta table."
+        ),
+    ] = ""
+    query: Annotated[str, typer.Option(help="With --against URL: the query whose rows the table must hold.")] = ""
+    zoneless: Annotated[
+        str,
+        typer.Option(
+            help="With --against: the zone of the source's times that name none; empty: as the table read them."
+        ),
+    ] = ""
+
+
+@with_groups
 def verify(
     database: Database,
-    table: str = typer.Argument("", help="One table, as TABLE or SCHEMA.TABLE; empty: all tables."),
-    against_files: bool = typer.Option(
-        False, "--against-files", help="Also fold the applied files again, and compare every row with the table."
-    ),
-    against: str = typer.Option(
-        "", help="Also compare every row with a source: a database's URL, a Parquet file or folder, a Delta table."
-    ),
-    query: str = typer.Option("", help="With --against URL: the query whose rows the table must hold."),
-    zoneless: str = typer.Option(
-        "", help="With --against: the zone of the source's times that name none; empty: as the table read them."
-    ),
-    quick: bool = typer.Option(False, "--quick", help="Read no rows: log, sizes, footers, vectors and positions only."),
-    threads: int = typer.Option(0, help="Data files that are read at once; 0: one each core.", min=0),
+    rows: SourceOptions,
+    table: Annotated[str, typer.Argument(help="One table, as TABLE or SCHEMA.TABLE; empty: all tables.")] = "",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read no rows: log, sizes, footers, vectors and positions only.")
+    ] = False,
+    threads: Annotated[int, typer.Option(help="Data files that are read at once; 0: one each core.", min=0)] = 0,
     storage: StorageOptions = None,
-    as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+    as_json: Json = False,
 ) -> None:
     """Prove that tables are sound: log, data files, statistics, deletion vectors, positions; on request every row.
 
@@ -42,55 +60,34 @@ def verify(
 
     Example: lakemirror verify shop orders --against sqlite:///shop.db --query "select * from orders"
     """
+    from lakemirror.api import MirroredDatabase
     from lakemirror.landing_zone.zoneless import zone_of
     from lakemirror.settings import converted
+    from lakemirror.verify import verify_database
     from lakemirror.verify.proof import Options
     from lakemirror.verify.source_rows import Source
 
-    if against and not table:
-        raise typer.BadParameter("--against belongs to one table: name it")
-    if quick and (against or against_files):
+    if rows.against and not table:
+        raise typer.BadParameter("--against needs one table: name it")
+    if quick and (rows.against or rows.against_files):
         raise typer.BadParameter("--quick reads no rows that could be compared")
-    if zoneless and not against:
+    if rows.zoneless and not rows.against:
         raise typer.BadParameter("--zoneless belongs to --against")
-    try:
-        zone = zone_of(converted("zoneless", zoneless)) if zoneless else ""
-        source = Source(against, query, zone) if against else None
-        require(database)
-        report = _verify(database, table, Options(not quick, against_files, source, threads))
-    except LakemirrorError as error:
-        typer.echo(f"{error}\n  {error.hint}", err=True)
-        raise typer.Exit(error.exit_code) from None
+    zone = zone_of(converted("zoneless", rows.zoneless)) if rows.zoneless else ""
+    source = Source(rows.against, rows.query, zone) if rows.against else None
+    require(database)
+    opened = MirroredDatabase(database)
+    options = Options(not quick, rows.against_files, source, threads)
+    schema = opened.settings.default_schema
+    with progress_bars() as show:
+        named = [table] if table else []
+        report = verify_database(opened.storage, named, options, default_schema=schema, progress=show)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=1))
     else:
         for line in _lines(report):
             typer.echo("".join(c if c.isprintable() else "?" for c in line))
     raise typer.Exit(report.exit_code)
-
-
-def _verify(database: Place, table: str, options: Options) -> Report:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from lakemirror.api import MirroredDatabase
-    from lakemirror.verify import verify_database
-
-    opened = MirroredDatabase(database)
-    tables = [table] if table else []
-    schema = opened.settings.default_schema
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return verify_database(opened.storage, tables, options, default_schema=schema)
-    with Progress(console=console, transient=True) as bar:
-        tasks: dict[str, int] = {}
-
-        def show(name: str, done: int, total: int) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done)  # type: ignore[arg-type]
-
-        return verify_database(opened.storage, tables, options, default_schema=schema, progress=show)
 
 
 def _lines(report: Report) -> list[str]:

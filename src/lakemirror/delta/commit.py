@@ -197,7 +197,9 @@ def _put(
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{error.filename or root} does not exist any more") from error
     if ours is None:
-        raise LakemirrorError("concurrent-commit", f"another commit was faster: version {path.name[:20]} is taken")
+        raise LakemirrorError(
+            "concurrent-commit", f"another program committed first: version {path.name[:20]} is taken"
+        )
     return ours
 
 
@@ -216,7 +218,7 @@ def _check_end(folder: Place, snapshot: Snapshot) -> None:
         raise LakemirrorError("concurrent-commit", f"{folder.parent} is not the same table as before")
     if f"{snapshot.version + 1:020}.json" in end:
         raise LakemirrorError(
-            "concurrent-commit", f"another commit was faster: version {snapshot.version + 1} is taken"
+            "concurrent-commit", f"another program committed first: version {snapshot.version + 1} is taken"
         )
 
 

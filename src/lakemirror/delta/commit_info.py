@@ -22,16 +22,13 @@ def commit_info(
     blind_append: bool = False,
     isolation: str = "Serializable",
     user_metadata: str | None = None,
-    txn: str = "",
-    now: int | None = None,
 ) -> dict[str, Any]:
     """The content of `commitInfo` for the commit that follows `snapshot` (None: the table's first commit).
 
-    `metrics`: numbers of the operation, by Delta's names. `user_metadata`: free text. `txn`: a unique id of this
-    commit; a new one if empty. `now`: milliseconds since the epoch. In a table with in-commit timestamps, the commit
-    gets a timestamp later than that of the commit before.
+    `metrics`: numbers of the operation, by Delta's names. `user_metadata`: free text. In a table with in-commit
+    timestamps, the commit gets a timestamp later than that of the commit before.
     """
-    now = int(time.time() * 1000) if now is None else now
+    now = int(time.time() * 1000)
     info: dict[str, Any] = {
         "timestamp": now,
         "operation": operation,
@@ -42,7 +39,7 @@ def commit_info(
         "operationMetrics": {name: str(value) for name, value in (metrics or {}).items()},
         **({"userMetadata": user_metadata} if user_metadata is not None else {}),
         "engineInfo": ENGINE,
-        "txnId": txn or str(uuid.uuid4()),
+        "txnId": str(uuid.uuid4()),
     }
     if snapshot and snapshot.metadata.configuration.get("delta.enableInCommitTimestamps", "").lower() == "true":
         before = int(newest_info(snapshot).get("inCommitTimestamp", 0))

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -75,8 +76,8 @@ class Log:
     """The content of `_delta_log`: commits by version, complete checkpoints in order of version.
 
     `checksums`: versions that have a checksum file. Its content is not read. `is_whole`: False if only the end of the
-    log is here. `listed`: the commits that there were when the whole log was
-    listed, and those since.
+    log is here. `listed`: the commits that there were when the whole log was listed, and those since. `newest`: tells
+    whether the newest commit of a local log is the same file as before; None where nobody asked.
     """
 
     folder: Place
@@ -85,8 +86,9 @@ class Log:
     checksums: frozenset[int] = frozenset()
     is_whole: bool = True
     listed: int = 0
+    newest: _Identity | None = None
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest version; -1 if there is none."""
         newest = self.commits.last
@@ -217,7 +219,7 @@ class RecentLog:
         self._pointer, self._newest = pointer, _identity(log.commits[log.version])
         now = time.monotonic()
         self._counts_until = now + max(self._counts_for, _SHARE * (now - begun))
-        return _end(log)
+        return _end(replace(log, newest=self._newest))
 
     def _continued(self, log: Log) -> Log | None:
         """The known log with what came since; None if it must be listed."""
@@ -230,7 +232,7 @@ class RecentLog:
         while (found := _identity(commit_path(log.folder, version + 1))) is not None:
             version, self._newest = version + 1, found
         if version > log.version:
-            log = log.with_commits_to(version)
+            log = replace(log.with_commits_to(version), newest=self._newest)
         if pointer != self._pointer:
             checkpoint = self._pointed(log)
             if checkpoint is None:

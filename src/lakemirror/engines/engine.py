@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Computes the net effect of a batch (contract section 3) and writes its files."""
 
     def rewrite(self, work: RewriteWork) -> Sequence[Action]:
-        """Writes the living rows of `work.files` to new files. Returns their `add` actions."""
+        """Writes the live rows of `work.files` to new files. Returns their `add` actions."""
 
 
 class Choice(NamedTuple):

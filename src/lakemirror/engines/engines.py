@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from lakemirror.engines.engine import SPARK, Engine
 from lakemirror.engines.local_engine import LocalEngine
@@ -26,7 +27,7 @@ class Engines:
         self._settings = settings
         self._start_spark = start_spark
         self.index = key_index(settings)
-        self._local: Engine = LocalEngine(settings.memory, index=self.index)
+        self._local: Engine = local_engine(settings.memory, self.index)
         self._by_spark: Engine | None = None
         self._starting = threading.Lock()
 
@@ -55,6 +56,20 @@ class Engines:
             interpreter = interpreter_for(session)
         engine: Engine = SparkEngine(session, memory=self._settings.memory, index=self.index, interpreter=interpreter)
         return engine
+
+
+def local_engine(memory: int, index: KeyIndex | None) -> LocalEngine:
+    """The local engine that all databases of the process with these settings share, so that `memory` is the most that
+    all their batches hold together."""
+    with _making:
+        engine = _local_engines.get((memory, id(index)))
+        if engine is None:
+            engine = _local_engines[memory, id(index)] = LocalEngine(memory, index=index)
+        return engine
+
+
+_making = threading.Lock()
+_local_engines: WeakValueDictionary[tuple[int, int], LocalEngine] = WeakValueDictionary()  # each keeps its index
 
 
 def key_index(settings: ProcessSettings) -> KeyIndex | None:

@@ -4,18 +4,20 @@
                               └ units ─▶ kernels
 
 A kernel is a function from a unit to Arrow batches. It uses storage paths, and neither Spark nor threads. An error in
-a row is a value (`BadRow`), so that every engine reports the same error.
+a row is a value (`errors.Rejected`), so that every engine reports the same error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from lakemirror.delta.statistics_columns import BY_DEFAULT, StatisticsColumns
+from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.storage import Entry
 
@@ -92,6 +94,12 @@ class Target:
     unwritten: tuple[TargetColumn, ...] = ()
     version: int | None = None
 
+    @cached_property
+    def keys(self) -> tuple[TargetColumn, ...]:
+        """The key columns, in the order of `key_columns`."""
+        by_name = {column.name: column for column in self.columns}
+        return tuple(by_name[name] for name in self.key_columns)
+
     @property
     def whole(self) -> Target:
         """The table with all its columns, to write its rows again."""
@@ -99,23 +107,12 @@ class Target:
 
 
 @dataclass(frozen=True)
-class BadRow:
-    """Why a change file cannot be applied: a code of `errors.CODES`, and the place. `row` counts from 1."""
-
-    code: str
-    file: str
-    message: str
-    row: int | None = None
-    column: str | None = None
-
-
-@dataclass(frozen=True)
 class RowWork:
     """The row work of one apply.
 
-    `append_only`: according to the footers, every change is an insert. If a row is not, the result is BadRow
-    `marker-statistics`, and the caller plans the batch again without this promise. `default_marker`: the marker of
-    rows without one. `candidates`: `add` actions of the data files that may hold a key of the batch.
+    `append_only`: according to the footers, every change is an insert. If a row is not, the result is Rejected with
+    `try_as` mixed, and the batch is planned again without this promise. `default_marker`: the marker of rows without
+    one. `candidates`: `add` actions of the data files that may hold a key of the batch.
     """
 
     target: Target
@@ -144,7 +141,7 @@ class RowResult:
     deleted: Mapping[str, pa.Array] = field(default_factory=dict)
     rewritten: tuple[str, ...] = ()
     changes: tuple[Action, ...] = ()
-    error: BadRow | None = None
+    error: Rejected | None = None
 
 
 class RewriteWork(NamedTuple):

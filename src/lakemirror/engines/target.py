@@ -1,18 +1,31 @@
-"""Makes the `Target` of an apply (`engines/row_work.py`) from the table's metadata. No I/O."""
+"""Makes the `Target` of an apply (`engines/row_work.py`) from the table's metadata. No I/O.
+
+`unsupported_reason` says why the kernels cannot write data files of a table again, with the same rows.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lakemirror.delta.log import Snapshot
 from lakemirror.delta.protocol import FEED, MAPPING, VECTORS, spark_checks
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, from_delta
 from lakemirror.delta.statistics_columns import statistics_columns
 from lakemirror.engines.kernels.nested_types import arrow_type, stored_type
 from lakemirror.engines.row_work import Target, TargetColumn
 
+_KEPT = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+    "identityColumns", "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck",
+    "inCommitTimestamp", "allowColumnDefaults", "typeWidening", "typeWidening-preview", "clustering",
+    "checkpointProtection",
+})  # fmt: skip
+"""Features whose rules a commit without a change of data keeps."""
+
+_ROW_IDS, _MANIFESTS = "delta.enableRowTracking", "delta.compatibility.symlinkFormatManifest.enabled"
 _UNTYPED = "__lakemirror_untyped__"  # prefix of the physical name of a key column that no data file has
 
 
@@ -66,3 +79,29 @@ def apply_target(target: Target) -> Target:
 def unkept_column(target: Target) -> TargetColumn | None:
     """An unwritten column whose values the kernels cannot read and write again; None if there is none."""
     return next((each for each in target.unwritten if each.by_id or stored_type(each.type) is None), None)
+
+
+def unsupported_reason(snapshot: Snapshot, *, nested: bool = False, without: Collection[str] = ()) -> str | None:
+    """Why lakemirror cannot rewrite files of this table, None where it can.
+
+    `nested`: the caller can rewrite structs, arrays and maps (`kernels/rewrite.py`). `without`: features that the table
+    loses before its files are rewritten.
+    """
+    protocol, configuration = snapshot.protocol, snapshot.metadata.configuration
+    if protocol.reader > 3 or protocol.writer > 7:
+        return f"the table's protocol is ({protocol.reader}, {protocol.writer})"
+    unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KEPT
+    unknown -= set(without)
+    if configuration.get(_ROW_IDS, "").lower() != "true":
+        unknown -= {"rowTracking"}  # new files get row numbers (`commit_duties.py`); rows need not keep old ones
+    if unknown:
+        return f"the table has {', '.join(sorted(unknown))}"
+    if configuration.get("delta.universalFormat.enabledFormats"):
+        return "the table is kept in other formats, too"
+    if configuration.get(_MANIFESTS, "").lower() == "true":
+        return f"the table keeps manifest files ({_MANIFESTS})"
+    for column in target_of(str(snapshot.table), snapshot.metadata.value).columns:
+        if (stored_type(column.type) if nested else arrow_type(column.type)) is None:
+            kind = column.type if len(column.type) < 80 else f"{column.type[:77]}..."
+            return f"column {column.name!r} has the type {kind}"
+    return None

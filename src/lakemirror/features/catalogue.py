@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.features.feature_names import LEGACY
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,6 @@ class Feature:
     confirm: str = ""
     leftover: str = ""
     way_out: str = ""
-
-    @property
-    def legacy(self) -> tuple[int, int] | None:
-        """The lowest reader and writer version that implies it, or None where it must be listed."""
-        return LEGACY.get(self.name)
-
-    @property
-    def protected(self) -> bool:
-        """True where a drop that keeps the history needs protected checkpoints (readers must know the feature)."""
-        return self.reads
 
 
 _REBUILD = "Copy the rows into a new table without it: CREATE TABLE new USING delta AS SELECT … FROM old."
@@ -327,7 +316,7 @@ FEATURES: tuple[Feature, ...] = (
         reads=True,
         requires=("inCommitTimestamp", "vacuumProtocolCheck"),
         traces=("commits outside the log",),
-        way_out="Only the catalog can give the table back. " + _REBUILD,
+        way_out="Only the catalog can remove it from the table. " + _REBUILD,
     ),
     Feature(
         "adaptiveMetadata-preview",

@@ -33,7 +33,7 @@ _NAMES = (
 
 
 @dataclass(frozen=True)
-class Client:
+class Client:  # 17 fields: the keys of a record in clients.toml
     """One record of `clients.toml`: a client from one version to before another, by one of its routes."""
 
     name: str

@@ -28,30 +28,6 @@ if TYPE_CHECKING:
 STEPS = 60
 """More steps than any drop has. A drop that needs more is undone by another writer that brings the feature back."""
 
-POINTS = (
-    "planned",
-    "before writer-features",
-    "after writer-features",
-    "before prepare",
-    "after prepare",
-    "before rewrite",
-    "after rewrite",
-    "before barrier",
-    "after barrier 1",
-    "after barrier 2",
-    "after barrier 3",
-    "after lowered",
-    "before clean-checkpoint",
-    "after clean-checkpoint",
-    "before cut",
-    "after cut",
-    "after truncate-drop",
-    "after cluster-again",
-    "before checkpoint",
-    "after checkpoint",
-)
-"""Where a test can kill a drop: `at` is called with the name of each place that the drop reaches."""
-
 
 @dataclass(frozen=True)
 class Dropped:
@@ -103,7 +79,8 @@ def drop(
             return _result(before, existing(folder), wanted, done, step.earliest)
         told(step)
         try:
-            _make(folder, step, replace(wish, features=plan.drop or wish.features), session, at, now)
+            made = _Drop(folder, replace(wish, features=plan.drop or wish.features), session, at, now)
+            made.make(step)
             done.append(step.kind)
         except LakemirrorError as error:
             if error.code != "concurrent-commit" or done[-5:] == ["again"] * 5:
@@ -124,56 +101,50 @@ def drop(
     return _result(before, after, wanted, [kind for kind in done if kind != "again"], None)
 
 
-def _make(
-    table: Place,
-    step: Step,
-    wish: Wish,
-    session: Callable[[], SparkSession] | None,
-    at: Callable[[str], None],
-    now: Callable[[], datetime],
-) -> None:
-    """Makes the next step, computed from the table's current state."""
-    names = step.features
-    if step.kind == "writer-features":
-        at("before writer-features")
-        commit(table, lambda s: cleaning.without_writer_features(s, names, wish.as_numbers))
-        at("after writer-features")
-    elif step.kind == "prepare":
-        at("before prepare")
-        readers = [name for name in wish.features if name in BY_NAME and BY_NAME[name].reads]
-        commit(table, lambda s: cleaning.prepared(s, readers))
-        at("after prepare")
-    elif step.kind.startswith("rewrite-"):
-        at("before rewrite")
-        _rewrite(table, step, session)
-        at("after rewrite")
-    elif step.kind == "protected-drop":
-        _drop_protected(table, names, at)
-    elif step.kind == "clean-checkpoint":
-        at("before clean-checkpoint")
-        write_checkpoint(commit(table, cleaning.empty_commit))
-        at("after clean-checkpoint")
-    elif step.kind == "truncate-drop":
-        _drop_truncating(table, names, wish, at, now)
-    elif step.kind == "cluster-again":
-        commit(table, cleaning.clustered_again)
-        at("after cluster-again")
-    elif step.kind == "checkpoint":
-        at("before checkpoint")
-        _checkpoint(existing(table))
-        at("after checkpoint")
+@dataclass(frozen=True)
+class _Drop:
+    """What the steps of a drop share: the table, the wish, and what `drop` was called with."""
+
+    table: Place
+    wish: Wish
+    session: Callable[[], SparkSession] | None
+    at: Callable[[str], None]
+    now: Callable[[], datetime]
+
+    def make(self, step: Step) -> None:
+        """Makes the next step, computed from the table's current state."""
+        kind = "rewrite" if step.kind.startswith("rewrite-") else step.kind
+        self.at(f"before {kind}")
+        _ACTS[kind](self, step)
+        self.at(f"after {kind}")
 
 
-def _rewrite(table: Place, step: Step, session: Callable[[], SparkSession] | None) -> None:
+def _drop_writer_features(drop: _Drop, step: Step) -> None:
+    commit(drop.table, lambda s: cleaning.without_writer_features(s, step.features, drop.wish.as_numbers))
+
+
+def _prepare(drop: _Drop, step: Step) -> None:
+    readers = [name for name in drop.wish.features if name in BY_NAME and BY_NAME[name].reads]
+    commit(drop.table, lambda s: cleaning.prepared(s, readers))
+
+
+def _rewrite(drop: _Drop, step: Step) -> None:
     """Rewrites data files by the route of the step."""
-    if step.route is not None and step.route.by == "Delta Spark":
-        from lakemirror.features import spark_route
-
-        for name in step.features:
-            spark_route.rewrite(_given(session, step, str(table))(), table, name)
-        return
     for name in step.features:
-        kernel_route.rewrite(table, name)
+        if step.route is not None and step.route.by == "Delta Spark":
+            from lakemirror.features import spark_route
+
+            spark_route.rewrite(_given(drop.session, step, str(drop.table))(), drop.table, name)
+        else:
+            kernel_route.rewrite(drop.table, name)
+
+
+def _set_clean_checkpoint(drop: _Drop, step: Step) -> None:
+    write_checkpoint(commit(drop.table, cleaning.empty_commit))
+
+
+def _cluster_again(drop: _Drop, step: Step) -> None:
+    commit(drop.table, cleaning.clustered_again)
 
 
 def _given(session: Callable[[], SparkSession] | None, step: Step, table: str) -> Callable[[], SparkSession]:
@@ -183,47 +154,61 @@ def _given(session: Callable[[], SparkSession] | None, step: Step, table: str) -
     return session
 
 
-def _checkpoint(snapshot: Snapshot) -> None:
-    """Writes the classic checkpoint of a snapshot, unless another engine has just written it.
+def _write_checkpoint(drop: _Drop, step: Step) -> None:
+    """Writes the classic checkpoint of the newest version, unless another engine has just written it.
 
     Its checkpoint is kept, because a client that has listed the log fails if the file has another size later.
     """
+    snapshot = existing(drop.table)
     standing = clean_checkpoints(snapshot, snapshot.version)
     if not any(checkpoint.kind == "classic" for checkpoint in standing):
         write_checkpoint(snapshot)
 
 
-def _drop_protected(table: Place, names: tuple[str, ...], at: Callable[[str], None]) -> None:
+def _drop_protected(drop: _Drop, step: Step) -> None:
     """Writes three checkpoints of commits that do not use these features, then the protocol without them."""
-    at("before barrier")
-    snapshot = existing(table)
-    since = clean_since(snapshot, names)
+    snapshot = existing(drop.table)
+    since = clean_since(snapshot, step.features)
     earlier: tuple[int, Place] | None = None
-    standing = len(clean_checkpoints(snapshot, since))
-    while standing < cleaning.BARRIER:
-        snapshot = commit(table, cleaning.empty_commit)
+    for number in range(len(clean_checkpoints(snapshot, since)) + 1, cleaning.BARRIER + 1):
+        snapshot = commit(drop.table, cleaning.empty_commit)
         same = earlier is not None and earlier[0] == snapshot.version - 1
         path = write_checkpoint(snapshot, earlier[1] if same and earlier else None)
         earlier = (snapshot.version, path)
-        standing += 1
-        at(f"after barrier {standing}")
-    commit(table, lambda s: cleaning.lowered(s, names, truncate=False))
-    at("after lowered")
+        drop.at(f"after barrier {number}")
+    commit(drop.table, lambda s: cleaning.lowered(s, step.features, truncate=False))
 
 
-def _drop_truncating(
-    table: Place, names: tuple[str, ...], wish: Wish, at: Callable[[str], None], now: Callable[[], datetime]
-) -> None:
+def _drop_truncating(drop: _Drop, step: Step) -> None:
     """Cuts the history so that none of it uses these features, then writes the protocol without them."""
-    snapshot = existing(table)
+    snapshot, wish = existing(drop.table), drop.wish
     wait = retention(snapshot.metadata) if wish.wait is None else wish.wait
-    place = cut(snapshot, names, wait)
-    at("before cut")
+    place = cut(snapshot, step.features, wait)
     oldest = min(snapshot.log.commits, default=snapshot.version)
-    truncate(table, place.checkpoint if place.checkpoint is not None else oldest, wait, now())
-    at("after cut")
-    commit(table, lambda s: cleaning.lowered(s, names, truncate=True, as_numbers=wish.as_numbers))
-    at("after truncate-drop")
+    truncate(drop.table, place.checkpoint if place.checkpoint is not None else oldest, wait, drop.now())
+    drop.at("after cut")
+    commit(drop.table, lambda s: cleaning.lowered(s, step.features, truncate=True, as_numbers=wish.as_numbers))
+
+
+_ACTS: dict[str, Callable[[_Drop, Step], None]] = {
+    "writer-features": _drop_writer_features,
+    "prepare": _prepare,
+    "rewrite": _rewrite,
+    "protected-drop": _drop_protected,
+    "clean-checkpoint": _set_clean_checkpoint,
+    "truncate-drop": _drop_truncating,
+    "cluster-again": _cluster_again,
+    "checkpoint": _write_checkpoint,
+}
+"""How each kind of step is made. `plan.py` says which comes next."""
+
+POINTS = (
+    "planned",
+    *(f"{when} {kind}" for kind in _ACTS for when in ("before", "after")),
+    *(f"after barrier {number}" for number in range(1, cleaning.BARRIER + 1)),
+    "after cut",
+)
+"""Where a test can kill a drop: `at` is called with the name of each place that the drop reaches."""
 
 
 def _refuse(plan: Plan, confirmed: bool, session: Callable[[], SparkSession] | None) -> None:

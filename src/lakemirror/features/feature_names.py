@@ -7,7 +7,6 @@ of numbers only if it means exactly the features, otherwise writer version 7 wit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from lakemirror.delta.log import Protocol
 
@@ -72,20 +71,9 @@ def pure(features: Iterable[str]) -> Protocol | None:
     return Protocol(*min(fitting, key=lambda pair: (pair[0], pair[1]))) if fitting else None
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The change from one protocol to another: features added and removed, clients that are shut out."""
-
-    gained: frozenset[str]
-    lost: frozenset[str]
-    needs_lists: bool
-    """True where the first is plain numbers and the second a list: clients that know only numbers lose the table."""
-
-
-def difference(before: Protocol, after: Protocol) -> Difference:
-    """What changes between two protocols."""
-    old, new = features_of(before), features_of(after)
-    return Difference(new - old, old - new, before.writer < 7 <= after.writer)
+def needs_lists(before: Protocol, after: Protocol) -> bool:
+    """True where plain numbers become a list of features: clients that know only numbers lose the table."""
+    return before.writer < 7 <= after.writer
 
 
 def shown(protocol: Protocol) -> str:

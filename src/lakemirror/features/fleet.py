@@ -79,7 +79,7 @@ def act_on_each(
         if obstacle is None:
             return Outcome(str(table), judge(result), result=result)
         hint = " ".join(obstacle.statements)
-        return Outcome(str(table), judge(result), obstacle.code, obstacle.message, hint, result=result)
+        return Outcome(str(table), judge(result), obstacle.code, obstacle.message, hint, 3, result)
 
     found: dict[Place, Outcome] = {}
     pool = ThreadPoolExecutor(max_workers=max(1, parallel))

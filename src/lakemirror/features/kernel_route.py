@@ -157,7 +157,7 @@ def _actions(
     metrics = {"numAddedFiles": len(adds), "numRemovedFiles": len(files)}
     info = commit_info(
         snapshot, operation, {"applyPurge": feature == "deletionVectors"}, metrics=metrics,
-        isolation="SnapshotIsolation", now=now,
+        isolation="SnapshotIsolation",
     )  # fmt: skip
     actions: list[Action] = [{"commitInfo": info}, *([metadata] if metadata else [])]
     actions += [{"remove": removed(add, now, data_change=False)} for add in files.values()]

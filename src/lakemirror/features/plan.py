@@ -19,7 +19,7 @@ from lakemirror.delta.log import Protocol, Snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.features import cleaning
 from lakemirror.features.catalogue import BY_NAME, READER_FEATURES, dependents, find
-from lakemirror.features.feature_names import difference, features_of, lowest, pure, shown, without
+from lakemirror.features.feature_names import features_of, lowest, needs_lists, pure, shown, without
 from lakemirror.features.history import PROTECTED, clean_checkpoints, clean_since, cut, retention
 from lakemirror.features.log_commit import check_writable
 from lakemirror.features.route import Route, route_of
@@ -77,7 +77,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan:  # 13 fields: the keys of the object that --json prints
     """The steps of a drop on one table, and what they change for readers and writers."""
 
     table: str
@@ -170,7 +170,7 @@ def check_droppable(gone: Iterable[str], wish: Wish, present: frozenset[str]) ->
         raise LakemirrorError(
             "feature-history",
             f"{', '.join(names)} need no history cut",
-            hint="Leave --truncate-history or TRUNCATE HISTORY away.",
+            hint="Leave out --truncate-history or TRUNCATE HISTORY.",
         )
 
 
@@ -361,8 +361,7 @@ def _hours(wait: timedelta) -> str:
 def _notes(snapshot: Snapshot, gone: set[str], after: Protocol, wish: Wish) -> Iterable[str]:
     if lie := checksum_lies(snapshot):
         yield f"checksum: {lie}; it is ignored, the log counts"
-    change = difference(snapshot.protocol, after)
-    if gone and change.needs_lists:
+    if gone and needs_lists(snapshot.protocol, after):
         yield (
             f"worse: {shown(snapshot.protocol)} becomes {shown(after)}, which writers that know only version numbers "
             f"refuse"

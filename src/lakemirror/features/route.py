@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from lakemirror.delta.log import Snapshot
 from lakemirror.engines.kernels.rewrite import Unreadable, unsupported_file
-from lakemirror.engines.rewritable import unsupported_reason
 from lakemirror.engines.row_work import Target
-from lakemirror.engines.target import target_of
+from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.look_up import read_footer
 from lakemirror.storage.place import local_path

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,63 +92,63 @@ def evidence(name: str, snapshot: Snapshot) -> Iterator[str]:
             yield f"domain {domain}"
 
 
+_FIELD_KEYS = {
+    "invariants": "delta.invariants",
+    "generatedColumns": "delta.generationExpression",
+    "identityColumns": "delta.identity.start",
+    "allowColumnDefaults": "CURRENT_DEFAULT",
+    "typeWidening": "delta.typeChanges",
+    "typeWidening-preview": "delta.typeChanges",
+    "collations": "__COLLATIONS",
+    "collations-preview": "__COLLATIONS",
+}
+"""The key in a field's metadata that is a use of the feature."""
+
+_TYPES = {
+    "timestampNtz": ("timestamp_ntz",),
+    "variantType": ("variant",),
+    "variantType-preview": ("variant",),
+    "geospatial": ("geometry", "geography"),
+    "geospatial-dev": ("geometry", "geography"),
+}
+"""What the name of a type that is a use of the feature begins with."""
+
+_SWITCHED_BY_VALUE = {
+    "columnMapping": ("mode", "delta.columnMapping.mode", "none"),
+    "v2Checkpoint": ("property delta.checkpointPolicy is", "delta.checkpointPolicy", "classic"),
+}
+"""A property that is a use of the feature with any value but this one; and the words for it."""
+
+_SWITCHES = {"rowTracking": ("delta.enableRowTracking",)}
+"""The properties that are a use of the feature if they are true; of others all that belong to it."""
+
+
 def metadata_traces(name: str, metadata: Metadata) -> list[str]:
     """Where the metadata uses a feature: properties and the schema."""
     properties = metadata.configuration
-    found: list[str] = []
+    own = BY_NAME[name].properties if name in BY_NAME else ()
+    if name == "checkConstraints":
+        return [f"constraint {constraint}" for constraint in constraints(metadata)]
+    if name == "checkpointProtection":
+        return [f"property {key} is {properties[key]}" for key in own if key in properties]
+    if name == "coordinatedCommits-preview":
+        return [f"property {key}" for key in own if key in properties]
+    if name in _SWITCHED_BY_VALUE:
+        words, key, default = _SWITCHED_BY_VALUE[name]
+        value = properties.get(key, default)
+        return [f"{words} {value}"] if value != default else []
+    switched_on = [key for key in _SWITCHES.get(name, own) if properties.get(key, "").strip().lower() == "true"]
+    return [
+        *(f"property {key} is true" for key in switched_on),
+        *(f"column {path}" for path, field in walk(metadata.schema) if _is_use(name, field)),
+    ]
 
-    def on(key: str) -> None:
-        if properties.get(key, "false").strip().lower() == "true":
-            found.append(f"property {key} is true")
 
-    def fields(key: str) -> None:
-        found.extend(f"column {path}" for path, field in walk(metadata.schema) if key in field.get("metadata", {}))
-
-    def types(pattern: str) -> None:
-        for path, field in walk(metadata.schema):
-            if any(re.match(pattern, t) for t in _type_names(field["type"])):
-                found.append(f"column {path}")
-
-    match name:
-        case "checkConstraints":
-            found.extend(f"constraint {constraint}" for constraint in constraints(metadata))
-        case "invariants":
-            fields("delta.invariants")
-        case "generatedColumns":
-            fields("delta.generationExpression")
-        case "identityColumns":
-            fields("delta.identity.start")
-        case "allowColumnDefaults":
-            fields("CURRENT_DEFAULT")
-        case "columnMapping":
-            if (mode := properties.get("delta.columnMapping.mode", "none")) != "none":
-                found.append(f"mode {mode}")
-        case "typeWidening" | "typeWidening-preview":
-            on("delta.enableTypeWidening")
-            fields("delta.typeChanges")
-        case "v2Checkpoint":
-            if properties.get("delta.checkpointPolicy", "classic") != "classic":
-                found.append(f"property delta.checkpointPolicy is {properties['delta.checkpointPolicy']}")
-        case "timestampNtz":
-            types("timestamp_ntz")
-        case "variantType" | "variantType-preview":
-            types("variant")
-        case "geospatial" | "geospatial-dev":
-            types("geometry|geography")
-        case "collations" | "collations-preview":
-            fields("__COLLATIONS")
-        case "rowTracking":
-            on("delta.enableRowTracking")
-        case "checkpointProtection":
-            key = BY_NAME[name].properties[0]
-            if key in properties:
-                found.append(f"property {key} is {properties[key]}")
-        case "coordinatedCommits-preview":
-            found.extend(f"property {key}" for key in BY_NAME[name].properties if key in properties)
-        case _:
-            for key in BY_NAME[name].properties if name in BY_NAME else ():
-                on(key)
-    return found
+def _is_use(name: str, field: Mapping[str, Any]) -> bool:
+    """True for a field whose metadata or type uses a feature."""
+    if name in _FIELD_KEYS:
+        return _FIELD_KEYS[name] in field.get("metadata", {})
+    return name in _TYPES and any(kind.startswith(_TYPES[name]) for kind in _type_names(field["type"]))
 
 
 def action_trace(name: str, action: Action) -> bool:

@@ -126,7 +126,7 @@ def data_file_identity(add: Action, target: Target, columns: str) -> str:
 
 def key_columns_text(target: Target) -> str:
     """A text that identifies the key columns of a table."""
-    return json.dumps([(column.physical_name, column.type, column.field_id) for column in look_up.key_columns(target)])
+    return json.dumps([(column.physical_name, column.type, column.field_id) for column in target.keys])
 
 
 def is_index(path: Path) -> bool:

@@ -56,12 +56,12 @@ class Runs(NamedTuple):
         """The largest number."""
         return int(self.first[-1]) + self.rows - int(self.begin[-1]) - 1
 
-    def places(self, sought: np.ndarray) -> np.ndarray:
-        """The positions of the rows with the sought numbers. `sought`: ascending and distinct."""
+    def places(self, wanted: np.ndarray) -> np.ndarray:
+        """The positions of the rows with the wanted numbers. `wanted`: ascending and distinct."""
         lengths = np.diff(self.begin, append=self.rows)
         last = self.first + (lengths - 1)
-        low, high = np.searchsorted(sought, self.first[0]), np.searchsorted(sought, last[-1], "right")
-        inside = sought[low:high].astype(np.int64)
+        low, high = np.searchsorted(wanted, self.first[0]), np.searchsorted(wanted, last[-1], "right")
+        inside = wanted[low:high].astype(np.int64)
         run = np.searchsorted(self.first, inside, "right") - 1
         held = inside <= last[run]
         places: np.ndarray = self.begin[run[held]] + (inside[held] - self.first[run[held]])

@@ -69,10 +69,10 @@ class KeyFile:
         self._begins, self._sums = summary[:ends].view(np.uint32), summary[ends : ends + 4 * places.buckets].view("u4")
         self._filter = summary[ends + 4 * places.buckets :].view(np.uint64)
 
-    def passing(self, sought: KeysOfLayout) -> np.ndarray:
-        """The sought keys that pass the filter: scrambled, sorted by first word."""
-        keys, bits = sought.scrambled(self.seed)
-        held = self._filter[sought.filter_places(self.seed, len(self._filter))]
+    def passing(self, wanted: KeysOfLayout) -> np.ndarray:
+        """The wanted keys that pass the filter: scrambled, sorted by first word."""
+        keys, bits = wanted.scrambled(self.seed)
+        held = self._filter[wanted.filter_places(self.seed, len(self._filter))]
         held &= bits
         result: np.ndarray = keys[held == bits]
         return result
@@ -120,7 +120,7 @@ class KeyFile:
 
 
 class KeysOfLayout:
-    """Sought keys, as the words of one layout."""
+    """WantedKeys keys, as the words of one layout."""
 
     def __init__(self, words: np.ndarray) -> None:
         self._words = words

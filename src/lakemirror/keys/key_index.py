@@ -45,7 +45,7 @@ from lakemirror.keys.key_file import KeyFile, Replaced
 from lakemirror.keys.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
 from lakemirror.storage.own_files import work_folder
 
@@ -55,7 +55,7 @@ FEWEST_ROWS = 64 * 1024
 """A data file with at least so many rows gets an index. The keys of smaller files are read quickly."""
 
 _ROWS_AT_ONCE = 64 * 1024
-_READ_ALL = 8  # if more than 1/8 of a file's rows are sought, its keys are read instead
+_READ_ALL = 8  # if more than 1/8 of a file's rows are wanted, its keys are read instead
 _AFTER_FAILURE = 600.0  # seconds without a new attempt after there was no room for an index
 _SLICE = 0.2  # seconds after which a wait asks whether it is over
 _YIELD = 0.2  # seconds that the builder waits for a running apply, at each check
@@ -90,44 +90,43 @@ class KeyIndex:
             index._folder.most_bytes = most_bytes
             return index
 
-    def find(self, add: Action, target: Target, sought: Sought) -> np.ndarray | None:
-        """Row numbers (int64, ascending) of the sought keys in a data file; None if it has no usable index.
+    def find(self, add: Action, target: Target, wanted: WantedKeys) -> np.ndarray | None:
+        """Row numbers (int64, ascending) of the wanted keys in a data file; None if it has no usable index.
 
         Errors: FileNotFoundError if the data file does not exist any more; ArrowException or ValueError if it cannot be
         read.
         """
-        return self.find_in([add], target, sought)[0]
+        return self.find_in([add], target, wanted)[0]
 
     def find_in(
-        self, adds: Sequence[Action], target: Target, sought: Sought, each: Each = map
+        self, adds: Sequence[Action], target: Target, wanted: WantedKeys, each: Each = map
     ) -> list[np.ndarray | None]:
         """`find` for several data files. `each`: a `map` that works on several items at once and keeps their order."""
         result: list[np.ndarray | None] = [None] * len(adds)
-        left = list(self._asked(adds, target, sought))
+        keys = wanted.keys.num_rows
+        asked = [(place, add) for place, add in enumerate(adds) if self.is_asked(add, keys)]
+        left = list(self._indexed(asked, target)) if asked else []
         for _ in range(2):  # another engine may replace an index while it is searched
-            left = self._search(left, target, sought, each, result)
+            left = self._search(left, target, wanted, each, result) if left else []
         return result
 
     def is_asked(self, add: Action, keys: int) -> bool:
         """True if an index of the data file finds so many keys faster than reading all its keys does."""
         rows = record_count(add)
-        return rows is not None and _is_worth_it(rows, keys)
+        return rows is not None and rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
-    def _asked(self, adds: Sequence[Action], target: Target, sought: Sought) -> Iterator[_Searched]:
-        """The data files that have an index, and for which it is worth it."""
-        columns, folder, keys = key_columns_text(target), self._folder.of(target), sought.keys.num_rows
-        for place, add in enumerate(adds):
-            rows = record_count(add)
-            if rows is None or not _is_worth_it(rows, keys):
-                continue
+    def _indexed(self, adds: Iterable[tuple[int, Action]], target: Target) -> Iterator[_Searched]:
+        """The data files that have an index. `adds`: with the places of their rows in the result."""
+        columns, folder = key_columns_text(target), self._folder.of(target)
+        for place, add in adds:
             identity = data_file_identity(add, target, columns)
             path = index_in(folder, identity)
             is_open = look_up.LATELY_READ.get(name_of(path)) is not None
             if is_open or path.exists():
-                yield _Searched(place, path, identity, rows, add, is_open)
+                yield _Searched(place, path, identity, record_count(add) or 0, add, is_open)
 
     def _search(
-        self, searched: Sequence[_Searched], target: Target, sought: Sought, each: Each,
+        self, searched: Sequence[_Searched], target: Target, wanted: WantedKeys, each: Each,
         result: list[np.ndarray | None],
     ) -> list[_Searched]:  # fmt: skip
         """Puts the found rows into `result`. Returns the files whose index was replaced since it was opened."""
@@ -140,7 +139,7 @@ class KeyIndex:
                 yield file
 
         replaced = []
-        for one, rows, is_exact in zip(searched, rows_in(files(), sought.in_layout), exact, strict=True):
+        for one, rows, is_exact in zip(searched, rows_in(files(), wanted.in_layout), exact, strict=True):
             if isinstance(rows, Replaced):
                 look_up.LATELY_READ.drop(name_of(one.path))
                 replaced.append(one._replace(is_open=False))
@@ -149,7 +148,7 @@ class KeyIndex:
             elif rows is None or is_exact or not len(rows):
                 result[one.place] = rows
             else:
-                result[one.place] = _verified(rows, one.add, target, sought)
+                result[one.place] = _verified(rows, one.add, target, wanted)
         return replaced
 
     def _report(self, one: _Searched, error: Exception) -> None:
@@ -163,7 +162,7 @@ class KeyIndex:
 
     def want(self, add: Action, target: Target) -> None:
         """Requests the index of a data file, if the file is large and has none. Does not wait for it."""
-        if not _is_large(record_count(add)) or not target.key_columns:
+        if not is_large(record_count(add)) or not target.key_columns:
             return
         try:
             name = str(self._folder.index(data_file_identity(add, target, key_columns_text(target)), target))
@@ -183,7 +182,7 @@ class KeyIndex:
         for add in adds:
             with contextlib.suppress(OSError):
                 if (
-                    _is_large(record_count(add))
+                    is_large(record_count(add))
                     and not self._folder.index(data_file_identity(add, target, columns), target).exists()
                 ):
                     self.want(add, target)
@@ -364,31 +363,28 @@ class _Ended(Exception):
     """The process ends: building stops."""
 
 
-def _is_large(rows: int | None) -> bool:
+def is_large(rows: int | None) -> bool:
+    """True if a data file with so many rows gets an index. None: nobody knows how many."""
     return rows is not None and rows >= FEWEST_ROWS
-
-
-def _is_worth_it(rows: int, keys: int) -> bool:
-    return rows >= FEWEST_ROWS and keys * _READ_ALL <= rows
 
 
 def _keys(parquet: pq.ParquetFile, add: Action, target: Target) -> Iterator[pa.Table]:
     """The keys of a data file, in the order of its rows."""
-    columns = look_up.key_columns(target)
+    columns = target.keys
     for group in look_up.row_groups(add, target, None, parquet.metadata):
         yield from rows_of(parquet, group, columns, at_once=_ROWS_AT_ONCE)
 
 
-def _verified(found: np.ndarray, add: Action, target: Target, sought: Sought) -> np.ndarray:
-    """The rows among `found` that really hold a sought key: their row groups are read."""
+def _verified(found: np.ndarray, add: Action, target: Target, wanted: WantedKeys) -> np.ndarray:
+    """The rows among `found` that really hold a wanted key: their row groups are read."""
     footer = look_up.read_footer(add, target)
     version = (add.get("size"), add.get("modificationTime"))
     parts = [np.zeros(0, np.int64)]
     for group in look_up.row_groups(add, target, None, footer):
         first, end = np.searchsorted(found, [group.first_row, group.first_row + group.rows])
         if first < end:
-            parts.append(np.asarray(look_up.find(group, target, sought, version=version, footer=footer)))
+            parts.append(np.asarray(look_up.find(group, target, wanted, version=version, footer=footer)))
     return np.concatenate(parts)
 
 
-__all__ = ["FEWEST_ROWS", "KeyIndex"]
+__all__ = ["FEWEST_ROWS", "Each", "KeyIndex", "is_large"]

@@ -22,11 +22,11 @@ Unusable: TypeAlias = Damaged | Replaced | OSError
 
 
 def rows_in(
-    files: Iterable[KeyFile | None], sought: Callable[[KeyLayout], KeysOfLayout]
+    files: Iterable[KeyFile | None], wanted: Callable[[KeyLayout], KeysOfLayout]
 ) -> list[np.ndarray | Unusable | None]:
-    """For each index file the row numbers (int64, ascending) of the rows with a sought key, or why it cannot be used.
+    """For each index file the row numbers (int64, ascending) of the rows with a wanted key, or why it cannot be used.
 
-    None for None. `sought` gives the keys in a layout. If a file's layout is not exact, its rows may also have other
+    None for None. `wanted` gives the keys in a layout. If a file's layout is not exact, its rows may also have other
     keys. No file is needed any more once the next one is asked for.
     """
     result: list[np.ndarray | Unusable | None] = []
@@ -38,7 +38,7 @@ def rows_in(
         if file is None:
             continue
         result[place] = np.zeros(0, np.int64)
-        keys = file.passing(sought(file.layout))
+        keys = file.passing(wanted(file.layout))
         if len(keys):
             try:
                 which, entries = file.entries(keys)

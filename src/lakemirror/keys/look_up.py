@@ -3,7 +3,7 @@
     add actions ─▶ may_hold: bounds in the log ─▶ row_groups: bounds in footers ─▶ find: key columns ─▶ row numbers
                                                                                     └ cached in `key_cache`
 
-Keys are compared by `key_values.comparable`. `sought.py` has the sought keys and compares them with bounds.
+Keys are compared by `key_values.comparable`. `wanted_keys.py` has the wanted keys and compares them with bounds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import Action, Target, TargetColumn
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys.key_cache import Cache, Kept, Runs, size_of
 from lakemirror.keys.key_values import comparable, whole_numbers
-from lakemirror.keys.wanted_keys import Sought, SoughtColumn, bound, is_among, is_number, numbers_of
+from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, bound, is_among, is_number, numbers_of
 
 _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
@@ -29,14 +29,14 @@ _KEPT_NUMBERS = 1 << 22  # the same if the key is one number
 LATELY_READ = Cache(192 << 20)  # holds 24 million numbers without runs, or the summaries of 120 million indexed keys
 
 
-def may_hold(add: Action, target: Target, sought: Sought) -> bool:
-    """False if the log's statistics or partition values of a file rule out all sought keys."""
+def may_hold(add: Action, target: Target, wanted: WantedKeys) -> bool:
+    """False if the log's statistics or partition values of a file rule out all wanted keys."""
     stats = parse_statistics(add)
     told = (stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
     low, high, nulls = (each if isinstance(each, dict) else {} for each in told)
     values = add.get("partitionValues") or {}
-    for column in key_columns(target):
-        keys = sought.columns[column.name]
+    for column in target.keys:
+        keys = wanted.columns[column.name]
         name = column.physical_name
         if column.name in target.partition_columns:
             if not keys.has_text(values.get(name) or None):
@@ -54,10 +54,10 @@ def may_hold(add: Action, target: Target, sought: Sought) -> bool:
     return True
 
 
-def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.FileMetaData) -> list[RowGroup]:
-    """The row groups of a data file that may hold a sought key. `sought` None: all row groups."""
+def row_groups(add: Action, target: Target, wanted: WantedKeys | None, footer: pq.FileMetaData) -> list[RowGroup]:
+    """The row groups of a data file that may hold a wanted key. `wanted` None: all row groups."""
     file = DataFile.of(add, target)
-    places = _places(footer, target, sought) if sought is not None else []
+    places = _places(footer, target, wanted) if wanted is not None else []
     groups, begin = [], 0
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
@@ -68,7 +68,7 @@ def row_groups(add: Action, target: Target, sought: Sought | None, footer: pq.Fi
 
 
 class GroupsOfFile(NamedTuple):
-    """The footer of a recently read data file, and its row groups that may hold a sought key."""
+    """The footer of a recently read data file, and its row groups that may hold a wanted key."""
 
     footer: pq.FileMetaData
     groups: tuple[RowGroup, ...]
@@ -79,8 +79,8 @@ class GroupsOfFile(NamedTuple):
         return int(self.footer.serialized_size)
 
 
-def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFile:
-    """The row groups of a data file that may hold a sought key.
+def groups_to_search(add: Action, target: Target, wanted: WantedKeys) -> GroupsOfFile:
+    """The row groups of a data file that may hold a wanted key.
 
     All row groups of small files are returned, and cached: reading their bounds takes longer than the search. Of other
     files the footer is cached alone.
@@ -98,7 +98,7 @@ def groups_to_search(add: Action, target: Target, sought: Sought) -> GroupsOfFil
     if held is not None and small:
         return held
     footer = read_footer(add, target) if held is None else held.footer
-    found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else sought, footer)))
+    found = GroupsOfFile(footer, tuple(row_groups(add, target, None if small else wanted, footer)))
     if held is None:
         LATELY_READ.put(name, found if small else GroupsOfFile(footer, ()))
     return found
@@ -111,35 +111,35 @@ def read_footer(add: Action, target: Target) -> pq.FileMetaData:
 
 
 def find(
-    group: RowGroup, target: Target, sought: Sought, *, version: object = None, room: MemoryBudget | None = None,
+    group: RowGroup, target: Target, wanted: WantedKeys, *, version: object = None, room: MemoryBudget | None = None,
     footer: pq.FileMetaData | None = None,
 ) -> pa.Array:  # fmt: skip
-    """Row numbers within the file (int64, ascending) of the sought keys.
+    """Row numbers within the file (int64, ascending) of the wanted keys.
 
     `version`: the file's size and time, which identify its content in the cache; None: nothing is cached. `room`: how
     much of the cache this look-up may fill. Errors: ArrowException, ValueError, FileNotFoundError.
     """
     name = _name_of_keys(group, target, version)
-    keeps = version is not None and group.rows <= (_KEPT_NUMBERS if sought.is_one_number else _KEPT_ROWS)
+    keeps = version is not None and group.rows <= (_KEPT_NUMBERS if wanted.is_one_number else _KEPT_ROWS)
     kept = LATELY_READ.get(name) if keeps else None
     if isinstance(kept, pa.Table | Runs):
         if room is not None:
             room.take(size_of(kept))
-        return whole_numbers(_matches(kept, sought) + group.first_row)
+        return whole_numbers(_matches(kept, wanted) + group.first_row)
     found, parts, begin = [], [], group.first_row
     with opened(group.file, footer) as parquet:
         at_once = group.rows if keeps else _ROWS_AT_ONCE
-        for rows in rows_of(parquet, group, key_columns(target), at_once=at_once):
+        for rows in rows_of(parquet, group, target.keys, at_once=at_once):
             if keeps:
                 parts.append(rows)
                 continue
-            found.append(_matches(rows, sought) + begin)
+            found.append(_matches(rows, wanted) + begin)
             begin += rows.num_rows
     if keeps:
-        kept = _to_keep(pa.concat_tables(parts) if parts else sought.keys.slice(0, 0), sought)
+        kept = _to_keep(pa.concat_tables(parts) if parts else wanted.keys.slice(0, 0), wanted)
         if room is None or room.take(size_of(kept)):
             LATELY_READ.put(name, kept)
-        return whole_numbers(_matches(kept, sought) + group.first_row)
+        return whole_numbers(_matches(kept, wanted) + group.first_row)
     return whole_numbers(np.concatenate(found) if found else np.zeros(0, np.int64))
 
 
@@ -180,19 +180,13 @@ def version_of(add: Action) -> object:
     return add.get("size"), add.get("modificationTime")
 
 
-def key_columns(target: Target) -> list[TargetColumn]:
-    """The key columns of the table, in the order of `target.key_columns`."""
-    by_name = {column.name: column for column in target.columns}
-    return [by_name[name] for name in target.key_columns]
-
-
 def _name_of_keys(group: RowGroup, target: Target, version: object) -> tuple[object, ...]:
     """The name of a row group's keys in the cache."""
-    kind = tuple((column.physical_name, column.type) for column in key_columns(target))
+    kind = tuple((column.physical_name, column.type) for column in target.keys)
     return group.file.place, version, group.index, kind
 
 
-def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tuple[int, SoughtColumn]]:
+def _places(footer: pq.FileMetaData, target: Target, wanted: WantedKeys) -> list[tuple[int, WantedColumn]]:
     """The key columns whose bounds can be used, with their positions in the file's footer."""
     plain = {
         column.name: place
@@ -201,10 +195,10 @@ def _places(footer: pq.FileMetaData, target: Target, sought: Sought) -> list[tup
         and not _in_other_units(column)
     }  # fmt: skip
     return [
-        (plain[column.physical_name], sought.columns[column.name])
-        for column in key_columns(target)
+        (plain[column.physical_name], wanted.columns[column.name])
+        for column in target.keys
         if column.physical_name in plain and column.name not in target.partition_columns
-        and sought.columns[column.name].is_bounded
+        and wanted.columns[column.name].is_bounded
     ]  # fmt: skip
 
 
@@ -213,34 +207,34 @@ def _in_other_units(column: Any) -> bool:
     return "nanoseconds" in str(column.logical_type)
 
 
-def _matches(kept: Kept, sought: Sought) -> np.ndarray:
-    if sought.is_one_number:
-        (column,) = sought.columns.values()
+def _matches(kept: Kept, wanted: WantedKeys) -> np.ndarray:
+    if wanted.is_one_number:
+        (column,) = wanted.columns.values()
         if isinstance(kept, Runs):
             return kept.places(column.numbers)
         in_order = _searched(kept, column)
         if in_order is not None:
             return in_order
     assert isinstance(kept, pa.Table)
-    return is_among(comparable(kept), sought.values)
+    return is_among(comparable(kept), wanted.values)
 
 
-def _to_keep(rows: pa.Table, sought: Sought) -> Kept:
+def _to_keep(rows: pa.Table, wanted: WantedKeys) -> Kept:
     """What is cached of a row group's keys: runs, if the only key is a rising number, else the keys."""
-    runs = None if not sought.is_one_number or rows[0].null_count else Runs.of(numbers_of(rows[0]))
+    runs = None if not wanted.is_one_number or rows[0].null_count else Runs.of(numbers_of(rows[0]))
     return rows if runs is None else runs
 
 
-def _searched(rows: pa.Table, column: SoughtColumn) -> np.ndarray | None:
-    """The positions of the rows with a sought key, by binary search; None if the rows are not sorted."""
+def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
+    """The positions of the rows with a wanted key, by binary search; None if the rows are not sorted."""
     if rows[0].null_count or not rows.num_rows:
         return None
     values = numbers_of(rows[0])
     if (values[1:] < values[:-1]).any():
         return None
-    sought = column.numbers
-    low, high = np.searchsorted(sought, values[0]), np.searchsorted(sought, values[-1], "right")
-    inside = sought[low:high]
+    wanted = column.numbers
+    low, high = np.searchsorted(wanted, values[0]), np.searchsorted(wanted, values[-1], "right")
+    inside = wanted[low:high]
     first, end = np.searchsorted(values, inside), np.searchsorted(values, inside, "right")
     count = end - first
     before = np.cumsum(count) - count

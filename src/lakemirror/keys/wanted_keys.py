@@ -1,9 +1,9 @@
-"""The keys that are sought in a table, and whether a file's bounds rule them out.
+"""The keys that are wanted in a table, and whether a file's bounds rule them out.
 
-    keys of a batch ─▶ Sought ─▶ SoughtColumn ─▶ bounds of the log or of a footer: may a key be there?
+    keys of a batch ─▶ WantedKeys ─▶ WantedColumn ─▶ bounds of the log or of a footer: may a key be there?
 
 Bounds are compared for integers, dates, timestamps, text and short decimals; never for floating point (NaN, -0.0) or
-binary. The bounds of the sought keys come from the decoded keys, never from a change file's footer.
+binary. The bounds of the wanted keys come from the decoded keys, never from a change file's footer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _EXACT_DIGITS = 15  # every writer's JSON numbers hold a decimal of so many digits exactly
 
 
-class Sought:
-    """The sought keys. `keys`: one row per key, in the table's types, named as the table's key columns."""
+class WantedKeys:
+    """The wanted keys. `keys`: one row per key, in the table's types, named as the table's key columns."""
 
     def __init__(self, keys: pa.Table) -> None:
         self.keys = keys
-        self.columns = {name: SoughtColumn(keys[name]) for name in keys.column_names}
+        self.columns = {name: WantedColumn(keys[name]) for name in keys.column_names}
+        columns = list(self.columns.values())
+        self.is_one_number = len(columns) == 1 and columns[0].is_number
+        """True for a single key column of integers, dates or timestamps."""
         self._in_layout: dict[KeyLayout, KeysOfLayout] = {}
 
     @cached_property
@@ -50,21 +53,13 @@ class Sought:
             found = self._in_layout[layout] = KeysOfLayout(words[fits])
         return found
 
-    @property
-    def is_one_number(self) -> bool:
-        """True for a single key column of integers, dates or timestamps."""
-        return len(self.columns) == 1 and all(column.is_number for column in self.columns.values())
 
-
-class SoughtColumn:
-    """The sought values of one key column."""
+class WantedColumn:
+    """The wanted values of one key column."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
         self.values = values
-
-    @property
-    def is_number(self) -> bool:
-        return is_number(self.values.type)
+        self.is_number = is_number(values.type)
 
     @property
     def is_bounded(self) -> bool:
@@ -100,7 +95,7 @@ class SoughtColumn:
         return set(self.values.to_pylist()) if few else None
 
     def has_text(self, value: str | None) -> bool:
-        """False if a partition's value is not one of the sought values."""
+        """False if a partition's value is not one of the wanted values."""
         if value is None:
             return self.nulls
         if self.texts is not None:
@@ -110,11 +105,11 @@ class SoughtColumn:
         return bool(pc.is_in(comparable_column(pa.chunked_array([wanted])), value_set=_one(mine))[0].as_py())
 
     def may_be_between(self, low: Any, high: Any, nulls: bool) -> bool:
-        """False if no sought value can be within these bounds. A bound of None is unknown."""
+        """False if no wanted value can be within these bounds. A bound of None is unknown."""
         if (self.nulls and nulls) or low is None or high is None:
             return True
         if self.bounds is None:
-            return bool(self.values.null_count < len(self.values))  # only NULLs are sought, and the file has none
+            return bool(self.values.null_count < len(self.values))  # only NULLs are wanted, and the file has none
         if isinstance(low, bytes) and self.bounds[0].startswith(high):
             return True  # the upper bound was cut off
         if low > high:
@@ -190,7 +185,7 @@ def number(value: Any) -> int:
 
 
 def bound(value: Any, type_: str, *, up: bool) -> Any:
-    """A bound of the log in the form that `SoughtColumn` compares; None if it cannot be used."""
+    """A bound of the log in the form that `WantedColumn` compares; None if it cannot be used."""
     try:
         if type_ in ("tinyint", "smallint", "int", "bigint"):
             return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

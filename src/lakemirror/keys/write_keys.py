@@ -40,17 +40,17 @@ class TooManyEqual(ValueError):
 
 def write_key_file(
     path: Path, identity: str, rows: int, layout: KeyLayout, batches: Iterable[np.ndarray], *, seed: int | None = None,
-    in_memory: int = _IN_MEMORY, pause: Callable[[], None] = lambda: None,
+    pause: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Writes the index of a data file with `rows` rows. `batches`: the words of its keys, in the order of its rows.
 
     `seed`: a secret random number; searches are faster in files with the same seed. It uses about four times
-    `in_memory` bytes; more entries are first split into temporary files. `pause` is called every few milliseconds.
+    `_IN_MEMORY` bytes; more entries are first split into temporary files. `pause` is called every few milliseconds.
     Errors: ValueError if the number of keys is not `rows`, TooManyEqual, OSError.
     """
     places = Places(rows, layout.words)
     seed = secrets.randbits(64) if seed is None else seed
-    parts_bits = min(places.bits, _MOST_PARTS, max(0, (rows * 8 * (layout.words + 1) // in_memory).bit_length()))
+    parts_bits = min(places.bits, _MOST_PARTS, max(0, (rows * 8 * (layout.words + 1) // _IN_MEMORY).bit_length()))
     with (
         path.open("w+b") as file,
         tempfile.TemporaryDirectory(prefix=".parts-", dir=path.parent) as folder,

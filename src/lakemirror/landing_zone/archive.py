@@ -8,9 +8,7 @@ import json
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import change_files, partition_of, path_below
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles
 from lakemirror.landing_zone.zone import PROCESSED, QUARANTINED, TableFolder
 from lakemirror.storage import Entry, Storage
 
@@ -34,37 +32,34 @@ QUARANTINABLE = frozenset(
 )
 
 
-def leftovers(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[Entry]:
+def leftovers(files: TableFiles, applied: AppliedFiles) -> list[Entry]:
     """The applied files that are still in the table folder, in their order, without the newest.
 
     The newest stays so that a publisher can find the next number: of the folder, or of each partition.
     """
-    found = []
-    for number, entry in change_files(folder, metadata):
-        path, partition = path_below(entry, folder), partition_of(entry, folder)
-        if applied.holds(path, number, partition):
-            found.append((partition, number, entry))
+    held = [file for file in files.changes if applied.holds(file)]
     if applied.paths is None:
-        found = [each for each in found if each[1] < applied.position(each[0])]
-        return [each[2] for each in sorted(found, key=lambda each: (each[0], each[1], each[2].path))]
-    entries = sorted((each[2] for each in found), key=lambda entry: (entry.modified, entry.path))
-    last = [entry for entry in entries if path_below(entry, folder) == applied.last] or entries[-1:]
-    return [entry for entry in entries if entry not in last]
+        earlier = [file for file in held if file.number < applied.position(file.partition)]
+        earlier.sort(key=lambda file: (file.partition, file.number, file.entry.path))
+        return [file.entry for file in earlier]
+    held.sort(key=lambda file: (file.entry.modified, file.entry.path))
+    newest = [file.entry for file in held if file.below == applied.last] or [file.entry for file in held[-1:]]
+    return [file.entry for file in held if file.entry not in newest]
 
 
-def retire(
-    storage: Storage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles
-) -> list[tuple[str, str]]:
+def archive(storage: Storage, files: TableFiles, applied: AppliedFiles) -> list[tuple[str, str]]:
     """Moves the applied files except the newest to `_ProcessedFiles`; returns old and new paths.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
     be moved stays for a later pass. A file that was applied and appears again is moved like the others, but never
     over an existing one: it gets the name `<name>.<n>` there, which no publisher counts.
     """
-    moved = []
-    left = leftovers(folder, metadata, applied)
+    moved: list[tuple[str, str]] = []
+    left = leftovers(files, applied)
+    if not left:
+        return moved
     with storage.holding_folders():
-        moves = ((entry, _free_place(storage, folder, entry, PROCESSED)) for entry in left)
+        moves = ((entry, _free_place(storage, files.folder, entry, PROCESSED)) for entry in left)
         for entry, target in storage.set_aside_all(moves):
             moved.append((entry.path, target))
             failpoints.reach("retire.between-moves")

@@ -85,7 +85,7 @@ def table_type(arrow_type: pa.DataType) -> str | None:
         return "binary"
     if pa.types.is_duration(arrow_type):
         return "bigint"
-    raise TableError("type-unsupported", f"type {arrow_type} has no place in a table")
+    raise TableError("type-unsupported", f"type {arrow_type} cannot be kept in a table")
 
 
 def arrow_type(type_: str) -> pa.DataType | None:

@@ -12,14 +12,12 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of, path_below
-from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles
+from lakemirror.landing_zone.metadata import SEQUENTIAL, Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName
 from lakemirror.storage import Entry, Storage
 
@@ -97,35 +95,30 @@ class Identity:
         return self.kind in ("known", "marker-lost")
 
 
-def decide(
-    content: bytes | None,
-    folder: TableFolder,
-    metadata: TableMetadata,
-    applied: AppliedSoFar | None,
-    new_id: str,
-) -> Identity:
+def decide(content: bytes | None, files: TableFiles, applied: AppliedSoFar | None, new_id: str) -> Identity:
     """Which folder this is. `content` is the marker's, None where there is none; `new_id` serves a folder first seen.
 
     A marker that does not parse counts as none.
     """
+    folder = files.folder
     place = marker_place(folder.name)
     marker = None if content is None else parse_marker(content)
     if marker is not None and marker.folder != place:
-        if applied is not None and _came_back(marker, place, folder, metadata, applied):
+        if applied is not None and _came_back(marker, place, files, applied):
             return Identity("known", Marker(applied.identity, place), True)
         renamed = Marker(_derived(marker.id, place, applied), place, renamed_from=marker.folder)
-        return Identity("renamed", renamed, True, _renamed_warning(renamed, folder, metadata))
+        return Identity("renamed", renamed, True, _renamed_warning(renamed, files))
     if marker is not None:
         if applied is None or applied.identity == marker.id:
-            warning = _renamed_warning(marker, folder, metadata) if applied is None else None
+            warning = _renamed_warning(marker, files) if applied is None else None
             return Identity("known", marker, warning=warning)
         # marked again by an engine that has not replaced the table yet
-        return Identity("recreated", marker, warning=_renamed_warning(marker, folder, metadata))
+        return Identity("recreated", marker, warning=_renamed_warning(marker, files))
     if content is not None:
         new_id = _derived(hashlib.sha256(content).hexdigest(), place, applied)
     if applied is None:
         return Identity("new", Marker(new_id, place), True)
-    if _is_recreated(folder, metadata, applied):
+    if _is_recreated(files, applied):
         return Identity("recreated", Marker(new_id, place), True)
     message = f"{MARKER} was missing; it was written again, and the table goes on after number {applied.number}"
     return Identity("marker-lost", Marker(applied.identity, place), True, _warned("marker-lost", message, folder))
@@ -133,8 +126,7 @@ def decide(
 
 def identify(
     storage: Storage,
-    folder: TableFolder,
-    metadata: TableMetadata,
+    files: TableFiles,
     applied: AppliedSoFar | None,
     *,
     write: bool = True,
@@ -145,19 +137,20 @@ def identify(
     LakemirrorError `concurrent-commit` where another program deletes, recreates or marks the folder at this moment:
     look again.
     """
-    path = f"{folder.name.folder}/{MARKER}"
+    home = files.folder.name.folder
+    path = f"{home}/{MARKER}"
     for attempt in range(3):
-        content = read_marker(storage, path, None if attempt else folder.marker)
-        found = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, uuid.uuid4().hex)
-        if not (write and found.must_write):
-            return found
-        if _replace(storage, path, content, found.marker, durable):
+        content = read_marker(storage, path, None if attempt else files.folder.marker)
+        decided = decide(content, _seen_now(storage, files, content, applied), applied, uuid.uuid4().hex)
+        if not (write and decided.must_write):
+            return decided
+        if _replace(storage, path, content, decided.marker, durable):
             # The folder may have been made again between the look at its files and the marker: look once more.
-            again = decide(content, _seen_now(storage, folder, content, applied), metadata, applied, found.id)
-            if again.kind == found.kind:
-                return found
+            again = decide(content, _seen_now(storage, files, content, applied), applied, decided.id)
+            if again.kind == decided.kind:
+                return decided
             storage.delete(path)
-    raise LakemirrorError("concurrent-commit", f"{folder.name.folder} changed while it was looked at")
+    raise LakemirrorError("concurrent-commit", f"{home} changed while it was looked at")
 
 
 def marker_place(name: TableName) -> str:
@@ -182,63 +175,60 @@ def parse_marker(content: bytes) -> Marker | None:
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
-def _is_recreated(folder: TableFolder, metadata: TableMetadata, applied: AppliedSoFar) -> bool:
+def _is_recreated(files: TableFiles, so_far: AppliedSoFar) -> bool:
     """Whether a folder without marker was made again, told by its files.
 
     Where the manifest is lost, the last applied file cannot be compared. Then the folder counts as recreated if all
     files up to the position are there: if it is the old folder, applying them again gives the same table.
     """
-    files = applied.files or AppliedFiles(applied.number)
-    found = change_files(folder, metadata)
-    sequences = {} if files.paths is not None else by_partition(found, folder)
+    applied = so_far.files or AppliedFiles(so_far.number)
+    sequences = {} if applied.paths is not None else files.by_partition
     if any(min(numbered) > 1 for numbered in sequences.values()):
         return False
-    if applied.last is not None:
-        return not any(applied.last.is_same(entry) for entry in folder.files)
-    if files.paths is not None:
+    if so_far.last is not None:
+        return not any(so_far.last.is_same(entry) for entry in files.folder.files)
+    if applied.paths is not None:
         # taken for the same folder, files under applied paths wait for a person; the other mistake would lose rows
-        return not any(files.holds(path_below(e, folder), n, partition_of(e, folder)) for n, e in found)
-    begun = {partition: files.position(partition) for partition in sequences}
+        return not any(applied.holds(file) for file in files.changes)
+    begun = {partition: applied.position(partition) for partition in sequences}
     if any(begun[partition] in numbered for partition, numbered in sequences.items()):
-        return all(set(sequences[each]).issuperset(range(1, last + 1)) for each, last in begun.items())
+        return all(set(sequences[part]).issuperset(range(1, last + 1)) for part, last in begun.items())
     return True
 
 
-def _came_back(
-    marker: Marker, place: str, folder: TableFolder, metadata: TableMetadata, applied: AppliedSoFar
-) -> bool:  # fmt: skip
+def _came_back(marker: Marker, place: str, files: TableFiles, applied: AppliedSoFar) -> bool:
     """Whether the folder that this table was filled from had another name for a while, and was marked there."""
     was_ours = marker.renamed_from == place and marker.id == _derived(applied.identity, marker.folder, None)
-    return was_ours and not _is_recreated(folder, metadata, applied)
+    return was_ours and not _is_recreated(files, applied)
 
 
-def _renamed_warning(marker: Marker, folder: TableFolder, metadata: TableMetadata) -> Warned | None:
+def _renamed_warning(marker: Marker, files: TableFiles) -> Warned | None:
     """Given until the publisher fills the renamed folder again: its files do not begin at 1."""
-    numbers = {number for number, _ in change_files(folder, metadata)}
-    if not marker.renamed_from or metadata.file_detection_strategy != SEQUENTIAL or 1 in numbers:
+    if not marker.renamed_from or files.metadata.file_detection_strategy != SEQUENTIAL:
+        return None
+    if any(file.number == 1 for file in files.changes):
         return None
     message = f"the folder was {marker.renamed_from} before: it is a new table, and number 1 is awaited"
-    return _warned("folder-renamed", message, folder)
+    return _warned("folder-renamed", message, files.folder)
 
 
-def _seen_now(
-    storage: Storage, folder: TableFolder, content: bytes | None, applied: AppliedSoFar | None
-) -> TableFolder:
+def _seen_now(storage: Storage, files: TableFiles, content: bytes | None, applied: AppliedSoFar | None) -> TableFiles:
     """The folder with its files as they are now, where the decision depends on them.
 
     The pass's listing is older than the look at the marker. A folder made again in between would show the old files
     and no marker, and be taken for the old one.
     """
     if applied is None or (content is not None and parse_marker(content) is not None):
-        return folder
+        return files
+    name = files.folder.name
     try:
-        listing = storage.list(folder.name.folder, lambda path: "/_" not in path[len(LANDING_ZONE) :])
+        listing = storage.list(name.folder, lambda path: "/_" not in path[len(LANDING_ZONE) :])
     except FileNotFoundError:
-        return TableFolder(folder.name)
+        return TableFiles(TableFolder(name), files.metadata)
     for error in listing.errors.values():
         raise error
-    files: Sequence[Entry] = listing.files
-    return TableFolder(folder.name, [entry for entry in files if not entry.name.startswith("_")])
+    entries = [entry for entry in listing.files if not entry.name.startswith("_")]
+    return TableFiles(TableFolder(name, entries), files.metadata)
 
 
 def read_marker(storage: Storage, path: str, known: Entry | None = None) -> bytes | None:

@@ -6,48 +6,40 @@ listing ─▶ lines: one sequence · one per partition · all by time ─▶ co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
-from lakemirror.errors import TableError
-from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.errors import Rejected
 from lakemirror.landing_zone.change_file import (
+    AppliedFiles,
     ChangeFile,
+    Readiness,
+    TableFiles,
     Waiting,
     ambiguous,
-    by_partition,
-    change_files,
     complete,
-    ignored,
-    numbered_rivals,
-    partition_of,
     partition_values,
-    path_below,
 )
-from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, Warned, capped
+from lakemirror.landing_zone.metadata import SEQUENTIAL, Warned, capped
 from lakemirror.landing_zone.zone import TableFolder
 from lakemirror.storage import Entry
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pending:
     """The files to apply next, in order, and why no more.
 
     `files` may be applied now. `behind`: how many others are not applied, such as a bad or incomplete file and those
     after it; `behind_since`: when the oldest of them was written, in nanoseconds, None where there is none. `waiting`:
-    the gap or the incomplete file. `error`: the bad file that follows `files`, if any: files before it are applied.
+    the gap or the incomplete file. `rejected`: the bad file that follows `files`, if any: files before it are applied.
     """
 
-    files: list[ChangeFile] = field(default_factory=list)
+    files: tuple[ChangeFile, ...] = ()
     behind: int = 0
     behind_since: int | None = None
     waiting: Waiting | None = None
-    error: TableError | None = None
-    warnings: list[Warned] = field(default_factory=list)
+    rejected: Rejected | None = None
 
     @property
     def count(self) -> int:
@@ -61,81 +53,93 @@ class Pending:
             times.append(self.behind_since)
         return min(times) / 1e9 if times else None
 
+    def after(self, applied: int) -> Pending:
+        """What is left once so many of the files are applied."""
+        return replace(self, files=self.files[applied:])
 
-def pending(
-    folder: TableFolder,
-    metadata: TableMetadata,
-    applied: AppliedFiles,
-    *,
-    now: float,
-    settle: float,
-    read_footer: Callable[[Entry], pq.FileMetaData],
-    steady_at: Callable[[Entry], float] | None = None,
-    retired: frozenset[int] = frozenset(),
-    limit: int | None = None,
-    etags: Mapping[str, str] | None = None,
-) -> Pending:
+    def until(self, rejected: Rejected) -> Pending:
+        """The files before the rejected one, which is one of them. ValueError if it is not."""
+        index = [file.entry.path for file in self.files].index(rejected.file)
+        late = [file.entry.modified for file in self.files[index:]]
+        since = min(late if self.behind_since is None else [*late, self.behind_since])
+        return Pending(self.files[:index], self.behind + len(late), since, self.waiting, rejected)
+
+
+def pending(files: TableFiles, applied: AppliedFiles, readiness: Readiness, limit: int | None = None) -> Pending:
     """The complete files that come after those that are `applied`, in the order in which they are to be applied.
 
-    `now` and `settle` in seconds. `read_footer` raises `pyarrow.ArrowInvalid` (or any ArrowException) for a file that
-    does not parse and FileNotFoundError for one that is gone. `steady_at` as for `complete`, for delimited text; by
-    default such a file is complete once it is older than `settle`. `limit` bounds how many files are opened;
-    `behind` counts the rest.
-
-    An applied file that is still there is a leftover of an unfinished retire unless it is known to have been there
-    before: `retired` names numbers that were moved aside already (those still in `_ProcessedFiles` need not be
-    named), and `etags` gives the etags of applied files by path, as far as the caller remembers them. Then it was
-    published again: warning `already-applied`.
+    `limit` bounds how many files are opened; `behind` counts the rest.
     """
-    if metadata.file_format == "Parquet":
-        steady_at = None
-    elif metadata.renames:
-        steady_at = _at_once
-    elif steady_at is None:
-        steady_at = partial(_settled, settle)
-    found = Pending(warnings=_already_applied(folder, metadata, applied, retired, etags or {}))
-    found.warnings += ignored(folder, metadata)
+    folder, is_text = files.folder, files.metadata.file_format != "Parquet"
+    chosen: list[ChangeFile] = []
     left: list[Entry] = []
-    for line in _lines(folder, metadata, applied, found):
+    waiting: Waiting | None = None
+    rejected: Rejected | None = None
+    for line in _lines(files, applied):
         left += line.entries
         for step in line.steps:
-            if found.error is None and len(step.entries) > 1:
-                found.error = ambiguous(step.sequence, step.entries)
-            if found.error is not None or (limit is not None and len(found.files) >= limit):
+            if isinstance(step, Waiting):
+                waiting = waiting or step
                 break
-            number = step.sequence if line.is_whole else applied.count + len(found.files) + 1
-            read = complete(
-                step.entries[0], number, now=now, settle=settle, read_footer=read_footer, steady_at=steady_at
-            )
-            if isinstance(read, Waiting):
-                found.waiting = found.waiting or read
-                if steady_at is not None:  # the files behind it are seen now, too, and need not wait in turn
-                    for entry in (later.entries[0] for later in line.steps):
-                        steady_at(entry)
+            if rejected is None and len(step.entries) > 1:
+                rejected = ambiguous(step.sequence, step.entries)
+            if rejected is not None or (limit is not None and len(chosen) >= limit):
                 break
-            if isinstance(read, TableError):
-                found.error = read
-                break
-            partition = partition_of(read.entry, folder)
-            try:
-                constants = partition_values(partition) if metadata.partitioned else ()
-            except UnicodeError:
-                found.error = _not_utf8(partition, read.entry)
-                break
-            found.files.append(ChangeFile(read.entry, number, read.footer, partition, step.sequence, constants))
-    taken = {file.entry.path for file in found.files}
-    _count(found, [entry for entry in left if entry.path not in taken])
+            number = step.sequence if line.is_whole else applied.count + len(chosen) + 1
+            match _complete(step, number, readiness, files):
+                case ChangeFile() as file:
+                    chosen.append(file)
+                    continue
+                case Waiting() as found:
+                    waiting = waiting or found
+                    if is_text and readiness.steady_at is not None:
+                        for later in line.steps:  # they are seen now, too, and need not wait in turn
+                            if isinstance(later, _Step):
+                                readiness.steady_at(later.entries[0])
+                case Rejected() as found:
+                    rejected = found
+            break
+    taken = {file.entry.path for file in chosen}
+    behind = [entry for entry in left if entry.path not in taken]
     if not left and applied.count == 0:
-        since = folder.metadata.modified / 1e9 if folder.metadata else now
-        found.waiting = Waiting("the first file", since)
-    return found
+        waiting = Waiting("the first file", folder.metadata.modified / 1e9 if folder.metadata else readiness.now)
+    return Pending(tuple(chosen), len(behind), _oldest(behind), waiting, rejected)
 
 
-def not_looked_into(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> Pending:
+def not_looked_into(files: TableFiles, applied: AppliedFiles) -> Pending:
     """The same files, counted only: none of them may be applied, because something else is wrong with the table."""
-    found = Pending()
-    _count(found, [entry for line in _lines(folder, metadata, applied, found) for entry in line.entries])
-    return found
+    behind = [entry for line in _lines(files, applied) for entry in line.entries]
+    return Pending(behind=len(behind), behind_since=_oldest(behind))
+
+
+def already_applied(files: TableFiles, applied: AppliedFiles, etags: Mapping[str, str]) -> list[Warned]:
+    """Files that were published again: those in the folder, and those that an earlier archiving moved aside.
+
+    An applied file that is still there is a leftover of an unfinished archiving, unless it is in `_ProcessedFiles`
+    already, or is not the applied one. `etags`: of applied files by path, as far as the table remembers them.
+    """
+    folder = files.folder
+    home = len(folder.name.folder) + 1
+    archived = {entry.path[home:].partition("/")[2] for entry in folder.processed}
+    warnings: list[Warned] = []
+    for file in sorted(files.changes, key=lambda file: (file.number, file.entry.path)):
+        if not applied.holds(file):
+            continue
+        by_path = applied.paths is not None
+        newest = file.below == applied.last if by_path else file.number == applied.position(file.partition)
+        before = etags.get(file.below)
+        if (file.below in archived and not newest) or (before is not None and before != file.entry.etag):
+            what = f"number {file.number}" if file.number and not by_path else file.below
+            message = f"{what} was applied before; {file.entry.name} was published again and is not applied"
+            warnings.append(Warned("already-applied", message, file.entry.path))
+    for entry in sorted(folder.processed, key=lambda entry: entry.path):
+        double = _DOUBLE.fullmatch(entry.path[home:].partition("/")[2])
+        if double and double[1] in archived:
+            name = double[1].rpartition("/")[2]
+            what = f"number {int(name[:20])}" if _NUMBERED.fullmatch(name) else double[1]
+            message = f"{what} was published again and not applied: it is kept as {entry.name}"
+            warnings.append(Warned("already-applied", message, entry.path))
+    return capped(warnings) if warnings else []
 
 
 def set_aside_numbers(folder: TableFolder, partition: str) -> set[int]:
@@ -153,112 +157,78 @@ class _Step(NamedTuple):
 
     entries: list[Entry]
     sequence: int
+    partition: str
 
 
 class _Line(NamedTuple):
-    """Files that come one after another. `is_whole`: the only sequence of its table folder."""
+    """Files that come one after another. `steps` end with what they wait for, at a gap. `is_whole`: the folder's only
+    sequence.
+    """
 
     entries: list[Entry]
-    steps: Iterator[_Step]
+    steps: Iterator[_Step | Waiting]
     is_whole: bool = False
 
 
-def _lines(folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles, found: Pending) -> Iterator[_Line]:
-    """The lines in the order in which they are applied; a gap is noted in `found` when it is come to."""
-    files = change_files(folder, metadata)
+def _lines(files: TableFiles, applied: AppliedFiles) -> Iterator[_Line]:
+    """The lines in the order in which they are applied."""
+    metadata = files.metadata
     if metadata.file_detection_strategy != SEQUENTIAL:
-        left = [entry for number, entry in files if not applied.holds(*_place(number, entry, folder))]
-        left.sort(key=lambda entry: (entry.modified, entry.path))
-        yield _Line(left, (_Step([entry], 0) for entry in left))
+        left = sorted(
+            (file for file in files.changes if not applied.holds(file)),
+            key=lambda file: (file.entry.modified, file.entry.path),
+        )
+        yield _Line([file.entry for file in left], (_Step([file.entry], 0, file.partition) for file in left))
         return
-    for partition, numbered in sorted(by_partition(files, folder).items()):
+    for partition, numbered in sorted(files.by_partition.items()):
         after = applied.position(partition)
         waits = {number: entries for number, entries in numbered.items() if number > after}
         if waits:
-            rivals = numbered_rivals(folder, metadata, partition)
-            skipped = set_aside_numbers(folder, partition)
-            steps = _contiguous(found, partition, after, waits, rivals, skipped)
+            rivals, skipped = files.rivals(partition), set_aside_numbers(files.folder, partition)
+            steps = _contiguous(partition, after, waits, rivals, skipped)
             yield _Line([entries[0] for entries in waits.values()], steps, is_whole=not metadata.partitioned)
 
 
-def _count(found: Pending, behind: Sequence[Entry]) -> None:
-    found.behind = len(behind)
-    found.behind_since = min((entry.modified for entry in behind), default=None)
-
-
 def _contiguous(
-    found: Pending,
     partition: str,
     after: int,
     waits: dict[int, list[Entry]],
     rivals: dict[int, list[Entry]],
     skipped: Collection[int],
-) -> Iterator[_Step]:
-    """The files of one sequence up to its first gap, which is noted as what the table waits for."""
+) -> Iterator[_Step | Waiting]:
+    """The files of one sequence up to its first gap, which the table waits for."""
     number, seen = after, 0
     while seen < len(waits):
         number += 1
         if number in waits:
             seen += 1
-            yield _Step([*waits[number], *rivals.get(number, ())], number)
+            yield _Step([*waits[number], *rivals.get(number, ())], number, partition)
         elif number not in skipped:
             oldest = min(entry.modified for later in waits if later > number for entry in waits[later])
             where = f" in {partition}" if partition else ""
-            found.waiting = found.waiting or Waiting(f"number {number}{where}", oldest / 1e9)
+            yield Waiting(f"number {number}{where}", oldest / 1e9)
             return
 
 
-def _not_utf8(partition: str, entry: Entry) -> TableError:
-    message = f"the percent-encoded bytes in the folder name {partition} are not UTF-8"
-    hint = "Move the files into a folder with another name: %C3%A9 stands for é."
-    return TableError("value-invalid", message, file=entry.path, hint=hint)
+def _complete(step: _Step, number: int, readiness: Readiness, files: TableFiles) -> ChangeFile | Waiting | Rejected:
+    """As `complete`, with what the file's partition folder says of its rows."""
+    found = complete(step.entries[0], number, readiness, files.metadata)
+    if not step.partition or not isinstance(found, ChangeFile):
+        return found
+    try:
+        constants = partition_values(step.partition) if files.metadata.partitioned else ()
+    except UnicodeError:
+        message = f"the percent-encoded bytes in the folder name {step.partition} are not UTF-8"
+        hint = "Move the files into a folder whose percent-encoded name is UTF-8: é is %C3%A9."
+        return Rejected("value-invalid", message, found.entry.path, hint=hint)
+    return replace(found, partition=step.partition, sequence=step.sequence, constants=constants)
 
 
-def _at_once(entry: Entry) -> float:
-    return 0.0
-
-
-def _settled(settle: float, entry: Entry) -> float:
-    return entry.modified / 1e9 + settle
+def _oldest(behind: Sequence[Entry]) -> int | None:
+    return min((entry.modified for entry in behind), default=None)
 
 
 _NUMBERED = re.compile(r"([0-9]{20})\.(?!.*\.error\.json$).+")
 _DOUBLE = re.compile(r"(.+)\.([0-9]+)")
 
-
-def _place(number: int, entry: Entry, folder: TableFolder) -> tuple[str, int, str]:
-    return path_below(entry, folder), number, partition_of(entry, folder)
-
-
-def _already_applied(
-    folder: TableFolder,
-    metadata: TableMetadata,
-    applied: AppliedFiles,
-    retired: frozenset[int],
-    etags: Mapping[str, str],
-) -> list[Warned]:
-    """Files that were published again: those in the folder, and those that an earlier retire moved aside."""
-    home = len(folder.name.folder) + 1
-    resting = {entry.path[home:].partition("/")[2] for entry in folder.processed}
-    warnings: list[Warned] = []
-    for number, entry in sorted(change_files(folder, metadata), key=lambda each: (each[0], each[1].path)):
-        path, _, partition = _place(number, entry, folder)
-        if not applied.holds(path, number, partition):
-            continue
-        newest = path == applied.last if applied.paths is not None else number == applied.position(partition)
-        before = path in resting or number in retired
-        if (before and not newest) or etags.get(path, entry.etag) != entry.etag:
-            what = f"number {number}" if number and applied.paths is None else path
-            message = f"{what} was applied before; {entry.name} was published again and is not applied"
-            warnings.append(Warned("already-applied", message, entry.path))
-    for entry in sorted(folder.processed, key=lambda entry: entry.path):
-        double = _DOUBLE.fullmatch(entry.path[home:].partition("/")[2])
-        if double and double[1] in resting:
-            name = double[1].rpartition("/")[2]
-            what = f"number {int(name[:20])}" if _NUMBERED.fullmatch(name) else double[1]
-            message = f"{what} was published again and not applied: it rests as {entry.name}"
-            warnings.append(Warned("already-applied", message, entry.path))
-    return capped(warnings)
-
-
-__all__ = ["Pending", "not_looked_into", "pending", "set_aside_numbers"]
+__all__ = ["Pending", "already_applied", "not_looked_into", "pending", "set_aside_numbers"]

@@ -18,7 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError, Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.zoneless import Zones, always_utc
@@ -43,8 +43,8 @@ class Staging:
     def stage_all(
         self, files: Sequence[ChangeFile], metadata: TableMetadata, *, undeclared: str,
         zone: Callable[[str], str] = always_utc,
-    ) -> tuple[list[ChangeFile], TableError | None]:  # fmt: skip
-        """The files as Parquet, several at a time, up to the first that cannot be read, and its error.
+    ) -> tuple[list[ChangeFile], Rejected | None]:  # fmt: skip
+        """The files as Parquet, several at a time, up to the first that cannot be read, and why.
 
         `undeclared`, `zone`: as for `stage`. LakemirrorError `concurrent-commit` where one is gone: another engine
         has applied it.
@@ -56,7 +56,7 @@ class Staging:
                 while at_work:
                     staged.append(at_work.popleft().result())
             except TableError as error:
-                return staged, error
+                return staged, Rejected.of(error)
             except FileNotFoundError as error:
                 self.clear(staged)
                 gone = files[len(staged)].entry.path

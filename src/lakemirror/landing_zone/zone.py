@@ -6,9 +6,13 @@ the landing zone itself cannot be listed, `scan` raises.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata
+from lakemirror.landing_zone.warned import Warned, capped
 from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"
@@ -30,7 +34,7 @@ class TableName:
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
-    @property
+    @cached_property
     def folder(self) -> str:
         """The table folder, relative to the database."""
         return f"{LANDING_ZONE}/{self.schema}.schema/{self.table}" if self.schema else f"{LANDING_ZONE}/{self.table}"
@@ -115,6 +119,48 @@ def scan_table(storage: Storage, name: TableName) -> TableFolder | None:
     return _zone(listing).tables.get(name)
 
 
+def read_metadata(storage: Storage, folder: TableFolder) -> TableMetadata:
+    """What the folder's `_metadata.json` says; the defaults where there is none.
+
+    TableError `metadata-invalid` also where it is not a regular file or has more than 16 MiB, which are not read:
+    without it the table's key columns are not known, and rows applied without them would be wrong.
+    """
+    path = f"{folder.name.folder}/{METADATA}"
+    kind = folder.others.get(path) or ("a folder" if path in folder.skipped else "")
+    if kind:
+        raise TableError("metadata-invalid", f"{METADATA} is {kind}, not a file", file=path)
+    if folder.metadata is None:
+        return TableMetadata()
+    try:
+        return parse_metadata(storage.read(path, MAX_SIZE, folder.metadata), path)
+    except FileNotFoundError:
+        return TableMetadata()
+    except LakemirrorError as error:
+        if error.code == "content-too-large":
+            message = f"{METADATA} is larger than {MAX_SIZE // 1024**2} MiB and is not read"
+            raise TableError("metadata-invalid", message, file=path) from error
+        if error.code == "path-refused":  # it became one since the listing
+            raise TableError("metadata-invalid", error.message, file=path) from error
+        raise
+
+
+def check_name(name: TableName) -> None:
+    """TableError `table-name-invalid` for a folder whose name is no UTF-8: no Delta table can have that name."""
+    try:
+        str(name).encode("utf-8")
+    except UnicodeEncodeError as error:
+        shown = name.folder.encode("utf-8", "backslashreplace").decode("ascii", "backslashreplace")
+        raise TableError("table-name-invalid", f"the folder's name is not UTF-8: {shown}", file=name.folder) from error
+
+
+def not_files(others: dict[str, str]) -> list[Warned]:
+    """One warning for each path that is neither a regular file nor a folder."""
+    return capped(
+        Warned("not-a-file", f"{path.rpartition('/')[2]} is {kind}: it is never opened", path)
+        for path, kind in sorted(others.items())
+    )
+
+
 def _zone(listing: Listing) -> Zone:
     zone = Zone(tables={}, skipped=[])
     for path in sorted(listing.folders):
@@ -155,6 +201,28 @@ def table_of(path: str) -> TableName | None:
     parts = _parts(path)
     depth = _table_depth(parts)
     return _name(parts[:depth]) if len(parts) >= depth else None
+
+
+def zone_warnings(zone: Zone) -> list[Warned]:
+    """What in a landing zone is in no table and why, and what could not be listed (contract section 1)."""
+    skipped = [Warned("folder-skipped", f"{path} is no table: {why_skipped(path)}", path) for path in zone.skipped]
+    strays = [
+        Warned("file-stray", f"{entry.name} is in no table folder", entry.path)
+        for entry in zone.strays
+        if data_stem(entry.name)
+    ]
+    unlisted = [Warned(error.code, error.message, path) for path, error in sorted(zone.errors.items())]
+    return capped([*skipped, *strays, *not_files(zone.others), *unlisted])
+
+
+def data_stem(name: str) -> str:
+    """The name without its extensions, of a file that is named as files with rows are; else empty."""
+    match = _DATA_NAME.fullmatch(name)
+    return match[1] if match is not None and match[2].lower() in _DATA_EXTENSIONS else ""
+
+
+_DATA_EXTENSIONS = {"parquet", "csv", "tsv", "psv", "txt"}
+_DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 
 
 def why_skipped(path: str) -> str:

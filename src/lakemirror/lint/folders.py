@@ -12,25 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lakemirror.errors import LakemirrorError, SetupError, TableError
+from lakemirror.errors import LakemirrorError, Rejected, SetupError, TableError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.change_file import (
     ChangeFile,
+    Readiness,
+    TableFiles,
     Waiting,
     ambiguous,
-    by_number,
-    change_files,
     complete,
     footer_reader,
     ignored,
-    is_data_name,
-    numbered_rivals,
-    partition_of,
 )
 from lakemirror.landing_zone.database_folder import databases_below, missing_database
 from lakemirror.landing_zone.findings import Finding, from_error, from_warning, reported
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
-from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.zone import (
     LANDING_ZONE,
@@ -39,12 +35,17 @@ from lakemirror.landing_zone.zone import (
     PROCESSED,
     TableFolder,
     Zone,
+    check_name,
     collisions,
+    data_stem,
+    not_files,
+    read_metadata,
     scan,
     why_skipped,
 )
 from lakemirror.lint.contents import Expected, SeenColumns, check_content, check_delimited
 from lakemirror.mirror.declared_readers import allowed
+from lakemirror.mirror.step import Replicator
 from lakemirror.mirror.table_rules import column_rules
 from lakemirror.settings import DEFINITION, Settings, read_definition, resolve
 from lakemirror.storage import Entry, Listing, LocalStorage, Place, Storage
@@ -86,8 +87,8 @@ def check(
         if progress:
             progress(done, len(zone.tables))
         try:
-            for finding in check_table(storage, folder, settings, now=now):
-                findings.append(finding)
+            of_table = list(check_table(storage, folder, settings, now=now))
+            findings += [*of_table, *_check_applied(storage, folder, settings, of_table)]
         except Exception as failure:  # the boundary around one table
             found = coded(failure, table=str(folder.name))
             findings.append(replace(from_error(found, str(folder.name)), file=found.file or folder.name.folder))
@@ -108,7 +109,7 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         return
     metadata, findings = _check_metadata(storage, folder)
     yield from findings
-    yield from (from_warning(each, table) for each in ignored(folder, metadata or TableMetadata()))
+    yield from (from_warning(each, table) for each in ignored(TableFiles(folder, metadata or TableMetadata())))
     if not folder.files:
         yield reported("table-empty", "no change file has arrived yet", table=table, file=folder.name.folder)
         return
@@ -130,21 +131,32 @@ def check_table(storage: Storage, folder: TableFolder, settings: Settings, *, no
         return
     for number, entry in _in_order(folder, read):
         try:
-            change = complete(entry, number, now=now, settle=settings.settle, read_footer=footer_reader(storage))
+            change = complete(entry, number, Readiness(now, settings.settle, footer_reader(storage)), read)
         except LakemirrorError as error:
             yield replace(from_error(error, table), file=entry.path)
             continue
         if isinstance(change, ChangeFile):
             yield from check_content(storage, change, expected, seen)
             rows, files = rows + change.footer.num_rows, files + 1
-        elif isinstance(change, TableError):
-            yield from_error(change, table)
+        elif isinstance(change, Rejected):
+            yield from_error(change.error(), table)
         else:
             yield from _incomplete(change, entry, table)
     size = sum(entry.size for _, entry in _in_order(folder, read))
     if files >= SMALL_FILES and size / files < SMALL_BYTES and rows / files < SMALL_ROWS:
         message = f"{files} files hold {rows} rows: {rows / files:.0f} rows and {size / files / 1024:.1f} KiB each"
         yield reported("files-small", message, table=table, file=folder.name.folder)
+
+
+def _check_applied(
+    storage: Storage, folder: TableFolder, settings: Settings, reported_already: list[Finding]
+) -> Iterator[Finding]:
+    """The error with which the engine's own look at the folder and at its Delta table ends, unless it is reported."""
+    if not storage.exists(f"{folder.name.target(settings.default_schema)}/_delta_log"):
+        return
+    error = Replicator(storage, folder.name, allowed(settings, str(folder.name))).observe(folder, mark=False).error
+    if error is not None and error.code not in [finding.code for finding in reported_already]:
+        yield replace(from_error(error, str(folder.name)), file=error.file or folder.name.folder)
 
 
 def _check_delimited(
@@ -232,7 +244,7 @@ def _looks_like_a_table(path: Path) -> bool:
     if not items.keys().isdisjoint((METADATA, MARKER, PROCESSED)):
         return True
     tables = [name for name, is_folder in items.items() if is_folder and not name.startswith("_") and "=" not in name]
-    return not tables and any(is_data_name(name) for name, is_folder in items.items() if not is_folder)
+    return not tables and any(data_stem(name) for name, is_folder in items.items() if not is_folder)
 
 
 def _settings(storage: Storage) -> tuple[Settings, list[Finding]]:
@@ -254,7 +266,7 @@ def _check_zone(storage: Storage, zone: Zone, settings: Settings) -> Iterator[Fi
     for entry in zone.strays:
         yield reported("file-stray", f"{entry.name} is in no table folder", file=entry.path)
     for name, other in sorted(collisions(zone, settings.default_schema).items()):
-        message = f"{name} and {other} land in the same place of Tables/"
+        message = f"{name} and {other} become the same table of Tables/"
         yield reported("table-name-ambiguous", message, table=str(name), file=name.folder)
     _, warning = read_partner(storage, zone)
     if warning is not None:
@@ -286,13 +298,13 @@ def _check_numbers(folder: TableFolder, metadata: TableMetadata) -> Iterator[Fin
     table = str(folder.name)
     if metadata.file_detection_strategy != SEQUENTIAL or metadata.partitioned:
         return
-    numbered = by_number(change_files(folder, metadata))
-    rivals = numbered_rivals(folder, metadata)
+    files = TableFiles(folder, metadata)
+    numbered, rivals = files.by_partition.get("", {}), files.rivals()
     for number, entries in sorted(numbered.items()):
         if len(entries) + len(rivals.get(number, ())) > 1:
-            yield from_error(ambiguous(number, [*entries, *rivals.get(number, ())]), table)
+            yield from_error(ambiguous(number, [*entries, *rivals.get(number, ())]).error(), table)
     resting = TableFolder(folder.name, [replace(e, path=f"{folder.name.folder}/{e.name}") for e in folder.processed])
-    present = numbered.keys() | by_number(change_files(resting, metadata)).keys()
+    present = numbered.keys() | TableFiles(resting, metadata).by_partition.get("", {}).keys()
     awaited = 1 if not folder.processed and folder.marker is None else min(present, default=1)
     for number in sorted(present):
         if number > awaited:
@@ -322,10 +334,12 @@ def _incomplete(waiting: Waiting, entry: Entry, table: str) -> Iterable[Finding]
 
 def _in_order(folder: TableFolder, metadata: TableMetadata) -> list[tuple[int, Entry]]:
     """The change files in the order in which they would be applied, each with its number (0: it has none)."""
-    files = change_files(folder, metadata)
+    files = TableFiles(folder, metadata).changes
     if metadata.file_detection_strategy == SEQUENTIAL:
-        return sorted(files, key=lambda each: (partition_of(each[1], folder), each[0], each[1].path))
-    return sorted(files, key=lambda each: (each[1].modified, each[1].path))
+        files = sorted(files, key=lambda file: (file.partition, file.number, file.entry.path))
+    else:
+        files = sorted(files, key=lambda file: (file.entry.modified, file.entry.path))
+    return [(file.number, file.entry) for file in files]
 
 
 def _relative(path: str, place: str) -> str:

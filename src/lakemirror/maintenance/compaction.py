@@ -25,9 +25,8 @@ from lakemirror.delta.commit_info import ENGINE, commit_info
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
-from lakemirror.engines.rewritable import unsupported_reason
 from lakemirror.engines.row_work import RewriteWork
-from lakemirror.engines.target import target_of
+from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import policy
 from lakemirror.mirror.stored_columns import KEYS_PROPERTY
@@ -164,7 +163,7 @@ def _actions(snapshot: Snapshot, files: Sequence[Action], adds: Sequence[Action]
         "numAddedBytes": sum(int(add["size"]) for add in adds),
     }
     parameters = {"predicate": "[]", "zOrderBy": "[]", "auto": auto}
-    info = commit_info(snapshot, "OPTIMIZE", parameters, metrics=metrics, isolation="SnapshotIsolation", now=now)
+    info = commit_info(snapshot, "OPTIMIZE", parameters, metrics=metrics, isolation="SnapshotIsolation")
     actions: list[Action] = [{"remove": removed(add, now, data_change=False)} for add in files]
     actions += [{"add": {**add, "dataChange": False}} for add in adds]
     return [{"commitInfo": info}, *actions]

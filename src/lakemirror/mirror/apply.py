@@ -1,133 +1,176 @@
 """One apply from its plan: files written by an engine, then one commit.
 
-ApplyPlan ─▶ engine.run, or files added as they are ─▶ actions ─▶ commit ─▶ Applied
-                                                                    └ version taken: written files are removed
+ApplyPlan ─▶ run: engine, or files added as they are ─▶ actions ─▶ commit ─▶ Applied
+                                                                     └ version taken: written files are removed
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import commit, remove_written, removed
+from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import data_file
-from lakemirror.delta.log import Action
+from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.protocol import protocol_of
 from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.engine import Engine
-from lakemirror.engines.kernels.add_files import NotAdded, add_file
-from lakemirror.engines.row_work import BadRow, RowResult, Target
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.engines.kernels.add_files import add_file
+from lakemirror.engines.row_work import RowResult, Target
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
-from lakemirror.landing_zone.change_file import ChangeFile
-from lakemirror.mirror import table_commit
-from lakemirror.mirror.applied_record import Detection
-from lakemirror.mirror.apply_plan import Applied, ApplyPlan
-from lakemirror.mirror.planner import whole_unit
+from lakemirror.landing_zone.metadata import LAST_UPDATE
+from lakemirror.mirror.applied_record import AppliedPaths, Detection
+from lakemirror.mirror.next_batch import Batch
+from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
+from lakemirror.mirror.position import Manifest, Position, with_notes
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
-log = logging.getLogger("lakemirror")
-
 _AT_ONCE = 4  # files that are added as they are at the same time
+_MOST_NOTES = 50
 
 
-def apply(
-    plan: ApplyPlan,
-    path: str,
-    engine: Callable[[str], Engine],
-    *,
-    path_of: Callable[[str], str],
-    trust_footers: bool = False,
-    durability: str = POWER,
-    check_unchanged: Callable[[Sequence[ChangeFile]], None] = lambda _: None,
-) -> Applied | BadRow | NotAdded:
-    """Makes the plan's commit. If a change file is bad, returns what is wrong with it and changes nothing.
+@dataclass(frozen=True)
+class Applied:
+    """What one apply did: the batch, the position after it, the table's new version.
 
-    `path`: the table's folder. `engine` gives the engine of a name. NotAdded: a file that cannot be a data file as it
-    is. `durability`: as for `commit`. `check_unchanged` is called before the commit. It raises if a change file is not
-    the listed one any more, because some rows may have been read from each. LakemirrorError: `concurrent-commit` where
-    another commit came first, and what engines raise.
+    `engine`: the name of the engine that did the row work, and `engine_reason`: why it was chosen; empty if unknown.
+    `seconds`: from the plan to the commit.
     """
-    begun = time.monotonic()
+
+    batch: Batch
+    position: Position
+    manifest: Manifest
+    version: int
+    engine: str = ""
+    engine_reason: str = ""
+    seconds: float = 0.0
+
+
+def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool = False) -> list[Action] | Rejected:
+    """Does the plan's row work. Returns the actions of the batch's rows; the files that they name are written.
+
+    `engine` gives the engine of a name. Where a change file is rejected, nothing stays behind. LakemirrorError: what
+    engines raise, and `table-append-only` where rows of a table that forbids it are deleted.
+    """
     failpoints.reach("apply.before-write")
-    if plan.snapshot is None:
-        _make_table_folder(path, path_of(""))
-    written = _written(plan, path, engine, path_of, trust_footers)
-    if isinstance(written, BadRow | NotAdded):
-        return written
-    rows = written
-    try:
-        position = table_commit.new_position(plan.start, plan.batch)
-        detection = table_commit.recorded(plan.start, plan.batch, path)
-        manifest = table_commit.manifest(plan.start, plan.batch, detection)
-        actions = [*_state(plan, detection), *rows]
-        info = _info(plan, manifest.to_json(), rows)
-        check_unchanged([item.file for item in plan.batch.files])
-        failpoints.reach("apply.before-commit")
-    except BaseException:
-        remove_written(place(path), plan.snapshot, rows)
-        raise
-    version = commit(path, plan.snapshot, [{"commitInfo": info}, *actions], durability=durability)
-    failpoints.reach("apply.after-commit")
-    seconds = time.monotonic() - begun
-    return Applied(plan.batch, position, manifest, version, plan.choice.engine, plan.choice.reason, seconds)
-
-
-def _make_table_folder(path: str, database: str) -> None:
-    """LakemirrorError `concurrent-commit` where the database was deleted."""
-    try:
-        make_folders(place(path), place(database))
-    except FileNotFoundError as error:
-        raise LakemirrorError("concurrent-commit", f"{database} is not there any more") from error
-
-
-def _written(
-    plan: ApplyPlan, path: str, engine: Callable[[str], Engine], path_of: Callable[[str], str], trust_footers: bool
-) -> list[Action] | BadRow | NotAdded:
-    """The actions of the batch's rows; the files that they name are written."""
+    if plan.base.snapshot is None:
+        _make_table_folder(plan.base)
     now = int(time.time() * 1000)
-    actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
+    actions: list[Action] = [{"remove": delta.removed(add, now, data_change=True)} for add in plan.removed]
     if plan.row_work is None:
         return actions
-    target = plan.row_work.target
-    if plan.added_as_they_are:
-        result = _as_they_are(plan, target, path_of, trust_footers)
-        if not isinstance(result, RowResult):
+    path, target = plan.base.path, plan.row_work.target
+    if plan.added:
+        result = _as_they_are(plan.added, target, trust_footers)
+        if isinstance(result, Rejected):
             return result
     else:
         result = engine(plan.choice.engine).run(plan.row_work)
         if result.error is not None:
             return result.error
-    files = [data_file(path, action["path"]) for action in (*result.adds, *result.changes)]
-    if any(len(rows) for rows in result.deleted.values()) or result.rewritten:
-        try:
-            table_commit.check_writable(plan.metadata, plan.snapshot, path, deletes=True)
-        except TableError:
-            _remove(files)
-            raise
     candidates = {add["path"]: add for add in plan.row_work.candidates}
+    deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}
     try:
-        deleted = {name: rows for name, rows in result.deleted.items() if len(rows)}
+        if deleted or result.rewritten:
+            check_deletes(plan.metadata, path)
         counted = {name: _with_count(candidates[name], target) for name in deleted}
         actions += delete_rows(path, counted, deleted, plan.version)
     except BaseException as error:
-        _remove(files)
+        _remove([data_file(path, action["path"]) for action in (*result.adds, *result.changes)])
         if isinstance(error, ValueError):
             raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
         raise
-    actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
+    actions += [{"remove": delta.removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
-    actions += [{"cdc": each} for each in result.changes]
+    actions += [{"cdc": change} for change in result.changes]
     return actions
+
+
+def commit(
+    plan: ApplyPlan,
+    rows: Sequence[Action],
+    *,
+    begun: float,
+    durability: str = POWER,
+    check: Callable[[], None] = lambda: None,
+) -> Applied:
+    """Makes the plan's commit: these actions of its rows, the table's state, position and manifest at once.
+
+    `begun`: when the apply began, by `time.monotonic`. `durability`: as for `delta.commit`. `check` is called right
+    before the commit, and raises where what the plan rests on has changed. Where no commit is made, the files that
+    `rows` name are removed. LakemirrorError `concurrent-commit` where another commit came first.
+    """
+    path, snapshot = plan.base.path, plan.base.snapshot
+    try:
+        view, batch = plan.view, plan.batch
+        position = Position(view.identity, _generation(plan), batch.files[-1].file.number)
+        detection = _recorded(view.detection, batch, path)
+        manifest = _manifest(plan, detection)
+        metadata = plan.metadata if detection is view.detection else with_detection(plan.metadata, detection)
+        actions = [
+            {"commitInfo": _info(plan, manifest.to_json(), rows)},
+            *state_actions(snapshot, metadata),
+            *_transactions(position, batch),
+            *rows,
+        ]
+        check()
+        failpoints.reach("apply.before-commit")
+    except BaseException:
+        delta.remove_written(place(path), snapshot, rows)
+        raise
+    version = delta.commit(path, snapshot, actions, durability=durability)
+    failpoints.reach("apply.after-commit")
+    choice, seconds = plan.choice, time.monotonic() - begun
+    return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds)
+
+
+def state_actions(snapshot: Snapshot | None, metadata: Mapping[str, Any]) -> list[Action]:
+    """The `protocol` and `metaData` actions that bring a table to this metadata; none where nothing changes."""
+    before = snapshot.protocol if snapshot else None
+    protocol = protocol_of(metadata, before)
+    actions = [] if protocol == before else [protocol.to_action()]
+    if snapshot is None or dict(snapshot.metadata.value) != dict(metadata):
+        actions.append({"metaData": dict(metadata)})
+    return actions
+
+
+def _make_table_folder(base: Base) -> None:
+    """LakemirrorError `concurrent-commit` where the database was deleted."""
+    try:
+        make_folders(place(base.path), place(base.database))
+    except FileNotFoundError as error:
+        raise LakemirrorError("concurrent-commit", f"{base.database} is not there any more") from error
+
+
+def _as_they_are(files: Sequence[AddedFile], target: Target, trust_footers: bool) -> RowResult | Rejected:
+    """Copies change files into the table as data files: all of them, or none."""
+
+    def add(file: AddedFile) -> Action | Rejected:
+        return add_file(file.unit, target, file.footer, trust_footer=trust_footers, is_own=file.is_own)
+
+    threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
+    with ThreadPoolExecutor(threads) as pool:
+        begun = [pool.submit(add, file) for file in files]
+    ended = [future.result() for future in begun if future.exception() is None]
+    adds = [each for each in ended if not isinstance(each, Rejected)]
+    if len(adds) == len(begun):
+        return RowResult(adds=tuple(adds))
+    _remove([data_file(target.path, add["path"]) for add in adds])
+    failure = next((future.exception() for future in begun if future.exception() is not None), None)
+    if failure is not None:
+        raise failure
+    return next(each for each in ended if isinstance(each, Rejected))
 
 
 def _with_count(add: Action, target: Target) -> Action:
@@ -139,36 +182,49 @@ def _with_count(add: Action, target: Target) -> Action:
     return {**add, "stats": json.dumps({"numRecords": read_footer(add, target).num_rows})}
 
 
-def _as_they_are(
-    plan: ApplyPlan, target: Target, path_of: Callable[[str], str], trust_footers: bool
-) -> RowResult | BadRow | NotAdded:
-    def add(item: Any) -> Action | NotAdded | BadRow:
-        own = bool(item.file.read_from)
-        return add_file(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers, is_own=own)
-
-    threads = _AT_ONCE if capabilities_of(target.path).waits else max(1, min(_AT_ONCE, os.cpu_count() or 1))
-    with ThreadPoolExecutor(threads) as pool:
-        begun = [pool.submit(add, item) for item in plan.batch.files]
-    found = [each.result() for each in begun if each.exception() is None]
-    adds = [each for each in found if isinstance(each, dict)]
-    if len(adds) == len(begun):
-        return RowResult(adds=tuple(adds))
-    _remove([data_file(target.path, each["path"]) for each in adds])
-    failure = next((each.exception() for each in begun if each.exception() is not None), None)
-    if failure is not None:
-        raise failure
-    return next(each for each in found if isinstance(each, BadRow | NotAdded))
+def _generation(plan: ApplyPlan) -> int:
+    """How often the table folder was made again, from 1."""
+    at = plan.view.at
+    return 1 if at is None else at.generation + plan.view.is_recreated
 
 
-def _state(plan: ApplyPlan, detection: Detection) -> list[Action]:
-    """The actions for the table's state after the commit: columns, properties, protocol, position."""
-    metadata = table_commit.with_detection(plan.metadata, detection)
-    position = table_commit.new_position(plan.start, plan.batch)
+def _recorded(detection: Detection, batch: Batch, path: str) -> Detection:
+    """The table's record of how files are found, with the batch's; writes the paths of those beside the table."""
+    if detection.strategy != LAST_UPDATE:
+        return detection
+    applied = AppliedPaths(path, detection.segments)
+    segments = applied.with_paths(item.file.below for item in batch.files)
+    return Detection(detection.strategy, detection.partitioned, segments, detection.numbered)
+
+
+def _transactions(position: Position, batch: Batch) -> list[Action]:
+    """The `txn` actions of the commit: the position, and where each partition is."""
+    numbers = {position.app_id: position.number}
+    for item in batch.files:
+        if item.file.partition and item.file.sequence:
+            numbers[position.partition_app_id(item.file.partition)] = item.file.sequence
     now = int(time.time() * 1000)
-    return table_commit.state_actions(plan.snapshot, metadata) + [
-        {"txn": {"appId": app, "version": number, "lastUpdated": now}}
-        for app, number in table_commit.transactions(position, plan.batch).items()
-    ]
+    return [{"txn": {"appId": app, "version": number, "lastUpdated": now}} for app, number in numbers.items()]
+
+
+def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
+    view, batch, before = plan.view, plan.batch, plan.view.manifest
+    last = batch.files[-1].file
+    return Manifest(
+        identity=view.identity,
+        first=batch.files[0].file.number,
+        last=last.number,
+        file=last.below,
+        size=last.entry.size,
+        modified=last.entry.modified,
+        tag=last.entry.tag,
+        key_columns=view.metadata.key_columns,
+        rows=(before.rows if before else 0) + batch.rows,
+        bytes=(before.bytes if before else 0) + batch.bytes,
+        committed=max(item.file.entry.modified for item in batch.files) / 1e9,
+        notes=with_notes(before.notes if before else (), batch.warnings, _MOST_NOTES),
+        detection=detection.to_json(),
+    )
 
 
 def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, Any]:
@@ -180,10 +236,9 @@ def _info(plan: ApplyPlan, manifest: str, rows: Sequence[Action]) -> dict[str, A
         "numOutputBytes": sum(add["size"] for add in added),
         "numOutputRows": sum(record_count(add) or 0 for add in added),
     }
-    exists = plan.snapshot is not None and not plan.start.replaces
-    append = plan.batch.append_only and exists
+    append = plan.batch.append_only and plan.base.snapshot is not None and not plan.view.is_recreated
     return commit_info(
-        plan.snapshot,
+        plan.base.snapshot,
         "WRITE",
         {"mode": "Append" if append else "Overwrite"},
         metrics=metrics,
@@ -198,4 +253,4 @@ def _remove(files: Sequence[Place]) -> None:
             path.unlink(missing_ok=True)
 
 
-__all__ = ["apply"]
+__all__ = ["Applied", "commit", "run", "state_actions"]

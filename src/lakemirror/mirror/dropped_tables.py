@@ -18,9 +18,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.warned import Warned, capped
 from lakemirror.mirror import missing_folders
 from lakemirror.mirror.missing_folders import NOTE, Look
-from lakemirror.mirror.moved_tables import BETWEEN
-from lakemirror.mirror.nested_tables import tables_in
 from lakemirror.mirror.table_log import read_table_log
+from lakemirror.mirror.table_places import BETWEEN, tables_in
 from lakemirror.storage import Storage, seconds_since
 
 DROPPED = "Files/_DroppedTables"
@@ -47,33 +46,24 @@ class DroppedTables:
     due: float = 0.0  # when the next drop may be due, by `clock`
     _foreign: dict[str, float] = field(default_factory=dict)
     _missed: dict[str, Look] = field(default_factory=dict)  # what could not be noted
-    _of_this_pass: set[str] = field(default_factory=set)  # missed by this pass for the first time
     _settled: tuple[set[str], float] = field(
         default_factory=lambda: (set(), 0.0)
     )  # targets of which none was missing, and until when that holds
     _purge_again: float = 0.0
 
     def look(
-        self,
-        targets: set[str],
-        busy: Callable[[str], bool],
-        unfilled: Collection[str] = frozenset(),
-        *,
-        again: bool = False,
+        self, targets: set[str], busy: Callable[[str], bool], unfilled: Collection[str] = frozenset()
     ) -> list[str]:
         """Drops the tables whose folders are gone; returns their targets.
 
         Call it only after the landing zone was listed without error. `targets`: the Delta folders that have a table
         folder. `busy(target)`: an apply is running there, or the listing does not show whether its folder is gone.
         `unfilled`: targets that may be no Delta table yet: one of a schema with the same name may still be in there.
-        `again`: another look of the same pass.
         """
         if targets == self._settled[0] and time.monotonic() < self._settled[1]:
             return []
         missing = [t for t in self._tables_but(targets, unfilled) if not busy(t)]
         noted = {**self._noted(), **self._missed}
-        if not again:
-            self._of_this_pass = set()
         due, self.due, self.failure = self.due, self.clock().clock + _FAILED_AGAIN, None
         gone, left = self._judge(missing, noted, due)
         failed = [t for t in gone if not self._move(t)]
@@ -100,7 +90,7 @@ class DroppedTables:
         """
         now, after = self.clock(), self._after
         first = {t: noted[t] for t in missing if t in noted}
-        by_machine = [now.since(look) for t, look in first.items() if t not in self._of_this_pass]
+        by_machine = [now.since(look) for look in first.values()]
         is_sure = after == 0.0
         if not is_sure and now.clock >= due and any(each is None or each >= after for each in by_machine):
             now = replace(now, stored=self._note(first))
@@ -108,8 +98,7 @@ class DroppedTables:
         waited = {t: now.since(look) or 0.0 for t, look in first.items()}
         first = {t: look for t, look in first.items() if waited[t] >= 0.0}  # else a clock was set back: it begins again
         new = {t: replace(now, stored=None) for t in missing if t not in first}
-        self._of_this_pass |= set(new)
-        gone = [t for t in first if is_sure and t not in self._of_this_pass and waited[t] >= after]
+        gone = [t for t in first if is_sure and waited[t] >= after]
         left = {t: look for t, look in {**first, **new}.items() if t not in gone}
         self.due = now.clock + min((after - waited[t] if t in first else after for t in left), default=math.inf)
         return gone, left

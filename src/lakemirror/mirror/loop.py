@@ -1,8 +1,9 @@
-"""The loop of `run`: applies what arrives in one mirrored database until it is stopped.
+"""One mirrored database that applies what arrives until it is stopped.
 
-    settings as `mirroring.json` has them ─▶ one tick ─▶ declared readers, maintenance ─▶ status ─▶ pause ─▶ …
+    "zone" in the queue:   list the landing zone ─▶ wake its tables, watch its folders
+    "status" in the queue: settings as `mirroring.json` has them ─▶ declared readers, idle work ─▶ status
 
-Several Runners can run in one process: they share nothing.
+Several Runners can run in one process: they share the queue and the watch of folders.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +23,19 @@ from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.metadata import Warned
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
 from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
-from lakemirror.mirror.fair_turns import FairTurns
 from lakemirror.mirror.observer import Observer
+from lakemirror.mirror.queue import ApplyQueue
+from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings, read_definition
 from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status import DatabaseStatus, TableStatus
+from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
 from lakemirror.storage import Storage
+from lakemirror.storage.folder_watch import NotWatched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +43,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 PATIENCE = 8.0  # seconds that commits at work get to end after a stop
-_LOOK = 0.05  # seconds between two looks of `run` while files arrive
-_QUIET = 10.0  # seconds without work after which looks become rare
+SELDOM = 10.0
+"""Seconds between two listings, at least, where all folders are watched."""
+
+ZONE, STATUS = "zone", "status"
+"""What a database does beside its tables, by its name in the queue."""
+
+_SOON = 0.05  # least seconds between two listings, or two writes of the status
+_QUIET = 10.0  # seconds without work after which listings become rare
+_REST = 35.0  # the same where events wake the tables, and nothing waits; longer than `settle`
+_SHARE = 200.0  # pause after a listing that confirms a watch, as a multiple of how long it took
+_ABOVE = ("", "Files", LANDING_ZONE)  # folders whose change concerns no single table
 
 StartSpark = Callable[[Settings, int], "SparkSession"]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the databases of a process share.
+
+    `seldom`: seconds between two listings of a database that is idle, at least, where all its folders are watched.
+    """
+
+    queue: ApplyQueue = field(default_factory=ApplyQueue)
+    watch: ZoneWatch = field(default_factory=ZoneWatch)
+    seldom: float = SELDOM
 
 
 class Runner:
@@ -55,30 +81,34 @@ class Runner:
         *,
         observer: Observer | None = None,
         spark: SparkSession | None = None,
-        turns: FairTurns | None = None,
-        watch: bool = False,
+        shared: Shared | None = None,
         warnings_of: Callable[[Mapping[str, Any]], list[Warned]] = unknown_settings,
     ) -> None:
         """`resolve` reads the settings, now and after each change of `mirroring.json`. Its errors are raised here.
         `start_spark(settings, pending_bytes)` returns a session when the first batch needs one. `spark`: a session that
-        already runs. `turns`: shared with the other Runners of the process. `watch`: the operating system reports which
-        folders change, if it can; `stop` is then checked a few times a second. `warnings_of`: what is wrong with the
-        settings of a definition.
+        already runs. `shared`: with the other Runners of the process. `warnings_of`: what is wrong with the settings of
+        a definition.
         """
         from lakemirror.mirror.idle_time import IdleTime  # here, since a single pass does not need it
 
         self.settings = resolve()
         self.definition_error: LakemirrorError | None = None
+        self.has_looked = False  # the landing zone was listed
+        self.ended_by: LakemirrorError | None = None  # the error after which it does nothing any more
+        self.on_end: Callable[[], None] = lambda: None  # called when there is such an error
         self._storage = storage
         self._resolve = resolve
         self._start_spark = start_spark
         self._observer = observer
-        self._turns = turns
+        self._shared = shared or Shared()
         self._warnings_of = warnings_of
         self._seen = _definition_etag(storage)
+        self._lane = self._shared.queue.add(self._step, looks=1)
+        watchable = storage.watchable()
+        self._not_watched = watchable if isinstance(watchable, NotWatched) else None
+        self._folder = None if isinstance(watchable, NotWatched) else watchable
         before = status_before(storage)
         self._scheduler = self._new_scheduler(spark, before.tables)
-        self._watch = ZoneWatch(storage) if watch else None
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
         self._idle_time = IdleTime(
             storage, self.settings, lambda target, adds: self._scheduler.index_keys(target, adds)
@@ -86,41 +116,58 @@ class Runner:
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
         self._writer = StatusWriter(storage, before.warnings)
-        self._idle_since = time.monotonic()
-        self._trouble = 0
+        self._begun = time.monotonic()
+        self._errors: dict[str, LakemirrorError] = {}  # of what failed last time, by its name in the queue
+        self._failures: Counter[str] = Counter()  # in a row
         self._definition_again = 0.0
-        self._round_error: LakemirrorError | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Applies what arrives until `stop` is set, then waits at most PATIENCE seconds for running commits.
 
-        Reacts at once while files arrive, and within `settings.poll_idle` after a quiet time. Waits for a store that
-        does not answer. While `mirroring.json` is invalid, the last valid settings stay in force; status and log report
-        it. Errors: `database-missing` at the start; SetupError if Spark's process ended.
+        Reacts at once where the system tells of changes or files keep arriving, else within `settings.poll_idle`. Waits
+        for a store that does not answer. While `mirroring.json` is invalid, the last valid settings stay in force;
+        status and log report it. Errors: `database-missing` at the start; SetupError if Spark's process ended.
         """
+        self.begin()
+        try:
+            while self.ended_by is None and not stop.wait(0.2):
+                continue
+        finally:
+            self.end()
+            self._shared.watch.close()
+            self._shared.queue.close()
+        if self.ended_by is not None:
+            raise self.ended_by
+
+    def begin(self) -> None:
+        """Begins to apply, in the threads of the queue. Errors as in `run`."""
         require_zone(self._storage)
         self._storage.probe()
         self._say_unknown_settings()
+        reason = self._not_watched or (self._folder and self._shared.watch.follow(self._folder, self._told))
+        if reason:
+            say = log.warning if reason.is_limit else log.debug
+            say("the landing zone is polled: %s", reason.reason)
+        self._shared.queue.wake(self._lane, ZONE, STATUS)
+
+    def wake(self) -> None:
+        """Somebody has published: what the system does not tell of is looked for at once."""
+        self._shared.queue.wake(self._lane, *([STATUS] if self._has_events else [ZONE, STATUS]))
+
+    def end(self) -> None:
+        """Waits a limited time for running work, and always writes the status `Stopped`."""
+        self._scheduler.request_stop()
+        self._shared.queue.stop(self._lane)
+        if self._folder is not None:
+            self._shared.watch.leave(self._folder)
         try:
-            while not stop.is_set():
-                begun = time.monotonic()
-                self._follow_definition()
-                worked = self._round()
-                self._write("Running")
-                self._wait(stop, self._pause(begun, worked))
+            self._idle_time.stop()
+            self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
+            self._shared.queue.wait(self._lane, PATIENCE)
+        except Exception as failure:
+            log.error("%s", coded(failure))
         finally:
-            self._end()
-
-    @property
-    def is_restless(self) -> bool:
-        """True if looks must stay frequent: a table waits for a time, something fails, or idle work was recent."""
-        fails = bool(self._trouble) or self.definition_error is not None
-        waits = bool(self._scheduler.restless or self._scheduler.missing_folders)
-        return waits or fails or self._idle_time.was_used_lately
-
-    def sign_of_life(self) -> None:
-        """Writes the status during a wait longer than HEARTBEAT. Call it only within `stop.wait`."""
-        self._write("Running")
+            self._write("Stopped")
 
     def abandon(self) -> None:
         """Writes the status `Stopped` while threads still work: for a process that ends without waiting for them.
@@ -130,69 +177,121 @@ class Runner:
         self._scheduler.request_stop()
         self._write("Stopped")
 
-    def _round(self) -> int:
-        """Runs one tick and what follows it. Returns the number of tables that got work. Transient errors are retried
-        later.
-        """
+    def _step(self, name: str, _: object) -> Again:
+        """One listing, or one round of what else there is to do. Transient errors are retried later."""
         try:
-            worked = self._tick()
-            if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
-                self._bringing_down = self._dropping.submit(self._bring_down)
-            if worked or self._scheduler.at_work:
-                self._idle_since = time.monotonic()
-            elif self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
-                self._writer.verification_warnings = self._idle_time.warnings
-        except SetupError:
-            raise
+            again = self._list() if name == ZONE else self._do_the_rest()
+        except SetupError as error:
+            self.ended_by = error
+            self._shared.queue.stop(self._lane)
+            self.on_end()
+            return Again()
         except Exception as failure:
-            error = coded(failure)
-            if str(error) != str(self._round_error):
-                log.error("%s", error)
-            self._round_error = error
-            self._trouble += 1
-            if self._watch is not None:
-                self._watch.look_at_all()
-            return 0
-        self._trouble, self._round_error = 0, None
-        return worked
+            return self._failed(name, coded(failure))
+        self._errors.pop(name, None)
+        self._failures[name] = 0
+        return again
 
-    def _tick(self) -> int:
-        if self._watch is None:
-            return tick(self._scheduler, self._storage)
+    def _failed(self, name: str, error: LakemirrorError) -> Again:
+        """Reports an error that concerns no single table. What failed is tried again after 2, 4, 8 … 30 seconds."""
+        if str(error) != str(self._errors.get(name)):
+            log.error("%s", error)
+        self._errors[name] = error
+        self._failures[name] += 1
+        self._write("Running")
+        return Again(min(30.0, 2.0 ** min(self._failures[name], 5)), rest=_SOON)
+
+    def _list(self) -> Again:
+        """Lists the landing zone, and watches what is new in it."""
         begun = time.monotonic()
-        due = self._watch.due(self._scheduler)
-        worked = tick(self._scheduler, self._storage, due)
-        self._watch.looked(self._scheduler, due, time.monotonic() - begun)
-        return worked
+        self._scheduler.has_events = self._has_events
+        self._scheduler.tick()
+        fresh = self._watch(_folders(self._scheduler.zone))
+        took = time.monotonic() - begun
+        self.has_looked = True
+        self._shared.queue.later(self._lane, _SOON, STATUS)
+        if any(_table_of(folder) is None for folder in fresh):
+            return Again(_SOON)
+        if self._has_events:
+            calm = self._is_quiet and not self.is_restless
+            seldom = self._shared.seldom if calm else min(self._shared.seldom, 2 * SELDOM)
+            until_drop = self._scheduler.drop_due - time.monotonic()
+            due = min(max(seldom, _SHARE * took), max(self.settings.poll_idle, until_drop))
+        else:
+            due = max(self.settings.poll_idle, 5 * took) if self._is_quiet else max(_SOON, took)
+        return Again(due, rest=max(_SOON, took))
+
+    def _do_the_rest(self) -> Again:
+        """Follows `mirroring.json`, starts what is done in idle time, and writes the status."""
+        self._follow_definition()
+        if self._scheduler.broken:
+            raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
+        if self.settings.readers and (self._bringing_down is None or self._bringing_down.done()):
+            self._bringing_down = self._dropping.submit(self._bring_down)
+        if not self.has_looked:
+            return Again()  # nothing is known of the tables; the first listing is followed by a round
+        if not self._scheduler.at_work and self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
+            self._writer.verification_warnings = self._idle_time.warnings
+        self._write("Running")
+        if not self._is_quiet:
+            return Again(min(self.settings.poll_idle, 10 * _SOON), rest=_SOON)
+        rests = self._has_events and not self.is_restless and self._idle_for > _REST
+        return Again(2 * HEARTBEAT if rests else self.settings.poll_idle, rest=_SOON)
+
+    @property
+    def _has_events(self) -> bool:
+        """True where the system tells of every change of the landing zone."""
+        return self._folder is not None and not self._shared.watch.refused(self._folder)
+
+    @property
+    def is_restless(self) -> bool:
+        """True if rounds must stay frequent: a table waits, something fails, or idle work was recent."""
+        fails = bool(self._errors) or self.definition_error is not None
+        waits = self._scheduler.is_waiting or bool(self._scheduler.missing_folders)
+        return waits or fails or self._idle_time.was_used_lately
+
+    @property
+    def _idle_for(self) -> float:
+        """Seconds without work."""
+        if self._scheduler.at_work:
+            return 0.0
+        return time.monotonic() - max(self._begun, self._scheduler.worked_at)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """True if nothing has arrived for a while."""
+        return self._idle_for > _QUIET
+
+    def _told(self, folder: str | None) -> None:
+        """A folder has changed; None: any may have."""
+        name = None if folder is None else _table_of(folder)
+        if name is None or not self._scheduler.touch(name):
+            self._shared.queue.wake(self._lane, ZONE, STATUS)
+
+    def _watch(self, folders: Iterable[str]) -> set[str]:
+        """Watches folders. One may have got files between the listing and now: its table is looked at once more."""
+        if self._folder is None:
+            return set()
+        fresh = self._shared.watch.watch(self._folder, folders)
+        for folder in fresh:
+            self._told(folder)
+        return fresh
+
+    def _stepped(self, was_commit: bool) -> None:
+        """A table has another state: the status is written soon. Where files arrive, listings are frequent."""
+        self._shared.queue.later(self._lane, _SOON, STATUS)
+        if was_commit and not self._has_events:
+            self._shared.queue.later(self._lane, _SOON, ZONE)
 
     def _bring_down(self) -> int:
         """Drops what the declared readers cannot read. Never raises: no caller could handle an error."""
         try:
             return self._readers.step(self._scheduler, self._scheduler.need_spark)
         except Exception as failure:
-            self._scheduler.warn(
+            self._scheduler.tables.warn(
                 "readers-unmet", f"the check of the declared readers is repeated later: {coded(failure)}"
             )
             return 0
-
-    def _pause(self, begun: float, worked: int) -> float:
-        """Seconds until the next tick: few while files arrive, more when none arrive or something does not answer."""
-        took = time.monotonic() - begun
-        rests = self._is_quiet and not worked
-        pause = max(self.settings.poll_idle, 5 * took) if rests else max(_LOOK, took)
-        return max(pause, min(30.0, 2.0**self._trouble) if self._trouble else 0.0)
-
-    @property
-    def _is_quiet(self) -> bool:
-        """True if nothing has arrived for a while."""
-        return time.monotonic() - self._idle_since > _QUIET
-
-    def _wait(self, stop: threading.Event, seconds: float) -> None:
-        """Waits so long, or until `stop` is set or a folder changes."""
-        if self._watch is not None and self._watch.sees_everything and not self._trouble:
-            self._watch.wait(self._scheduler, seconds, stop.is_set)
-        else:
-            stop.wait(seconds)
 
     def _follow_definition(self) -> None:
         """Uses the settings of a changed `mirroring.json`, except those of Spark."""
@@ -223,67 +322,44 @@ class Runner:
         self._scheduler.stop()
         self.settings = settings
         self._readers = readers
-        self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.rows())
-        if self._watch is not None:
-            self._watch.look_at_all()
+        self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.tables.rows())
+        self._shared.queue.wake(self._lane, ZONE)
         self._idle_time.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)
 
     def _new_scheduler(self, spark: SparkSession | None, before: Iterable[TableStatus]) -> Scheduler:
         start = partial(self._start_spark, self.settings)
         return Scheduler(
-            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._turns,
-            settings_of=allowed,
+            self._storage, self.settings, start, self._observer, spark, self.settings.poll, before, self._shared.queue,
+            settings_of=allowed, on_step=self._stepped,
         )  # fmt: skip
 
     def _say_unknown_settings(self) -> None:
-        found = setting_warnings(self._storage, self._warnings_of)
-        for warned in found:
+        warnings = setting_warnings(self._storage, self._warnings_of)
+        for warned in warnings:
             if warned not in self._writer.setting_warnings:
                 log.warning("%s", warned.message)
-        self._writer.setting_warnings = found
+        self._writer.setting_warnings = warnings
 
     def _write(self, status: str) -> None:
-        self._writer.write(status, self._scheduler, self._readers, self.definition_error or self._round_error)
-
-    def _end(self) -> None:
-        """Waits a limited time for running work, and always writes the status `Stopped`."""
-        self._scheduler.request_stop()
-        try:
-            self._idle_time.stop()
-            self._dropping.shutdown(wait=self._scheduler.stop(PATIENCE), cancel_futures=True)
-        except Exception as failure:
-            log.error("%s", coded(failure))
-        finally:
-            if self._watch is not None:
-                self._watch.close()
-            self._write("Stopped")
+        self._writer.write(
+            status, self._scheduler, self._readers, self.definition_error or next(iter(self._errors.values()), None)
+        )
 
 
-def tick(
-    scheduler: Scheduler, storage: Storage, only: Collection[TableName] | None = None, *, again: bool = False
-) -> int:
-    """Runs one tick over all tables, or `only` these. Returns the number of tables that got work. `again`: it is
-    another look of the same pass.
+def _table_of(folder: str) -> TableName | None:
+    """The table that a folder of the database belongs to; None above all tables."""
+    return None if folder in _ABOVE else table_of(folder)
 
-    LakemirrorError `database-missing`, `storage-unavailable`; SetupError.
-    """
-    if scheduler.broken:
-        raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
-    try:
-        return scheduler.tick(only=only, again=again)
-    except FileNotFoundError as error:
-        raise missing(storage) from error
+
+def _folders(zone: Zone) -> list[str]:
+    return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
 
 
 def require_zone(storage: Storage) -> None:
     """LakemirrorError `database-missing` if there is no landing zone: a misspelt path is never created."""
     if not storage.exists(LANDING_ZONE):
-        raise missing(storage)
-
-
-def missing(storage: Storage) -> LakemirrorError:
-    return missing_database(storage.uri())
+        raise missing_database(storage.uri())
 
 
 def status_before(storage: Storage) -> DatabaseStatus:
@@ -316,4 +392,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "missing", "require_zone", "setting_warnings", "status_before", "tick"]
+__all__ = ["PATIENCE", "Runner", "Shared", "require_zone", "setting_warnings", "status_before"]

@@ -1,4 +1,4 @@
-"""Which of the pending files one apply takes, and what their footers say about them; pure, opens no file.
+"""Which of the pending files one apply takes, and what their footers say about them; opens no file.
 
 pending files + the table's columns + its keys ─▶ next_batch ─▶ Batch: columns after it, append-only or mixed
 """
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakemirror.delta.schema import Column, needs_mapping
-from lakemirror.errors import TableError
+from lakemirror.errors import Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type, file_columns
-from lakemirror.landing_zone.metadata import Warned
+from lakemirror.landing_zone.metadata import TableMetadata, Warned
 from lakemirror.landing_zone.row_markers import ROW_MARKER, can_mark, misspelt_marker
 from lakemirror.landing_zone.zoneless import how_read
 from lakemirror.mirror.schema_evolution import Rules, evolve
@@ -35,12 +35,14 @@ class Batch(NamedTuple):
     """A run of files that becomes one commit.
 
     `columns`: the table's after it. `append_only`: every change is an insert, so no key has to be looked up.
+    `rejected`: the file right after it, if that one cannot be applied.
     """
 
     files: tuple[BatchFile, ...]
     columns: tuple[Column, ...]
     append_only: bool
     warnings: tuple[Warned, ...] = ()
+    rejected: Rejected | None = None
 
     @property
     def rows(self) -> int:
@@ -51,65 +53,70 @@ class Batch(NamedTuple):
         return sum(f.file.entry.size for f in self.files)
 
 
+class Limits(NamedTuple):
+    """What one commit may take: a number of change files, and their bytes together."""
+
+    files: int = 1000
+    bytes: int = 1 << 30
+
+
 def next_batch(
     files: Sequence[ChangeFile],
     columns: Sequence[Column],
-    key_columns: Sequence[str],
+    metadata: TableMetadata,
     *,
-    upsert_by_default: bool,
-    most_files: int,
-    most_bytes: int,
-    trust_statistics: bool = True,
+    limits: Limits,
     rules: Rules | None = None,
-) -> tuple[Batch | None, TableError | None]:
-    """The longest run of files that one apply may take, and the error of the next file, if that one is bad.
+    mixed: bool = False,
+) -> Batch | Rejected:
+    """The longest run of files that one apply may take, or why the first one cannot be applied.
 
-    `columns` are the table's before the batch, none for a new table. With `trust_statistics` False, a marker column
-    counts as mixed, without regard to its statistics. `rules`: how the columns may grow.
-    No batch where the first file is bad.
+    `columns` are the table's before the batch, none for a new table. `rules`: how they may grow. `metadata`: what the
+    publisher declares. `mixed`: a marker column counts as mixed, without regard to its statistics.
     """
+    rules = rules or Rules()
     taken: list[BatchFile] = []
     warnings: dict[tuple[str, str], Warned] = {}
-    after = tuple(columns)
-    append_only = True
-    size = 0
-    error: TableError | None = None
+    after, append_only, size = tuple(columns), True, 0
+    rejected: Rejected | None = None
     for file in files:
-        if taken and (len(taken) >= most_files or size + file.entry.size > most_bytes):
+        if taken and (len(taken) >= limits.files or size + file.entry.size > limits.bytes):
             break
         try:
             item = BatchFile(file, tuple(_columns(file, after)))
-            _check_marker_name(item, rules is not None and rules.misspelt_marker)
+            _check_marker_name(item, rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
-            inserts = _inserts_only(item, upsert_by_default, trust_statistics)
+            inserts = _inserts_only(item, metadata.upsert_by_default, not mixed)
             if not inserts:
-                _check_keys(item, grown, key_columns)
+                _check_keys(item, grown, metadata.key_columns)
             if not grown:
-                raise TableError(
-                    "type-unsupported", f"{file.entry.path}: no column has a type yet", file=file.entry.path
-                )
-        except TableError as found:
-            error = found
+                message = f"{file.entry.path}: no column has a type yet"
+                raise TableError("type-unsupported", message, file=file.entry.path)
+        except TableError as error:
+            rejected = Rejected.of(error)
             break
         taken.append(item)
-        after = grown
-        append_only = append_only and inserts
-        size += file.entry.size
-        for warned in file.warnings:
-            warnings.setdefault((warned.code, warned.message), warned)
-        kept = {column.name.lower(): column for column in grown}
-        for column in item.columns:
-            for said in _said(column, kept.get(column.name.lower())):
-                warnings.setdefault(
-                    (column.name, said),
-                    Warned("value-converted", f"column {column.name}: {said}", file.entry.path),
-                )
-            if needs_mapping(column.name):
-                message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
-                warnings.setdefault((column.name, message), Warned("column-mapping", message, file.entry.path))
+        after, append_only, size = grown, append_only and inserts, size + file.entry.size
+        _warn(warnings, item, grown)
     if not taken:
-        return None, error
-    return Batch(tuple(taken), after, append_only, tuple(warnings.values())), error
+        assert rejected is not None
+        return rejected
+    return Batch(tuple(taken), after, append_only, tuple(warnings.values()), rejected)
+
+
+def _warn(warnings: dict[tuple[str, str], Warned], item: BatchFile, columns: Sequence[Column]) -> None:
+    """Adds what a file is warned of, each kind once in a batch. `columns`: the table's with this file."""
+    path = item.file.entry.path
+    for warned in item.file.warnings:
+        warnings.setdefault((warned.code, warned.message), warned)
+    kept = {column.name.lower(): column for column in columns}
+    for column in item.columns:
+        for note in _notes(column, kept.get(column.name.lower())):
+            message = f"column {column.name}: {note}"
+            warnings.setdefault((column.name, note), Warned("value-converted", message, path))
+        if needs_mapping(column.name):
+            message = f"column {column.name!r} has a name that Delta holds by column mapping alone"
+            warnings.setdefault((column.name, message), Warned("column-mapping", message, path))
 
 
 def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
@@ -129,8 +136,8 @@ def _columns(file: ChangeFile, columns: Sequence[Column]) -> list[FileColumn]:
         ) from error
 
 
-def _said(found: FileColumn, column: Column | None) -> Iterator[str]:
-    """What is said once about a column of a file that the table does not keep as it is."""
+def _notes(found: FileColumn, column: Column | None) -> Iterator[str]:
+    """What there is to say of a column of a file that the table does not keep as it is."""
     if found.name == ROW_MARKER:
         return
     if found.note:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 
 
 class Observer(Protocol):

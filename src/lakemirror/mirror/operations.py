@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.archive import REASON_SUFFIX
-from lakemirror.landing_zone.change_file import by_partition, change_files, partition_of
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import Marker, marker_place, parse_marker, read_marker
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
-from lakemirror.landing_zone.metadata_file import check_name, read_metadata
 from lakemirror.landing_zone.pending import set_aside_numbers
 from lakemirror.landing_zone.zone import (
     MARKER,
@@ -37,12 +36,14 @@ from lakemirror.landing_zone.zone import (
     QUARANTINED,
     TableFolder,
     TableName,
+    check_name,
+    read_metadata,
     scan,
     scan_table,
 )
 from lakemirror.mirror.dropped_tables import DROPPED, dropped
-from lakemirror.mirror.nested_tables import tables_near
 from lakemirror.mirror.table_log import TableLog, read_sequences, read_table_log
+from lakemirror.mirror.table_places import tables_near
 from lakemirror.storage import Entry, Storage
 
 log = logging.getLogger("lakemirror")
@@ -114,7 +115,7 @@ def replay(storage: Storage, table: str, file: str = "", default_schema: str = "
     begun = _is_marked_anew(storage, folder.name, log_)  # perhaps by a replay that was interrupted
     if not chosen and not (begun and _archived(folder)):
         what = f"no file {file} is" if file else "no file is"
-        return Act(f"{what} set aside in {folder.name}", changed=False)
+        return Act(f"{what} in quarantine in {folder.name}", changed=False)
     positions = _positions(storage, folder, log_, metadata, default_schema)
     late = any(_number(entry.name) <= positions.get(_place(entry, folder.name), 0) for entry in chosen)
     if late:
@@ -191,9 +192,8 @@ def _check_archive(storage: Storage, folder: TableFolder, default_schema: str) -
     if metadata.file_detection_strategy != SEQUENTIAL:
         reason = "its files have no numbers, and in which order they were applied is not kept"
         raise LakemirrorError("archive-incomplete", f"{folder.name}: {reason}", table=str(folder.name))
-    known = change_files(_with_archive(folder), metadata)
-    held = by_partition(known, folder)
-    archived = by_partition(change_files(_with_archive(replace(folder, files=[])), metadata), folder)
+    held = TableFiles(_with_archive(folder), metadata).by_partition
+    archived = TableFiles(_with_archive(replace(folder, files=[])), metadata).by_partition
     ends = {partition: max(numbers) for partition, numbers in archived.items()}
     for partition, number in _positions(storage, folder, log_, metadata, default_schema).items():
         ends[partition] = max(number, ends.get(partition, 0))
@@ -293,8 +293,7 @@ def _home_path(path: str, aside: str) -> str:
 
 def _place(entry: Entry, name: TableName) -> str:
     """The partition folders that a quarantined file was published in."""
-    home = Entry(_home(entry, QUARANTINED), entry.size, entry.modified)
-    return partition_of(home, TableFolder(name))
+    return _home(entry, QUARANTINED)[len(name.folder) + 1 :].rpartition("/")[0]
 
 
 def _number(path: str) -> int:

@@ -1,169 +1,351 @@
-"""What one commit will do, from footers, metadata and a snapshot; pure, opens no file.
+"""What one commit will do, from a view of the table, the footers of its change files and a snapshot; opens no file.
 
-ApplyStart + change files + snapshot ─▶ batch ─▶ metadata, protocol ─▶ units, target ─▶ engine ─▶ ApplyPlan
+View + change files + snapshot ─▶ batch ─▶ metadata, protocol ─▶ units, target ─▶ engine ─▶ ApplyPlan
 """
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from lakemirror.delta.log import Snapshot
-from lakemirror.delta.protocol import spark_checks
-from lakemirror.delta.schema import from_delta
+import pyarrow.parquet as pq
+
+from lakemirror.delta.log import Action, Snapshot
+from lakemirror.delta.protocol import (
+    FEED,
+    FEED_COLUMNS,
+    MAPPING,
+    WIDENING,
+    append_only_property,
+    unsupported_reason,
+)
+from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta, with_mapping
 from lakemirror.engines.engine import LOCAL, Choice, Preference, choose
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
-from lakemirror.engines.target import apply_target, target_of
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.engines.target import apply_target, target_of, unkept_column
+from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
-from lakemirror.mirror import table_commit
-from lakemirror.mirror.apply_plan import ApplyPlan, ApplyStart, Limits
-from lakemirror.mirror.next_batch import Batch, BatchFile
-from lakemirror.mirror.position import current_position
-from lakemirror.mirror.stored_columns import check_key_columns, missing_key_columns
+from lakemirror.mirror.applied_record import DETECTION_PROPERTY, Detection
+from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.schema_evolution import Rules
+from lakemirror.mirror.stored_columns import key_properties, replaced_columns
+from lakemirror.mirror.table_log import IDENTITY_PROPERTY
+from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry
 
 ROWS_A_UNIT = 512 * 1024  # a larger change file is several units, of row groups
+FEED_PROPERTY = "lakemirror.changeDataFeed"
+
+_HIGHEST_ID = "delta.columnMapping.maxColumnId"
+_RETENTION = "delta.deletedFileRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The Delta table that an apply changes, at the version of the view.
+
+    `path`: its folder; `database`: that of the database. `snapshot`: None where there is no table yet.
+    `reshaped_from`: its `metaData` action after our last apply, where another writer has changed the columns since and
+    the log still has it.
+    """
+
+    path: str
+    database: str
+    snapshot: Snapshot | None = None
+    reshaped_from: Mapping[str, Any] | None = None
+
+
+class AddedFile(NamedTuple):
+    """A change file that becomes a data file as it is. `is_own`: lakemirror wrote it, from delimited text."""
+
+    unit: ChangeUnit
+    footer: pq.FileMetaData
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class ApplyPlan:
+    """What one commit will do. Nothing of it is done yet.
+
+    `batch`: change files of the `view`. `base`: the table before. `metadata`: its `metaData` action after, without the
+    record of applied paths. `row_work`: what an engine does, None where the files have no rows. `added`: the change
+    files where all of them become data files. `choice`: the engine and why.
+    """
+
+    view: View
+    base: Base
+    batch: Batch
+    metadata: Mapping[str, Any]
+    row_work: RowWork | None
+    added: tuple[AddedFile, ...]
+    choice: Choice
+
+    @property
+    def version(self) -> int:
+        """The version that the commit will have."""
+        return self.base.snapshot.version + 1 if self.base.snapshot else 0
+
+    @property
+    def removed(self) -> tuple[Action, ...]:
+        """The `add` actions of a table whose rows are replaced."""
+        return tuple(self.base.snapshot.files.values()) if self.base.snapshot and self.view.is_recreated else ()
 
 
 def plan(
-    start: ApplyStart,
+    view: View,
     files: Sequence[ChangeFile],
-    snapshot: Snapshot | None,
-    path: str,
-    *,
-    path_of: Callable[[str], str],
-    limits: Limits,
-    preference: Preference,
-    trust_statistics: bool = True,
-    trust_footers: bool = False,
-    as_they_are: bool = True,
-) -> ApplyPlan | TableError:
-    """The plan of the next commit, of the longest run of `files` that one commit may take; or the error of the first
-    file.
+    base: Base,
+    rules: TableRules,
+    uri: Callable[[str], str],
+    tried: frozenset[TryAs] = frozenset(),
+) -> ApplyPlan | Rejected:
+    """The plan of the next commit, of the longest run of `files` that one commit may take; or why the first of them
+    cannot be applied.
 
-    `path`: the table's folder. `path_of` gives the local path of a file of the database. `trust_statistics` False:
-    bounds of row markers are ignored. `as_they_are` False: no change file becomes a data file.
+    `uri` gives the address of a file of the database. `tried`: how the files must be applied, after a rejection.
 
-    LakemirrorError `concurrent-commit` where the table is not where `start` says. TableError where no batch can go
-    into this table: `target-foreign`, `key-columns-missing-in-table`, `column-name-invalid`,
-    `table-feature-unsupported`, `table-append-only`, `spark-needed`.
+    TableError where no batch can go into this table: `column-name-invalid`, `table-feature-unsupported`,
+    `table-append-only`, `spark-needed`.
     """
-    transactions = snapshot.transactions if snapshot else {}
-    found = current_position({app: txn.version for app, txn in transactions.items()})
-    table_commit.check_expected(start, found, path, exists=snapshot is not None)
+    snapshot, exists = base.snapshot, base.snapshot is not None and not view.is_recreated
     before = dict(snapshot.metadata.value) if snapshot else {}
-    if before and not start.replaces:
-        check_key_columns(missing_key_columns(before), path)
-    columns = from_delta(before["schemaString"]) if snapshot and not start.replaces else ()
-    start = table_commit.with_reserved(start, before, columns, path)
-    batch, error = table_commit.next_of(start, files, columns, limits, trust_statistics)
-    if batch is None:
-        assert error is not None
-        return error
-    metadata = table_commit.metadata(before, start, batch, start.detection)
+    columns = from_delta(before["schemaString"]) if exists else ()
+    configuration = configuration_after(before, rules.properties)
+    growth = _with_reserved(rules.columns, configuration, columns, base.path)
+    batch = next_batch(files, columns, view.metadata, limits=rules.limits, rules=growth, mixed="mixed" in tried)
+    if isinstance(batch, Rejected):
+        return batch
+    if base.reshaped_from is not None and exists:
+        file = batch.files[0].file.entry.path
+        replaced = replaced_columns(base.reshaped_from, before, batch.columns, file)
+        batch = batch._replace(warnings=(*batch.warnings, *replaced))
+    metadata = metadata_after(before, columns, batch, view, configuration)
+    check_writable(metadata, snapshot, base.path)
+    if view.is_recreated:
+        check_deletes(metadata, base.path)
     version = snapshot.version + 1 if snapshot else 0
-    target = replace(apply_target(target_of(path, metadata, start.key_columns)), version=version)
-    units = tuple(unit for item in batch.files for unit in units_of(item, path_of))
-    exists = snapshot is not None and not start.replaces
-    mixed = bool(batch.rows) and not batch.append_only and bool(start.key_columns)
-    table_commit.check_writable(metadata, snapshot, path, deletes=start.replaces)
-    if exists and mixed:
-        table_commit.check_kept(target)
-    work = RowWork(
-        target,
-        units,
-        batch.append_only,
-        UPSERT if start.upsert_by_default else INSERT,
-        tuple(snapshot.files.values()) if snapshot is not None and exists and mixed else (),
-    )
-    taken = as_they_are and _as_they_are(batch, metadata, target, path_of, trust_footers)
-    return ApplyPlan(
-        start,
-        batch,
-        snapshot,
-        metadata,
-        tuple(snapshot.files.values()) if snapshot is not None and start.replaces else (),
-        work if batch.rows else None,
-        taken,
-        _choice(preference, units, metadata, path) if batch.rows and not taken else Choice(LOCAL, "no row is read"),
-        error,
-    )
+    target = replace(apply_target(target_of(base.path, metadata, view.metadata.key_columns)), version=version)
+    work = _row_work(view, batch, target, uri, snapshot if exists else None)
+    added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
+    choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
+    return ApplyPlan(view, base, batch, metadata, work, added, choice)
 
 
-def units_of(item: BatchFile, path_of: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
+_NO_ROWS = Choice(LOCAL, "no row is read")
+
+
+def metadata_after(
+    before: Mapping[str, Any], columns: Sequence[Column], batch: Batch, view: View, configuration: Mapping[str, str]
+) -> dict[str, Any]:
+    """The table's `metaData` action after the batch. `before` is empty for a new table; `columns`: those before that
+    stay. `configuration`: as of `configuration_after`."""
+    configuration = dict(configuration)
+    if not before:
+        before = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "partitionColumns": [],
+            "configuration": {},
+            "createdTime": int(time.time() * 1000),
+        }
+    so_far = before.get("schemaString", "") if not view.is_recreated else ""
+    partitions = before["partitionColumns"] if so_far else _partition_columns(batch)
+    same = bool(so_far) and tuple(columns) == batch.columns
+    schema = so_far if same else to_delta(batch.columns, so_far)
+    if is_widened(schema):
+        configuration[WIDENING] = "true"
+    was_mapped = configuration.get(MAPPING, "none") != "none"
+    if not was_mapped and any(needs_mapping(column.name) for column in batch.columns):
+        configuration[MAPPING] = "name"
+    if configuration.get(MAPPING, "none") != "none":
+        held = [column.name for column in columns]
+        schema, highest = with_mapping(schema, int(configuration.get(_HIGHEST_ID, "0")), held, str(before["id"]))
+        configuration[_HIGHEST_ID] = str(highest)
+    configuration[IDENTITY_PROPERTY] = view.identity
+    after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
+    configuration.update(key_properties(after, view.metadata.key_columns))
+    return with_detection(after, view.detection)
+
+
+def with_detection(metadata: Mapping[str, Any], detection: Detection) -> dict[str, Any]:
+    """The `metaData` action with the record of how files are found."""
+    configuration = {key: value for key, value in metadata["configuration"].items() if key != DETECTION_PROPERTY}
+    if not detection.is_plain:
+        configuration[DETECTION_PROPERTY] = detection.to_json()
+    return {**metadata, "configuration": configuration}
+
+
+def check_writable(metadata: Mapping[str, Any], snapshot: Snapshot | None, path: str) -> None:
+    """TableError `table-feature-unsupported` for a table that is not written here. `metadata`: after the batch."""
+    reason = unsupported_reason(metadata, snapshot.protocol if snapshot else None)
+    if reason is not None:
+        raise TableError(reason.code, f"{path}: {reason.reason}", table=path)
+
+
+def check_deletes(metadata: Mapping[str, Any], path: str) -> None:
+    """TableError `table-append-only` for a table that forbids that its rows are deleted."""
+    reason = append_only_property(metadata)
+    if reason is not None:
+        raise TableError(reason.code, f"{path}: {reason.reason}", table=path)
+
+
+def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
     """The units of a change file: the file, or runs of its row groups if it has more than `most_rows` rows."""
-    file, footer = item.file, item.file.footer
+    whole, footer = whole_unit(item, uri), item.file.footer
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     sizes = [max(0, group.total_byte_size) for group in groups]
-    whole = ChangeUnit(
-        path_of(file.path), file.entry.path, file.number, item.columns, footer.num_rows,
-        max(sum(sizes), file.entry.size), file.constants, listed=_listed(file),
-    )  # fmt: skip
     if footer.num_rows <= most_rows or len(groups) < 2:
-        yield whole
+        yield replace(whole, bytes=max(sum(sizes), whole.bytes))
         return
     begin = 0
     for first, end in _runs([group.num_rows for group in groups], most_rows):
         rows = sum(group.num_rows for group in groups[first:end])
         size = max(1, sum(sizes[first:end]))
-        yield ChangeUnit(
-            whole.path, whole.name, whole.number, whole.columns, rows, size, whole.constants,
-            tuple(range(first, end)), begin, whole.listed,
-        )  # fmt: skip
+        yield replace(whole, rows=rows, bytes=size, row_groups=tuple(range(first, end)), first_row=begin)
         begin += rows
 
 
-def whole_unit(item: BatchFile, path_of: Callable[[str], str]) -> ChangeUnit:
-    """A change file as one unit, as it becomes a data file."""
+def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
+    """A change file as one unit of the bytes that it has."""
     file = item.file
+    listed: Entry | None = None if file.read_from else file.entry  # the converted copy of a file is ours
     return ChangeUnit(
-        path_of(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
-        file.constants, listed=_listed(file),
+        uri(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
+        file.constants, listed=listed,
     )  # fmt: skip
 
 
-def _listed(file: ChangeFile) -> Entry | None:
-    """The listed change file; None where its rows are read from a converted copy, which lakemirror wrote."""
-    return None if file.read_from else file.entry
+def _with_reserved(rules: Rules, configuration: Mapping[str, str], columns: Sequence[Column], path: str) -> Rules:
+    """How columns may grow, with the names that new columns of this table cannot have.
+
+    `configuration`: after the apply. TableError `column-name-invalid` where the table has such a column already: the
+    change data feed was switched on later.
+    """
+    reserved = rules.reserved | (FEED_COLUMNS if configuration.get(FEED) == "true" else frozenset())
+    for column in columns:
+        if column.name.lower() in reserved:
+            raise TableError(
+                "column-name-invalid",
+                f"{path}: the change data feed is on, and has a column {column.name!r} of its own, as the table has",
+                table=path,
+                column=column.name,
+                hint="Switch the change data feed off, or publish the table again without that column.",
+            )
+    return rules if reserved == rules.reserved else replace(rules, reserved=reserved)
+
+
+def configuration_after(metadata: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The table's properties with those that the settings ask for. `metadata`: its `metaData` action before, empty for
+    a new table.
+
+    A new table gets all of them. Later only the change data feed and the retention follow the settings; the feed is
+    switched off only if lakemirror switched it on.
+    """
+    before = metadata.get("configuration") or {}
+    if not before:
+        return {**wanted, **({FEED_PROPERTY: "true"} if wanted.get(FEED) == "true" else {})}
+    follow = (_RETENTION, *([_LOG_RETENTION] if _LOG_RETENTION in before else []))
+    changed = {name: wanted[name] for name in follow if name in wanted and before.get(name) != wanted[name]}
+    if wanted.get(FEED) == "true":
+        changed.update({FEED: "true", FEED_PROPERTY: "true"})
+    elif before.get(FEED_PROPERTY) == "true":
+        changed.update({FEED: "false", FEED_PROPERTY: "false"})
+    return {**before, **changed}
+
+
+def _partition_columns(batch: Batch) -> list[str]:
+    """The partition columns of a new table: those that the partition folders give and no file holds itself.
+
+    None where no other column would be left, which Delta does not allow.
+    """
+    held = {column.name.lower() for item in batch.files for column in item.columns if column.encoding != CONSTANT}
+    given = dict.fromkeys(name for item in batch.files for name, _ in item.file.constants)
+    names = {column.name.lower(): column.name for column in batch.columns}
+    chosen = [names[name.lower()] for name in given if name.lower() not in held]
+    return chosen if len(chosen) < len(batch.columns) else []
+
+
+def _row_work(
+    view: View, batch: Batch, target: Target, uri: Callable[[str], str], snapshot: Snapshot | None
+) -> RowWork | None:
+    """What an engine does; None where the batch has no rows. `snapshot`: of a table whose rows stay."""
+    if not batch.rows:
+        return None
+    units = tuple(unit for item in batch.files for unit in units_of(item, uri))
+    default = UPSERT if view.metadata.upsert_by_default else INSERT
+    if snapshot is None or batch.append_only or not view.metadata.key_columns:
+        return RowWork(target, units, batch.append_only, default)
+    _check_kept(target)
+    return RowWork(target, units, batch.append_only, default, tuple(snapshot.files.values()))
+
+
+def _check_kept(target: Target) -> None:
+    """TableError `table-feature-unsupported` where an apply that deletes rows would lose values of another writer's
+    column: its rows, or their old content, must be written again, and lakemirror cannot write them."""
+    column = unkept_column(target)
+    if column is None or (target.vectors and not target.feed):
+        return
+    why = "the change data feed holds deleted rows" if target.vectors else "the table has no deletion vectors"
+    what = f"column {column.name!r} has the type {column.type[:80]}, which lakemirror cannot write again"
+    raise TableError(
+        "table-feature-unsupported",
+        f"{target.path}: {what}, and {why}",
+        table=target.path,
+        column=column.name,
+        hint="Drop the column, or switch deletion vectors on and the change data feed off.",
+    )
 
 
 def _runs(rows: Sequence[int], most_rows: int) -> Iterator[tuple[int, int]]:
     """Neighbouring row groups with at most `most_rows` rows together (or one group): from and to."""
     first = total = 0
-    for place, count in enumerate(rows):
+    for index, count in enumerate(rows):
         if total and total + count > most_rows:
-            yield first, place
-            first, total = place, 0
+            yield first, index
+            first, total = index, 0
         total += count
     yield first, len(rows)
 
 
-def _as_they_are(
-    batch: Batch, metadata: Mapping[str, Any], target: Target, path_of: Callable[[str], str], trust_footers: bool
-) -> bool:
-    """True if, by its footers, every file of the batch may become a data file."""
-    if not batch.append_only or not batch.rows or spark_checks(metadata) is not None:
-        return False
+def _added(batch: Batch, target: Target, uri: Callable[[str], str], trust_footers: bool) -> tuple[AddedFile, ...]:
+    """The files of the batch if, by its footers, every one of them may become a data file; else none."""
+    if not batch.append_only or target.constraints:
+        return ()
     if not add_files.large_enough([item.file.entry.size for item in batch.files]):
-        return False
-    return all(
-        add_files.unsupported_reason(whole_unit(item, path_of), target, item.file.footer, trust_footer=trust_footers)
-        is None
-        for item in batch.files
+        return ()
+    added = tuple(AddedFile(whole_unit(i, uri), i.file.footer, bool(i.file.read_from)) for i in batch.files)
+    reasons = (
+        add_files.unsupported_reason(file.unit, target, file.footer, trust_footer=trust_footers) for file in added
     )
+    return added if all(reason is None for reason in reasons) else ()
 
 
-def _choice(preference: Preference, units: Sequence[ChangeUnit], metadata: Mapping[str, Any], path: str) -> Choice:
-    checks = spark_checks(metadata)
-    needs = f"the table has the constraint {min(checks.expressions)}" if checks is not None else ""
-    choice = choose(preference, sum(unit.bytes for unit in units), needs_spark=needs)
+def _choice(preference: Preference, work: RowWork) -> Choice:
+    """The engine for the rows. LakemirrorError `spark-needed` where the settings forbid the only one that can do it."""
+    constraints = work.target.constraints
+    needs = f"the table has the constraint {constraints[0][0]}" if constraints else ""
+    choice = choose(preference, sum(unit.bytes for unit in work.changes), needs_spark=needs)
     if needs and choice.engine == LOCAL:
-        raise LakemirrorError("spark-needed", f"{path}: {needs}, which only Spark can check")
+        raise LakemirrorError("spark-needed", f"{work.target.path}: {needs}, which only Spark can check")
     return choice
 
 
-__all__ = ["plan", "units_of", "whole_unit"]
+__all__ = [
+    "AddedFile",
+    "ApplyPlan",
+    "Base",
+    "check_deletes",
+    "check_writable",
+    "configuration_after",
+    "metadata_after",
+    "plan",
+    "units_of",
+    "with_detection",
+]

@@ -66,7 +66,7 @@ def sequences(transactions: Mapping[str, int], position: Position) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest:  # 13 fields: the members of the JSON object in a commit
     """What one apply covered, as its commit records it (`userMetadata`).
 
     `first` and `last` are the numbers of the batch's files. `file` (its path below the table folder), `size` and

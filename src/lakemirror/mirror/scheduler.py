@@ -1,8 +1,9 @@
-"""Many tables: one look at all of them per tick, fair turns, bounded parallelism, back-off, a clean stop.
+"""The tables of one mirrored database: what one step does with a table, and what a listing of all of them wakes.
 
-tick: list once ─▶ look at every idle table (no JVM) ─▶ those with work take turns (`turns.py`), one commit a turn
+    tick: list the landing zone ─▶ wake the tables that are not as their last look left them ─▶ drop those that are gone
+    step: look at a table ─▶ commit one batch of what was found ─▶ archive ─▶ when the table is due again
 
-Every error in a look becomes the error of that table: `_look_at` is the boundary, as `Turns` is for applies.
+`queue.py` decides which table gets its next step, and when. Every error in a step becomes the error of that table.
 """
 
 from __future__ import annotations
@@ -11,35 +12,33 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import wait
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakemirror.engines.engines import Engines
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.errors import LakemirrorError, SetupError, TableError
 from lakemirror.failures import coded
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import TableFiles
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
-from lakemirror.mirror.core_turns import CORES
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.dropped_tables import DroppedTables
-from lakemirror.mirror.fair_turns import FairTurns
-from lakemirror.mirror.known_tables import KnownTables
-from lakemirror.mirror.lookers import Lookers
-from lakemirror.mirror.moved_tables import was_filled_from
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.replicator import Replicator
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.queue import ApplyQueue
+from lakemirror.mirror.schedule import Again
+from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_places import was_filled_from
 from lakemirror.mirror.table_state import TableState
-from lakemirror.mirror.turns import Turns
-from lakemirror.mirror.unchanged_tables import SettledLooks
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
 from lakemirror.status import TableStatus
 from lakemirror.storage import Storage
@@ -51,7 +50,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 LONGEST_LOOK = 60.0  # seconds that a pass waits for a look at one table
-_AT_ONCE, _AT_ONCE_IN_A_STORE = 4, 16  # looks: in a store they wait for answers
+LASTS = 600.0
+"""Seconds after which a table is read again even if nothing shows a change."""
+
+_RACES = 5  # commits in a row that others were faster with, after which the table has failed
+_FRESH = 2.0  # seconds: a folder's time this young may stay the same at the next change
+_FAILED_AGAIN = 0.2  # least seconds between two looks at a table that has failed for good
+_FAILED_SHARE = 50.0  # the same for all of them together, as a multiple of how long the looks take
+
+
+class _Rest(NamedTuple):
+    """A table as a look left it that found nothing to do: its folder, and the time of its log (`_log_time`)."""
+
+    folder: TableFolder
+    log_time: int
+    until: float
 
 
 class Scheduler:
@@ -66,36 +79,46 @@ class Scheduler:
         spark: SparkSession | None = None,
         gather: float = 0.0,
         before: Iterable[TableStatus] = (),
-        turns: FairTurns | None = None,
+        queue: ApplyQueue | None = None,
         settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
+        on_step: Callable[[bool], None] = lambda was_commit: None,
     ) -> None:
         """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
 
-        `spark`: a session that runs already. `gather`: seconds after a commit in which a table is not looked at.
-        `before`: the record that an earlier process left of the tables.
-        `turns`: shared with the other databases of the process; None where this one is alone.
-        `settings_of`: the settings of one table, from those of the database.
+        `spark`: a session that runs already. `gather`: seconds after a commit in which a table is not touched.
+        `before`: the record that an earlier process left of the tables. `queue`: shared with the other databases of the
+        process; None: one of its own. `settings_of`: the settings of one table, from those of the database. `on_step`
+        is called after each step that changed a table's state.
         """
         self.zone = Zone({}, [])
-        self.unseen: set[TableName] = set()  # tables that the last tick should look at and could not
+        self.broken = False  # the JVM has died: this process can apply nothing any more
+        self.worked_at = -math.inf  # when the last look found something to apply, by `time.monotonic`
+        self.has_events = False  # True where events wake the tables: no listing does it soon
         self._storage = storage
         self._settings = settings
         self._start_spark = start_spark
-        self._spark = spark
+        self.spark = spark  # the session, once it was needed
         self._gather = gather
         self._settings_of = settings_of
+        self._on_step = on_step
         self._starting = threading.Lock()
         self._replicators: dict[TableName, Replicator] = {}
-        if storage.capabilities.waits:
-            self._lookers = Lookers(side_by_side=_AT_ONCE_IN_A_STORE)
-        else:
-            self._lookers = Lookers(side_by_side=_AT_ONCE, turn=CORES.taken)
-        self._settled = SettledLooks(storage)
-        self._ambiguous: dict[TableName, TableName] = {}
+        self._rivals: dict[TableName, TableName] = {}
+        self._listed: dict[TableName, TableFolder] = {}  # what the last listing showed of tables that it woke
+        self._touched: dict[TableName, float] = {}  # when an event came last
+        self._resting: dict[TableName, _Rest] = {}
+        self._looking: dict[TableName, float] = {}  # since when
+        self._races: Counter[TableName] = Counter()
+        self._pending_bytes = 0  # of what looks have found since the last listing
         self._dropped = DroppedTables(storage, settings.drop_after)
         self._engines = Engines(settings, self.need_spark)
-        self._known = KnownTables(observer, before, settings.retry_limit)
-        self._turns = Turns(storage, settings.parallel_tables, self._replicators, self._known, self._engines, turns)
+        self.tables = TableStates(observer, before, settings.retry_limit)
+        self.states = self.tables.by_name
+        self._queue = queue or ApplyQueue()
+        self._owns_queue = queue is None
+        self._lane = self._queue.add(
+            self._step, commits=settings.parallel_tables, computes=not storage.capabilities.waits
+        )
         if storage.capabilities.waits:
             cache_on_disk(settings.cache_folder / "stores", settings.store_cache_bytes)
         staging.sweep(storage)
@@ -110,108 +133,77 @@ class Scheduler:
         self._engines.index_keys(target, adds)
 
     @property
-    def states(self) -> dict[TableName, TableState]:
-        """What is known of each table."""
-        return self._known.states
-
-    @property
-    def warnings(self) -> dict[str, Warned]:
-        """Errors that concern no single table, by code."""
-        return self._known.warnings
-
-    @property
     def missing_folders(self) -> list[Warned]:
         """A warning for each table that is dropped soon, because its folder is missing."""
         return self._dropped.warnings
 
     @property
     def drop_due(self) -> float:
-        """When a look at all tables may drop one, by `time.monotonic`."""
+        """When a listing may drop a table, by `time.monotonic`."""
         return self._dropped.due
 
-    @property
-    def absent(self) -> tuple[TableStatus, ...]:
-        """The last status of the tables whose folder is missing; the same object as before if nothing changed."""
-        return self._known.absent
+    def tick(self) -> None:
+        """Lists the landing zone once, and wakes the tables that have changed. Does not wait for them.
 
-    def rows(self) -> list[TableStatus]:
-        """The status of every table that is known."""
-        return self._known.rows()
-
-    @property
-    def restless(self) -> set[TableName]:
-        """Tables that may change although nothing is touched."""
-        return self._known.restless
-
-    def warn(self, code: str, message: str) -> None:
-        """Reports a problem that concerns no single table: in the status while it lasts, in the log once."""
-        self._known.warn(code, message)
-
-    @property
-    def broken(self) -> bool:
-        """True once the JVM has died: this process can apply nothing any more."""
-        return self._turns.broken
-
-    def tick(
-        self, now: float | None = None, only: Collection[TableName] | None = None, *, again: bool = False
-    ) -> int:  # fmt: skip
-        """Looks at every table once and starts the applies. Returns the number of tables that got one.
-
-        `only`: looks at these tables alone; then no table is dropped or forgotten. `again`: another look of the same
-        pass, which alone drops no table. Does not wait for the work.
-        FileNotFoundError where the landing zone is missing, LakemirrorError `storage-unavailable` where it cannot be
-        listed: then nothing is concluded.
+        LakemirrorError `database-missing`; `storage-unavailable` where the landing zone cannot be listed: then nothing
+        is concluded. SetupError where Spark's process has ended.
         """
-        now = time.time() if now is None else now
-        self.unseen = set()
-        if only is None:
+        if self.broken:
+            raise SetupError("spark-failed", "Spark's process ended; nothing is half done, start again")
+        begun = time.monotonic()
+        try:
             self.zone = scan(self._storage)
-            self._ambiguous = collisions(self.zone, self._settings.default_schema)
-        jobs = []
-        for name in self.zone.tables if only is None else only:
-            if self._turns.busy(name) or self._turns.seconds_since_commit(name) < self._gather:
-                self.unseen.add(name)
-                continue
-            folder = self.zone.tables.get(name) if only is None else self._listed(name)
-            if folder is None:
-                continue
-            if name not in self._replicators:
-                settings = self._settings_of(self._settings, str(name))
-                self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self._spark is not None)
-            jobs.append(partial(self._look_at, name, folder, self._ambiguous.get(name), now))
-        begun = self._turns.begin_tick()
-        self._lookers.each(jobs)
-        if only is None:
-            self._drop(self.zone, again)
-            self._forget(self.zone)
-        self._turns.submit_looked()
-        return self._turns.submitted - begun
+        except FileNotFoundError as error:
+            raise missing_database(self._storage.uri()) from error
+        self._pending_bytes = 0
+        self._rivals = collisions(self.zone, self._settings.default_schema)
+        changed = []
+        for name, folder in self.zone.tables.items():
+            if not self._rests(name, folder):
+                changed.append(name)
+                if self._touched.get(name, -math.inf) < begun:
+                    self._listed[name] = folder
+        self._queue.wake(self._lane, *changed)
+        self._drop()
+        self._forget()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no apply and no look is running; False after the timeout.
+    def touch(self, name: TableName) -> bool:
+        """Something has happened in a table's folder: it is looked at. False for a table that was never listed."""
+        if name not in self.zone.tables:
+            return False
+        self._touched[name] = time.monotonic()
+        self._listed.pop(name, None)
+        self._queue.wake(self._lane, name)
+        return True
+
+    def wait(self, timeout: float | None = None, within: float = 0.0) -> bool:
+        """Waits until no table has a step, or is due within so many seconds; False after the timeout.
 
         A look that takes longer than LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
         """
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        patience = time.monotonic() + LONGEST_LOOK
-        while True:
-            running, looking = self._turns.running_and_looking()
-            if not running and (not looking or time.monotonic() >= patience):
-                for name in looking:
-                    self._no_answer(name)
+        begun = time.monotonic()
+        until = math.inf if timeout is None else begun + timeout
+        while not self._queue.wait(self._lane, max(0.0, min(0.2, until - time.monotonic())), within):
+            now = time.monotonic()
+            stuck = [name for name, since in list(self._looking.items()) if now - max(begun, since) >= LONGEST_LOOK]
+            if stuck and self._lane.active == len(stuck):
+                for name in stuck:
+                    message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
+                    self.tables.stuck(name, LakemirrorError("storage-unavailable", message, table=str(name)))
                 return True
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if now >= until:
                 return False
-            if looking:
-                time.sleep(min(left, 0.02))
-            else:
-                wait(running, timeout=None if math.isinf(left) else left)
+        return True
 
     @property
     def at_work(self) -> int:
-        """The number of tables at work now."""
-        return self._turns.at_work
+        """The number of tables whose commit runs or waits for its turn."""
+        return self._queue.commits(self._lane)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a table has an error, or files that cannot be applied yet."""
+        return any(state.pending or state.error is not None for state in list(self.states.values()))
 
     def targets(self) -> dict[TableName, str]:
         """The Delta tables of the table folders, relative to the database; those that exist."""
@@ -220,148 +212,235 @@ class Scheduler:
     def last_commits(self) -> dict[str, float]:
         """When each table was committed to last, by its target."""
         schema = self._settings.default_schema
-        return {name.target(schema): state.last_commit for name, state in list(self.states.items()) if state.position}
+        return {name.target(schema): s.last.committed for name, s in list(self.states.items()) if s.position}
 
     @contextmanager
     def paused(self, name: TableName) -> Iterator[bool]:
-        """Pauses a table: no apply of it starts within the block. Yields False, without a pause, if one is running."""
-        with self._turns.paused(name) as is_free:
+        """Pauses a table: no step of it starts within the block. Yields False, without a pause, if one is running."""
+        with self._queue.paused(self._lane, name) as is_free:
             yield is_free
-
-    @property
-    def spark(self) -> SparkSession | None:
-        """The session, once it was needed."""
-        return self._spark
 
     def need_spark(self) -> SparkSession:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
-            if self._spark is None:
-                self._spark = self._start_spark(self._turns.pending_bytes)
-            return self._spark
+            if self.spark is None:
+                self.spark = self._start_spark(self._pending_bytes)
+            return self.spark
 
     def request_stop(self) -> None:
         """From now on no table starts another commit. Does not wait."""
-        self._turns.request_stop()
+        self._queue.stop(self._lane)
 
     def stop(self, patience: float | None = None) -> bool:
-        """Lets every table finish its current commit and start no other; True once all have finished.
+        """Lets every table finish its current step and start no other; True once all have finished.
 
         `patience`: seconds to wait for them. A commit that takes longer ends later or with the process; both are safe.
         """
-        return self._turns.stop(patience)
+        self.request_stop()
+        ended = self._queue.wait(self._lane, patience)
+        if self._owns_queue:
+            self._queue.close()
+        return ended
 
-    def _listed(self, name: TableName) -> TableFolder | None:
-        """One table's folder as it is now; None if it is gone or new: the next tick over all tables handles it."""
-        folder = scan_table(self._storage, name) if name in self.zone.tables else None
-        if folder is not None:
-            self.zone.tables[name] = folder
-        return folder
+    def _step(self, name: TableName, plan: View | None) -> Again:
+        """One step of one table: a look, or one commit of what a look has found."""
+        before = self.states.get(name)
+        again = self._look(name) if plan is None else self._commit(name, plan)
+        if self.states.get(name) is not before:
+            self._on_step(plan is not None)
+        return again
 
-    def _look_at(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> None:
-        """One table's look, and the work that needs no commit; every error becomes the table's error."""
-        if not self._turns.begin_look(name):
-            return
-        log_time = 0
+    def _look(self, name: TableName) -> Again:
+        """Looks at a table, and does the work that needs no commit."""
+        self._looking[name] = begun = time.monotonic()
+        now = time.time()
         try:
-            target = self._replicators[name].target
-            if rival is None and self._known.is_well(name) and self._settled.holds(name, folder, target):
-                self._turns.end_look(name)
-                self._purge(name, folder, now)
-                return
-            log_time = self._settled.log_time(target)
-            look = self._look(name, folder, rival, now)
+            folder = self._listed.pop(name, None) or scan_table(self._storage, name)
+            if folder is None:
+                return Again()  # the next listing finds that it is gone
+            if self._rests(name, folder):
+                return Again(self._resting[name].until - begun)
+            log_time = self._log_time(name)
+            look = self._inspect(name, folder, now)
         except Exception as failure:  # the boundary around one table
-            look = TablePlan(folder, TableMetadata(), error=coded(failure, table=str(name)))
-        due = False
-        try:
-            self._known.looked(name, look)
-            self._settled.note(name, look, log_time if rival is None else 0)
-            due = self._known.due(name, look, now)
-            if not due:
-                self._tidy(name, look, now)
+            log_time, look = 0, View(TableFiles(TableFolder(name)), failure=coded(failure, table=str(name)))
         finally:
-            self._turns.end_look(name, look if due else None)
-        if due:
-            self._turns.submit_looked()  # its apply starts while other tables are looked at
+            self._looking.pop(name, None)
+        state = self.tables.after(name, look)
+        self._note(name, look, log_time)
+        if state.is_due(look, now):
+            self.worked_at = time.monotonic()
+            self._pending_bytes += sum(file.entry.size for file in look.pending.files)
+            return Again(0.0, look)
+        self._tidy(name, look, now)
+        return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
-    def _look(self, name: TableName, folder: TableFolder, rival: TableName | None, now: float) -> TablePlan:
-        replicator = self._replicators[name]
-        look = replicator.inspect(folder, now=now)
+    def _inspect(self, name: TableName, folder: TableFolder, now: float) -> View:
+        replicator, rival = self._replicator(name), self._rivals.get(name)
+        look = replicator.observe(folder, now=now)
         while rival is None and replicator.quarantine(look, look.error):
-            look = replicator.inspect(scan_table(self._storage, name) or folder, now=now)
+            look = replicator.observe(scan_table(self._storage, name) or folder, now=now)
         if rival is not None:
-            look.start = None
-            look.error = TableError("table-name-ambiguous", f"{name.folder} and {rival.folder} share one table")
+            message = f"{name.folder} and {rival.folder} share one table"
+            look = look.failed(TableError("table-name-ambiguous", message))
         return look
 
-    def _no_answer(self, name: TableName) -> None:
-        message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
-        error = LakemirrorError("storage-unavailable", message, table=str(name))
-        self._known.no_answer(name, error)
+    def _commit(self, name: TableName, look: View) -> Again:
+        """One commit of one table. What comes after it: more of the look, another look, or a rest."""
+        try:
+            return self._apply(name, look)
+        except Exception as failure:  # the boundary around one table
+            self.broken = self.broken or _spark_is_gone(failure)
+            return self._failed(name, look, coded(failure, table=str(name)))
 
-    def _tidy(self, name: TableName, look: TablePlan, now: float) -> None:
+    def _apply(self, name: TableName, look: View) -> Again:
+        replicator = self._replicator(name)
+        look, done = replicator.step(look, self._engines.get)
+        match done:
+            case Conflict():
+                self._races[name] += 1
+                return Again(0.0) if self._races[name] <= _RACES else self._failed(name, look, done.error())
+            case Applied():
+                self._races.pop(name, None)
+                self.tables.after(name, look, done)
+                if look.has_work:
+                    return Again(0.0, look)
+                if not look.pending.behind:
+                    replicator.tidy_up(done.version, self._engines.index_keys)
+        if replicator.quarantine(look, look.error):
+            return Again(0.0)
+        if look.error is not None:
+            return self._failed(name, look, look.error)
+        if look.pending.behind and look.waiting is None:
+            return Again(0.0)
+        return Again(rest=self._gather)
+
+    def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
+        state = self.tables.after(name, look, error)
+        return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
+
+    def _replicator(self, name: TableName) -> Replicator:
+        if name not in self._replicators:
+            settings = self._settings_of(self._settings, str(name))
+            self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self.spark is not None)
+        return self._replicators[name]
+
+    def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:
+        """When a table is due again after a step that leaves nothing to commit now, if no event comes before.
+
+        `took`: seconds of the look.
+        """
+        due = [math.inf]
+        if state.failure is not None and state.failure.error.retry:
+            due.append(state.failure.next_try - now)
+        elif state.failure is not None and self.has_events:  # what it waits for may be outside of its folder
+            failing = sum(each.error is not None for each in list(self.states.values()))
+            due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))
+        if look.waiting is not None and look.waiting.until is not None:
+            due.append(max(0.0, look.waiting.until - now))
+        if look.folder.processed:
+            oldest = min(entry.modified for entry in look.folder.processed) / 1e9
+            due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
+        rest = self._resting.get(look.folder.name)
+        if rest is not None:
+            due.append(max(0.0, rest.until - time.monotonic()))
+        return min(due)
+
+    def _rests(self, name: TableName, folder: TableFolder) -> bool:
+        """True where another look would find what the last one found: nothing to do."""
+        rest = self._resting.get(name)
+        if rest is None or name in self._rivals or time.monotonic() >= rest.until or rest.folder != folder:
+            return False
+        return self._log_time(name) == rest.log_time != 0
+
+    def _note(self, name: TableName, look: View, log_time: int) -> None:
+        """Remembers a look that found nothing to do. `log_time`: as it was before the look."""
+        idle = not look.pending.count and look.table is not None and not look.is_recreated
+        if idle and log_time and look.error is None and look.waiting is None and not look.leftovers:
+            until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
+            self._resting[name] = _Rest(look.folder, log_time, until)
+        else:
+            self._resting.pop(name, None)
+
+    def _log_time(self, name: TableName) -> int:
+        """When the folder of the Delta table's log was changed; 0 where that time does not show whether it changed.
+
+        Where folders have no time, only the clock limits how long a look is valid.
+        """
+        if not self._storage.capabilities.folder_times:
+            return -1
+        try:
+            entry = self._storage.stat(f"{name.target(self._settings.default_schema)}/_delta_log")
+        except LakemirrorError:
+            return 0
+        return entry.modified if entry is not None and time.time() - entry.modified / 1e9 > _FRESH else 0
+
+    def _tidy(self, name: TableName, look: View, now: float) -> None:
         """Work without a commit: repeats failed moves and removes expired files. Never raises."""
         try:
             if look.leftovers:
-                self._replicators[name].archive(look)
+                self._replicator(name).archive(look)
+            if look.folder.processed:
+                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", name, coded(failure))
-        self._purge(name, look.folder, now)
 
-    def _purge(self, name: TableName, folder: TableFolder, now: float) -> None:
-        """Deletes applied files after their retention. Never raises."""
-        try:
-            if folder.processed:
-                cleanup.purge(self._storage, folder, self._settings.processed_retention, now)
-        except Exception as failure:
-            log.debug("%s: purged in a later pass: %s", name, coded(failure))
-
-    def _forget(self, zone: Zone) -> None:
+    def _forget(self) -> None:
+        """Forgets the tables whose folder is gone."""
+        zone = self.zone
         for name in set(self.states) - set(zone.tables):
-            schema = next((error for place, error in zone.errors.items() if name.folder.startswith(f"{place}/")), None)
+            schema = next((error for path, error in zone.errors.items() if name.folder.startswith(f"{path}/")), None)
             if schema is not None:
-                self.states[name] = replace(self.states[name], error=schema)
-            elif not self._turns.busy(name):
-                self._replicators.pop(name, None)
-                self._known.forget(name)
-                self._turns.forget(name)
-                self._settled.forget(name)
-        self._known.retain({str(name) for name in (*zone.tables, *self.states)}, self._may_come_back)
+                self.tables.unlisted(name, schema)
+            elif not self._queue.is_at_work(self._lane, name):
+                self._queue.forget(self._lane, name)
+                self.tables.forget(name)
+                for of_tables in (self._replicators, self._resting, self._touched, self._listed, self._races):
+                    of_tables.pop(name, None)
+        self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
 
     def _may_come_back(self, name: TableName) -> bool:
         """True for a table that is not listed, and not dropped either."""
         target = name.target(self._settings.default_schema)
         return target in self._dropped.missing or self.zone.is_unknown(target, self._settings.default_schema)
 
-    def _drop(self, zone: Zone, again: bool) -> None:
+    def _drop(self) -> None:
         """Drops the tables whose folder is gone. A failure is tried again in the next pass and reported once."""
-        schema = self._settings.default_schema
+        zone, schema = self.zone, self._settings.default_schema
         targets = {name.target(schema) for name in zone.tables}
-        busy = {name.target(schema) for name in self._turns.all_busy()}
+        at_work: list[Any] = self._queue.all_at_work(self._lane)
+        busy = {name.target(schema) for name in at_work}
 
         def is_no_miss(target: str) -> bool:
-            return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target, zone)
+            return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target)
 
         try:
-            unfilled = {name.target(schema) for name, state in self.states.items() if not state.position}
-            for target in self._dropped.look(targets, is_no_miss, unfilled, again=again):
-                log.info("%s left Tables/: its folder is gone", target)
-                self._known.tell(partial(_dropped, target))
+            unfilled = {name.target(schema) for name in zone.tables if not self.tables.had_rows(name)}
+            for target in self._dropped.look(targets, is_no_miss, unfilled):
+                log.info("%s was dropped: its folder is gone", target)
+                self.tables.tell(partial(_dropped, target))
             self._dropped.purge(self._settings.dropped_retention)
             if self._dropped.failure is not None:
                 raise self._dropped.failure
         except Exception as failure:
-            self.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
+            self.tables.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
         else:
-            self.warnings.pop("drop-postponed", None)
+            self.tables.warnings.pop("drop-postponed", None)
 
-    def _is_to_move(self, target: str, zone: Zone) -> bool:
+    def _is_to_move(self, target: str) -> bool:
         """True for a table that has a folder, and is not yet where the default schema puts it."""
         name = TableName("", target.rpartition("/")[2])
-        moves = name in zone.tables and name.target(self._settings.default_schema) != target
+        moves = name in self.zone.tables and name.target(self._settings.default_schema) != target
         return moves and was_filled_from(self._storage, name, target)
 
 
 def _dropped(target: str, observer: Observer) -> None:
     observer.dropped(target)
+
+
+def _spark_is_gone(failure: Exception) -> bool:
+    names = {kind.__name__ for kind in type(failure).__mro__}  # by name: nothing of Spark is imported here
+    return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
+
+
+__all__ = ["LONGEST_LOOK", "Scheduler"]

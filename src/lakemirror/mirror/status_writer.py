@@ -19,8 +19,7 @@ from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import summed_up
 from lakemirror.landing_zone.partner_events import read_partner
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
-from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, zone_warnings
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState
@@ -82,7 +81,7 @@ class StatusWriter:
         self._logged = of_the_zone
         found = (
             *of_the_zone,
-            *list(scheduler.warnings.values()),
+            *list(scheduler.tables.warnings.values()),
             *self.setting_warnings,
             *self.verification_warnings,
             *list(readers.warnings.values()),
@@ -92,7 +91,7 @@ class StatusWriter:
             status,
             error.code if error else "",
             error.message if error else "",
-            self._status_of_all(scheduler.states, scheduler.absent),
+            self._status_of_all(scheduler.states, scheduler.tables.absent),
             self._warnings,
             partner,
         )

@@ -1,24 +1,62 @@
-"""The state of a mirrored table, read from its Delta log without a JVM."""
+"""What the Delta log says about a mirrored table: where it is, and what other writers did (contract section 10).
+
+    newest commits ─▶ position, manifest of our last apply ─▶ the commits after it: do rows and position still match?
+
+No JVM. Usually one file is read: the newest commit.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
-from lakemirror.delta.log_folder import Log
+from lakemirror.delta.log_folder import Log, RecentLog, commit_path, list_end
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.warned import Warned
 from lakemirror.mirror.applied_record import DETECTION_PROPERTY
-from lakemirror.mirror.foreign_commits import Verdict, judge
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest, sequences
 from lakemirror.mirror.stored_columns import KEYS_PROPERTY, missing_key_columns
-from lakemirror.storage.place import capabilities_of
+from lakemirror.storage.place import capabilities_of, etag_of, written_here
+
+OURS = "lakemirror"
+"""The `engineInfo` of commits that lakemirror makes without Delta."""
 
 IDENTITY_PROPERTY = "lakemirror.identity"
 _FORGETS = "delta.setTransactionRetentionDuration"  # checkpoints of other writers leave older `txn` actions out
+_REPLACES = ("REPLACE TABLE", "CREATE OR REPLACE TABLE")  # REPLACE COLUMNS keeps all rows
+
+
+class ForeignChange(NamedTuple):
+    """A commit of another writer that changed data. `time`: ISO 8601 in UTC, empty where the commit has none."""
+
+    version: int
+    operation: str
+    writer: str
+    time: str
+
+    def __str__(self) -> str:
+        when = f" at {self.time}" if self.time else ""
+        return f"version {self.version}: {self.operation} by {self.writer}{when}"
+
+
+class Verdict(NamedTuple):
+    """`restored`: the commit after which rows and position no longer match; None where they match. `changes`:
+    other commits that changed data, oldest first."""
+
+    restored: ForeignChange | None = None
+    changes: tuple[ForeignChange, ...] = ()
+
+    @property
+    def warnings(self) -> list[Warned]:
+        """A warning `changed-by-others` for each commit that changed data."""
+        return [Warned("changed-by-others", f"another writer changed rows: {change}") for change in self.changes]
 
 
 @dataclass(frozen=True)
@@ -46,22 +84,20 @@ class TableLog:
     reshaped_after: int = -1
 
 
-def read_table_log(table: str, version: int | None = None, known: Log | None = None) -> TableLog | None:
+def read_table_log(table: str, known: Log | None = None) -> TableLog | None:
     """The log of the Delta table in that folder; None where there is no table. LakemirrorError `table-unreadable`.
 
-    With `version` as it was at that version of the table, else the newest. `known`: the log as it was listed before.
+    `known`: the log as it was listed before.
 
     Usually one file is read, the newest commit: an apply's commit holds position and manifest, and newer commits of
     other writers are skipped.
     """
-    if not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
+    if known is None and not capabilities_of(table).waits and not _has_log(Path(table) / "_delta_log"):
         return None
     newest = -1
     newer: list[tuple[int, list[Action]]] = []
     for number, actions in latest_commits(table, known=known):
         newest = max(newest, number)
-        if version is not None and number > version:
-            continue
         position = current_position({a["txn"]["appId"]: a["txn"]["version"] for a in actions if "txn" in a})
         if position is not None:
             manifest = _manifest(actions)
@@ -78,8 +114,8 @@ def read_table_log(table: str, version: int | None = None, known: Log | None = N
         newer.append((number, actions))
     else:
         if known is not None and not known.is_whole:
-            return read_table_log(table, version)
-    snapshot = read_snapshot(table, version, known)
+            return read_table_log(table)
+    snapshot = read_snapshot(table, known=known)
     if snapshot is None:
         return TableLog(None, None) if newest >= 0 else None
     position = current_position({app: t.version for app, t in snapshot.transactions.items()})
@@ -127,3 +163,137 @@ def _manifest(actions: Sequence[Action]) -> Manifest | None:
         if "commitInfo" in action:
             return parse_manifest(action["commitInfo"].get("userMetadata"))
     return None
+
+
+class LogCache:
+    """The log of one Delta table, as this process knows it, so that an apply needs no listing.
+
+        in a store    listing ─▶ commits that this process has made since ─▶ the log, for `holds` seconds
+        on a disk     the log's end, with all commits that are there (`delta/log_folder.py`)
+
+    Nothing is concluded from its age: version N + 1 is put only if it is free, and the log's end is looked at before
+    (`delta/commit.py`). A commit of another writer that is not known here makes the commit fail, and the log is listed.
+    """
+
+    def __init__(self, table: str, holds: float) -> None:
+        """`holds`: seconds for which a listing counts; 0: each read looks for what is new."""
+        self._table = table
+        self._recent = None if holds else RecentLog(table)
+        self._holds = holds
+        self._log: Log | None = None
+        self._listed = 0
+        self._until = 0.0
+
+    def read(self) -> Log | None:
+        """The log, or its end; None if the folder has none. As `list_log`."""
+        if self._recent is not None:
+            return self._recent.read()
+        if self._log is None or time.monotonic() >= self._until:
+            before, self._log = self._log, None
+            listed = time.time_ns()
+            self._log = list_end(self._table, before)
+            self._listed, self._until = listed, time.monotonic() + self._holds
+        if self._log is not None:
+            self._log = self._with_own_commits(self._log)
+        return self._log
+
+    def ends_as(self, log: Log | None, version: int) -> bool:
+        """True if the log ends with that version, as it did in `log`: nobody has committed since, and it is the same
+        table.
+        """
+        newest = self.read()
+        if newest is None or log is None:
+            return newest is log
+        return newest.version == version and (newest is log or _end(newest) == _end(log))
+
+    def forget(self) -> None:
+        """The next read lists the log."""
+        self._until = 0.0
+        if self._recent is not None:
+            self._recent.forget()
+
+    def _with_own_commits(self, log: Log) -> Log:
+        """The log with the commits that this process made after it was listed."""
+        version = log.version
+        while (path := written_here(commit_path(log.folder, version + 1))) is not None:
+            if path.stat().st_mtime_ns < self._listed:
+                break
+            version += 1
+        return (log.with_commits_to(version)) if version > log.version else log
+
+
+def _end(log: Log) -> tuple[object, ...]:
+    """Tells whether the newest commit of a log is the same file as before."""
+    path = log.commits.get(log.version)
+    return log.version, log.newest, etag_of(path) if path is not None else ""
+
+
+def judge(newer: Sequence[tuple[int, Sequence[Action]]], applied: int | None, position: Position | None) -> Verdict:
+    """What the commits after our last apply mean.
+
+    `newer`: version and actions of each, newest first. `applied`: the version of our last apply, `position` that it
+    set; None where its commit is no longer in the log.
+
+    A RESTORE to our last apply or a later version undoes only what others did since. After any other RESTORE, a
+    REPLACE TABLE, or a commit that sets an earlier position, rows and position no longer match.
+    """
+    changes: list[ForeignChange] = []
+    newest_seen = None
+    for version, actions in newer:
+        if newest_seen is not None and version > newest_seen:
+            continue  # a later RESTORE undid it
+        info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        operation = str(info.get("operation", "")).upper()
+        if operation == "RESTORE":
+            target = _restored_version(info)
+            if target is None or applied is None or target < applied:
+                return Verdict(_described(version, info))
+            newest_seen = target
+        elif operation.startswith(_REPLACES) or _moves_back(actions, position):
+            return Verdict(_described(version, info))
+        elif info.get("engineInfo") != OURS and any(_changes_data(action) for action in actions):
+            changes.append(_described(version, info))
+    return Verdict(None, tuple(reversed(changes)))
+
+
+def _restored_version(info: Mapping[str, Any]) -> int | None:
+    """The version that a RESTORE went back to; None where only a time was given."""
+    given = info.get("operationParameters")
+    try:
+        return int(str(given["version"]))  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _moves_back(actions: Sequence[Action], position: Position | None) -> bool:
+    """True for a commit that sets an earlier position than our last apply."""
+    given = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    found = current_position(given)
+    if found is None or position is None:
+        return False
+    return (found.generation, found.number) < (position.generation, position.number)
+
+
+def _changes_data(action: Action) -> bool:
+    return any((action.get(kind) or {}).get("dataChange") is True for kind in ("add", "remove"))
+
+
+def _described(version: int, info: Mapping[str, Any]) -> ForeignChange:
+    moment = info.get("timestamp")
+    time = ""
+    if isinstance(moment, int | float) and 0 <= moment < 1e14:
+        time = datetime.datetime.fromtimestamp(moment / 1000, datetime.timezone.utc).isoformat(timespec="seconds")
+    writer = str(info.get("engineInfo") or info.get("clientVersion") or "an unknown writer")
+    return ForeignChange(version, str(info.get("operation") or "a commit without a name"), writer, time)
+
+
+__all__ = [
+    "IDENTITY_PROPERTY",
+    "ForeignChange",
+    "LogCache",
+    "TableLog",
+    "Verdict",
+    "judge",
+    "read_sequences",
+    "read_table_log",
+]

@@ -1,12 +1,46 @@
-"""What a database's settings mean for its tables: Delta properties, and how columns may grow."""
+"""What the settings mean for one table: its Delta properties, how its columns may grow, what one commit takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lakemirror.delta.protocol import FEED_COLUMNS
+from lakemirror.engines.engine import Preference
+from lakemirror.mirror.next_batch import Limits
 from lakemirror.mirror.schema_evolution import Rules
 from lakemirror.settings import Settings
+from lakemirror.storage.durable import POWER
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """The settings of one table.
+
+    `properties`: the Delta properties that they ask for. `columns`: how its columns may grow. `limits`: of one commit.
+    `preference`: for an engine. `trust_footers`: change files may become data files unread. `durability`: as for
+    `delta.commit`.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    columns: Rules = field(default_factory=Rules)
+    limits: Limits = field(default_factory=Limits)
+    preference: Preference = field(default_factory=Preference)
+    trust_footers: bool = False
+    durability: str = POWER
+
+
+def rules_of(settings: Settings, *, spark_given: bool = False) -> TableRules:
+    """The rules for a table of these settings. `spark_given`: a Spark session runs already."""
+    given = spark_given or bool(settings.master or settings.connect_address)
+    return TableRules(
+        table_properties(settings),
+        column_rules(settings),
+        Limits(settings.batch_files, settings.batch_bytes),
+        Preference(settings.engine, given, settings.spark_from_bytes),
+        settings.trust_footers,
+        settings.durability,
+    )
 
 
 def table_properties(settings: Settings) -> Mapping[str, str]:
@@ -38,4 +72,4 @@ def column_rules(settings: Settings) -> Rules:
     )
 
 
-__all__ = ["column_rules", "table_properties"]
+__all__ = ["TableRules", "column_rules", "rules_of", "table_properties"]

@@ -1,4 +1,6 @@
-"""A table's state, and what each event does to it; pure (contract sections 5 and 11).
+"""A table's state, and what each step makes of it; pure (contract sections 5 and 11).
+
+    state = next_state(state, look, done)
 
 Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
   no file yet    first apply      ▲ │
@@ -8,14 +10,14 @@ Initialized ─▶ Snapshotting ─▶ Replicating ◀─▶ Failed
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.change_file import Waiting
 from lakemirror.landing_zone.warned import Warned, lasting
-from lakemirror.mirror.table_plan import TablePlan
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.position import from_note
 
 INITIALIZED = "Initialized"
 SNAPSHOTTING = "Snapshotting"
@@ -24,101 +26,170 @@ RESEEDING = "Reseeding"
 STOPPED = "Stopped"
 FAILED = "Failed"
 
+FIRST_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds until the next try after a transient failure; each further pause is twice as long."""
+
+_LASTING = 5  # applies in a row after which a transient failure makes the table `Failed`
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What keeps a table from going on.
+
+    `tries`: looks or applies in a row that failed. `next_try`: when the next one is due, in seconds since the epoch; 0
+    for a permanent failure. `cause`: a text that must change before a permanent failure is tried again. `of_look`: a
+    look has failed, not an apply.
+    """
+
+    error: LakemirrorError
+    tries: int = 0
+    next_try: float = 0.0
+    cause: str = ""
+    of_look: bool = False
+
+    @property
+    def is_lasting(self) -> bool:
+        """True for a permanent failure, and for applies that have failed often."""
+        return not self.error.retry or (self.tries >= _LASTING and not self.of_look)
+
+
+@dataclass(frozen=True)
+class LastApply:
+    """What a table holds, and how its last apply went. Times in seconds since the epoch, 0 where there was none.
+
+    `rows`, `bytes`: changes applied since the folder was made. `committed`: by the table itself; `synced`: by this
+    process. `engine` did the row work, for `reason`.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    committed: float = 0.0
+    synced: float = 0.0
+    engine: str = ""
+    reason: str = ""
+
 
 @dataclass(frozen=True)
 class TableState:
     """What is known of one table.
 
-    `position`: number of the last applied file. `pending`: change files not applied. `rows` and `bytes` count changes
-    applied since the folder was made. `failures` counts tries in a row that failed; `next_try` is when the next one
-    is due (seconds since the epoch); `oldest`: when the oldest file that is not applied was written. `engine` made
-    the last apply, for `engine_reason`. `failed_on`: what must change before a permanent failure is tried again.
+    `position`: number of the last applied file. `pending`: change files not applied; `oldest`: when the oldest of them
+    was written, in seconds since the epoch. `reseeding`: the folder was made again, and nothing of it is applied yet.
     """
 
     identity: str = ""
-    status: str = INITIALIZED
     position: int = 0
     pending: int = 0
-    waiting: Waiting | None = None
-    error: LakemirrorError | None = None
-    warnings: tuple[Warned, ...] = ()
     oldest: float | None = None
-    engine: str = ""
-    engine_reason: str = ""
-    rows: int = 0
-    bytes: int = 0
-    last_commit: float = 0.0
-    last_sync: float = 0.0
-    failures: int = 0
-    next_try: float = 0.0
-    failed_on: str = ""
+    reseeding: bool = False
+    waiting: Waiting | None = None
+    warnings: tuple[Warned, ...] = ()
+    failure: Failure | None = None
+    last: LastApply = field(default_factory=LastApply)
 
-    def due(self, fingerprint: str, now: float) -> bool:
-        """True if an apply should be tried: nothing failed, the next try is due, or the failure's cause has changed."""
-        if self.error is None:
-            return True
-        if self.error.retry:
-            return now >= self.next_try
-        return fingerprint != self.failed_on
+    @property
+    def error(self) -> LakemirrorError | None:
+        """What keeps the table from going on."""
+        return self.failure.error if self.failure else None
+
+    @property
+    def status(self) -> str:
+        """The state that people see."""
+        if self.failure is not None and self.failure.is_lasting:
+            return FAILED
+        if self.reseeding:
+            return RESEEDING
+        if self.position:
+            return REPLICATING
+        return SNAPSHOTTING if self.pending and self.waiting is None else INITIALIZED
+
+    def is_due(self, look: View, now: float) -> bool:
+        """True if what the look found is to be applied now: nothing failed before, the next try is due, or the cause of
+        the failure has changed."""
+        if not look.has_work or self.failure is None:
+            return look.has_work
+        if self.failure.error.retry:
+            return now >= self.failure.next_try
+        return _cause(look, self.failure.error) != self.failure.cause
 
 
-def looked(state: TableState, look: TablePlan, fingerprint: str, now: float) -> TableState:
-    """The state after a look at folder and table. `fingerprint`: changes when the cause of a failed apply may have.
+def next_state(
+    state: TableState, look: View, done: Applied | LakemirrorError | None, *, now: float, longest: float
+) -> TableState:
+    """The state after a step: a look (`done` None), an apply, or an apply that failed.
 
-    An error of an apply stays until its cause changes or is gone. What a table waits for keeps the time when the wait
-    began, and so does a warning.
+    `now`: in seconds since the epoch. `longest`: most seconds between two tries.
     """
-    manifest = None if look.reseeding or look.table_log is None else look.table_log.manifest
-    if manifest is not None:
-        state = replace(state, rows=manifest.rows, bytes=manifest.bytes, last_commit=manifest.committed)
-    waiting, error = look.waiting, look.error
+    match done:
+        case None:
+            return _looked(state, look, now, longest)
+        case Applied():
+            return _applied(state, done, now)
+        case LakemirrorError():
+            return replace(state, failure=_failure(state, look, done, now, longest))
+
+
+def _looked(state: TableState, look: View, now: float, longest: float) -> TableState:
+    """After a look at folder and table. What a table waits for keeps the time when the wait began."""
+    last, waiting = state.last, look.waiting
+    if look.manifest is not None:
+        manifest = look.manifest
+        last = replace(last, rows=manifest.rows, bytes=manifest.bytes, committed=manifest.committed)
     if waiting is not None and state.waiting is not None and waiting.what == state.waiting.what:
         waiting = replace(waiting, since=min(waiting.since, state.waiting.since))
-    unchanged = state.error is not None and (state.error.retry or fingerprint == state.failed_on)
-    if error is None and look.start is not None and unchanged:
-        error = state.error
-        failed_on = state.failed_on
-    else:
-        failed_on = fingerprint if error is not None else ""
-    if error is not None and not error.retry:
-        status = FAILED
-    elif look.reseeding:
-        status = RESEEDING
-    elif look.position:
-        status = REPLICATING
-    elif look.pending.count and waiting is None:
-        status = SNAPSHOTTING
-    else:
-        status = INITIALIZED
-    return replace(
-        state, identity=look.identity, status=status, position=look.position, pending=look.pending.count,
-        waiting=waiting, warnings=lasting(state.warnings, look.warnings, now), error=error, failed_on=failed_on,
-        oldest=look.oldest, failures=state.failures if error is not None else 0,
-    )  # fmt: skip
+    return TableState(
+        identity=look.identity,
+        position=look.position,
+        pending=look.pending.count,
+        oldest=look.pending.oldest,
+        reseeding=look.is_recreated,
+        waiting=waiting,
+        warnings=lasting(state.warnings, look.warnings, now),
+        failure=_failure_after(state, look, now, longest),
+        last=last,
+    )
 
 
-def applied(
-    state: TableState, *, position: int, files: int, rows: int, bytes: int, commit_time: float,
-    now: float | None = None, engine: str = "", engine_reason: str = "", warnings: Sequence[Warned] = (),
-) -> TableState:  # fmt: skip
-    """The state after one apply. `rows` and `bytes`: all that were applied since the folder was made. `warnings`:
-    values that the table does not keep as they were; they are added to those of the last look.
-    """
-    now = time.time() if now is None else now
+def _failure_after(state: TableState, look: View, now: float, longest: float) -> Failure | None:
+    """The error of the look; else that of the last apply, until its cause changes or nothing is left to apply."""
+    before = state.failure
+    if look.error is not None:
+        return _failure(state, look, look.error, now, longest, of_look=True)
+    if before is None or before.of_look or not look.has_work:
+        return None
+    return before if before.error.retry or _cause(look, before.error) == before.cause else None
+
+
+def _applied(state: TableState, done: Applied, now: float) -> TableState:
+    """After an apply. Values that the table does not keep as they were are warnings, beside those of the last look."""
+    files, manifest = len(done.batch.files), done.manifest
+    notes = [from_note(note) for note in manifest.notes]
     return replace(
-        state, status=REPLICATING, position=position, pending=max(0, state.pending - files), rows=rows, bytes=bytes,
-        last_commit=commit_time, last_sync=now, error=None, failures=0, failed_on="",
-        next_try=0.0, engine=engine, engine_reason=engine_reason,
-        warnings=lasting(state.warnings, (*state.warnings, *warnings), now),
+        state,
+        position=done.position.number,
+        pending=max(0, state.pending - files),
         oldest=state.oldest if state.pending > files else None,
-    )  # fmt: skip
+        reseeding=False,
+        failure=None,
+        warnings=lasting(state.warnings, (*state.warnings, *notes), now),
+        last=LastApply(manifest.rows, manifest.bytes, manifest.committed, now, done.engine, done.engine_reason),
+    )
 
 
-def failed(state: TableState, error: LakemirrorError, fingerprint: str, *, now: float, longest: float) -> TableState:
-    """The state after an apply that failed. A transient failure is tried again after 1, 2, 4 … `longest` seconds."""
-    failures = state.failures + 1
-    pause = min(longest, 2.0 ** min(failures - 1, 30))
-    return replace(
-        state, status=state.status if error.retry and failures < 5 else FAILED, error=error, failures=failures,
-        next_try=now + pause if error.retry else 0.0, failed_on=fingerprint,
-    )  # fmt: skip
+def _failure(
+    state: TableState, look: View, error: LakemirrorError, now: float, longest: float, *, of_look: bool = False
+) -> Failure:
+    """A failure, and when to try again: a transient one after 1, 2, 4 … `longest` seconds."""
+    tries = 1 + (state.failure.tries if state.failure else 0)
+    pause = FIRST_PAUSES[tries - 1] if tries <= len(FIRST_PAUSES) else 2.0 ** min(tries - 1, 30)
+    next_try = now + min(longest, pause) if error.retry else 0.0
+    return Failure(error, tries, next_try, _cause(look, error), of_look)
+
+
+def _cause(look: View, error: LakemirrorError) -> str:
+    """A text that changes when the cause of a failed apply may have changed: that file, the metadata, the folder, the
+    table."""
+    file = next((each.etag for each in look.folder.files if each.path == error.file), "")
+    metadata = look.folder.metadata.etag if look.folder.metadata else ""
+    version = look.table.version if look.table is not None else -1
+    return f"{file}|{metadata}|{look.identity}|{version}"

@@ -1,118 +1,104 @@
-"""Which tables the next tick looks at: those that were touched, or all of them.
+"""Which folders of landing zones change: one queue of the operating system for all databases of a process.
 
-    watched folders ─▶ touched tables ─▶ tick(touched) ─▶ wait …          all: at first, rarely, and in doubt
+    listing ─▶ watch its folders ─▶ a folder changes ─▶ its database is told ─▶ the table is woken
 
-If every folder of the landing zone is watched, a look at all tables only confirms the watch. If one is not, every
-tick looks at all tables.
+Where every folder of a landing zone is watched, a listing only confirms the watch. Where one is not, listings poll.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
-from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.storage import Storage
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched
+from lakemirror.storage.folder_watch import FolderWatch, NotWatched, open_watch
 
 log = logging.getLogger("lakemirror")
 
-SELDOM = 10.0
-"""Seconds between two looks at all tables, at least, where all folders are watched."""
+Told = Callable[[str | None], None]
+"""Gets a folder that has changed, relative to the database; None if events were lost, so that any may have."""
 
-_SHARE = 200.0  # pause after a look at all tables, as a multiple of how long it took
-_SOON = 0.05  # seconds until a table that was at work is looked at again
-_RESTLESS = 0.2  # seconds between two looks at tables that wait for time to pass
-_RESTLESS_SHARE = 50.0
-_ABOVE = ("Files", LANDING_ZONE)  # folders whose change concerns more than one table
+_ALL = Path("/")
+_WAIT = 3600.0
 
 
 class ZoneWatch:
-    """What changed in one landing zone since the last look."""
+    """Watches the landing zones of a process. For any thread."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._watch = storage.watch()
-        self._touched: set[TableName] = set()
-        self._all = True
-        self._all_again = self._restless_again = 0.0
-        if isinstance(self._watch, NotWatched):
-            say = log.warning if self._watch.is_limit else log.debug
-            say("the landing zone is polled: %s", self._watch.reason)
+    def __init__(self) -> None:
+        self._databases: dict[str, Told] = {}
+        self._watch: FolderWatch | None = None
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
 
-    @property
-    def sees_everything(self) -> bool:
-        """True where every folder that a change file may come to is watched."""
-        return isinstance(self._watch, FolderWatch) and not self._watch.refused
+    def follow(self, database: Path, told: Told) -> NotWatched | None:
+        """Tells of the changes in a database's watched folders from now on; or why the system refuses. `told` is called
+        in another thread."""
+        with self._lock:
+            if self._watch is None:
+                opened = open_watch(_ALL)
+                if isinstance(opened, NotWatched):
+                    return opened
+                self._watch = opened
+                threading.Thread(target=self._read, args=(opened,), name="folder-events", daemon=True).start()
+            self._databases[_name(database)] = told
+        return None
 
-    def due(self, scheduler: Scheduler) -> set[TableName] | None:
-        """The tables to look at now; None: all."""
-        now = time.monotonic()
-        if self._all or not self.sees_everything or now >= min(self._all_again, scheduler.drop_due):
-            self._all = True
-            return None
-        due, self._touched = self._touched, set()
-        if now >= self._restless_again:
-            due |= scheduler.restless
-        return due
+    def watch(self, database: Path, folders: Iterable[str]) -> set[str]:
+        """Watches these folders of a database, if it is followed. Returns those that were not watched before: they may
+        have got files between the listing and now."""
+        name, watch = _name(database), self._watch
+        if watch is None or name not in self._databases:
+            return set()
+        before = self.refused(database)
+        fresh = watch.watch(f"{name}/{folder}" if folder else name for folder in folders)
+        if not before and (reason := self.refused(database)):
+            log.warning("not every folder can be watched, so all are polled: %s", reason)
+        return {folder[len(name) + 1 :] for folder in fresh}
 
-    def looked(self, scheduler: Scheduler, due: set[TableName] | None, seconds: float) -> None:
-        """Call after a tick over `due`, with its seconds: watches new folders.
+    def refused(self, database: Path) -> str:
+        """Why not every folder of a database is watched; empty if each one is."""
+        name, watch = _name(database), self._watch
+        if watch is None or name not in self._databases:
+            return "it is not followed"
+        return next((why for folder, why in list(watch.refused.items()) if f"{folder}/".startswith(f"{name}/")), "")
 
-        A folder may get files between the listing and the start of its watch: its table is looked at once more.
-        """
-        if not isinstance(self._watch, FolderWatch):
-            return
-        now = time.monotonic()
-        zone = scheduler.zone
-        if due is None:
-            self._all = False
-            self._touched = set()
-            self._all_again = now + max(SELDOM, _SHARE * seconds)
-        folders = (
-            _folders(zone) if due is None else [f for n in due if n in zone.tables for f in zone.tables[n].folders]
-        )
-        refused = self._watch.refused
-        for folder in self._watch.watch(folders):
-            self._touch(folder)
-        if self._watch.refused and not refused:
-            log.warning("not every folder can be watched, so all are polled: %s", self._watch.refused)
-        self._touched |= scheduler.unseen
-        self._restless_again = now + max(_RESTLESS, _RESTLESS_SHARE * seconds)
-
-    def wait(self, scheduler: Scheduler, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Waits for a time, or until a table is due."""
-        assert isinstance(self._watch, FolderWatch)
-        now = time.monotonic()
-        until = min(now + seconds, self._all_again, max(now, scheduler.drop_due))
-        if self._all or self._touched:
-            until = min(until, now + _SOON)
-        if scheduler.restless:
-            until = min(until, max(now, self._restless_again))
-        changed = self._watch.wait(max(0.0, until - now), is_over)
-        self._all = self._all or changed.lost
-        for folder in changed.folders:
-            self._touch(folder)
-
-    def look_at_all(self) -> None:
-        """The next tick looks at all tables."""
-        self._all = True
+    def leave(self, database: Path) -> None:
+        """Tells nothing more of a database."""
+        with self._lock:
+            if self._databases.pop(_name(database), None) is not None and self._watch is not None:
+                self._watch.unwatch(_name(database))
 
     def close(self) -> None:
-        if isinstance(self._watch, FolderWatch):
-            self._watch.close()
+        """Ends all watches."""
+        self._is_closed.set()
 
-    def _touch(self, folder: str) -> None:
-        name = None if folder in _ABOVE else table_of(folder)
-        if name is not None:
-            self._touched.add(name)
-        else:  # a table or a schema was added or removed
-            self._all = True
+    def _read(self, watch: FolderWatch) -> None:
+        while not self._is_closed.is_set():
+            changed = watch.wait(_WAIT, self._is_closed.is_set)
+            if changed.lost:
+                for told in list(self._databases.values()):
+                    told(None)
+            for folder in changed.folders:
+                self._tell(folder)
+        watch.close()
+
+    def _tell(self, folder: str) -> None:
+        """Tells the database that the folder is in."""
+        name, inner = folder, ""
+        while name:
+            told = self._databases.get(name)
+            if told is not None:
+                told(inner)
+                return
+            name, _, last = name.rpartition("/")
+            inner = f"{last}/{inner}" if inner else last
 
 
-def _folders(zone: Zone) -> list[str]:
-    return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
+def _name(database: Path) -> str:
+    return os.fspath(database.absolute()).lstrip("/")
 
 
-__all__ = ["SELDOM", "ZoneWatch"]
+__all__ = ["ZoneWatch"]

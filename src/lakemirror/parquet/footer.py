@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -183,7 +183,7 @@ def _against(footer: Mapping[int, Any], size: int) -> str | None:
     said, groups = footer[3], footer.get(4, [])
     if said < 0:
         return f"its footer says {said} rows"
-    columns = list(_leaves(footer[2]))
+    columns = _leaves(footer[2])
     rows = 0
     for index, group in enumerate(groups):
         reason = _against_group(group, columns, size)
@@ -205,8 +205,9 @@ class _Leaf(NamedTuple):
     repetition: int
 
 
-def _leaves(schema: Sequence[Mapping[int, Any]]) -> Iterator[_Leaf]:
+def _leaves(schema: Sequence[Mapping[int, Any]]) -> list[_Leaf]:
     """The columns that hold values. ValueError where the schema is invalid."""
+    leaves = []
     open_nodes = [(schema[0].get(5, 0), 0, 0)]
     for element in schema[1:]:
         while open_nodes and open_nodes[-1][0] == 0:
@@ -223,9 +224,10 @@ def _leaves(schema: Sequence[Mapping[int, Any]]) -> Iterator[_Leaf]:
         if element.get(5):
             open_nodes.append((element[5], definition, repetition))
         elif 1 in element:
-            yield _Leaf(element, definition, repetition)
+            leaves.append(_Leaf(element, definition, repetition))
     if any(left for left, _, _ in open_nodes):
         raise ValueError("its schema has fewer columns than it says")
+    return leaves
 
 
 def _against_group(group: Mapping[int, Any], columns: Sequence[_Leaf], size: int) -> str | None:

@@ -125,8 +125,7 @@ def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
         kind = _KIND_OF.get(data[at : at + 2])
         if kind is None:
             return None
-        size, at = _number(data, at + 2)
-        stored, at = _number(data, at)
+        (size, stored), at = _numbers(data, at + 2, 2)
         if data[at] == _I32:  # a checksum
             at = varint(data, at + 1)[1]
             is_usual = data[at] == _COUNTS_AFTER_CHECKSUM[kind]
@@ -134,11 +133,8 @@ def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
             is_usual = data[at] == _COUNTS_AFTER_SIZE[kind]
         if not is_usual:
             return None
-        values, at = _number(data, at + 1)
-        encoding, at = _number(data, at)
+        (values, encoding, *_), at = _numbers(data, at + 1, 4 if kind == DATA else 2)
         if kind == DATA:
-            _, at = _number(data, at)
-            _, at = _number(data, at)
             if data[at] == _STATISTICS:
                 at = end_of_struct(data, at + 1, 1)
         elif data[at] in _SORTED:
@@ -150,17 +146,20 @@ def _usual_page(data: bytes, at: int, begin: int) -> Page | None:
     return Page(kind, values, size, encoding, None, begin + at + 2, stored)
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """The next field's number, which is not negative, and the place after it. ValueError for any other field."""
-    if data[at] != _I32:
-        raise ValueError
-    raw = data[at + 1]
-    at += 2
-    if raw > 127:
-        raw, at = varint(data, at - 1)
-    if raw & 1:
-        raise ValueError
-    return raw >> 1, at
+def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    """The numbers of the next fields, none negative, and the place after them. ValueError for any other field."""
+    numbers = []
+    for _ in range(count):
+        if data[at] != _I32:
+            raise ValueError
+        raw = data[at + 1]
+        at += 2
+        if raw > 127:
+            raw, at = varint(data, at - 1)
+        if raw & 1:
+            raise ValueError
+        numbers.append(raw >> 1)
+    return numbers, at
 
 
 def _page(kind: int, size: int, header: Any, at: int, begin: int, stored: int) -> Page:

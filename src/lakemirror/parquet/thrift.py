@@ -28,9 +28,8 @@ def struct(
 ) -> tuple[dict[int, Any], int]:
     """The struct that begins at `at`, and the place behind it. IndexError where the data ends in it; ValueError.
 
-    With `shape` only its fields are kept; the others are walked over. A field of `shape` that is written in another
-    type is left out, and the items of a list are read in the type of `shape`: so does the code that Thrift generates,
-    which other readers use.
+    With `shape`, only its fields are kept. As in code that Thrift generates, a field of `shape` that is written in
+    another type is left out, and the items of a list are read in the type of `shape`.
     """
     if depth > _DEEPEST:
         raise ValueError("it nests too deep")
@@ -47,17 +46,15 @@ def struct(
             raw, at = varint(data, at)
             number = (raw >> 1) ^ -(raw & 1)
         kind = head & 15
-        wire = None
-        if shape is not None:
-            wire = shape.get(number)
-            if wire is None or wire[0] != kind:
-                if 3 < kind < 7 and data[at] < 128:  # most fields are small numbers and short texts: no call for them
-                    at += 1
-                elif kind == 8 and data[at] < 128:
-                    at += data[at] + 1
-                elif kind > 2:
-                    at = _behind(data, at, kind, depth)
-                continue
+        wire = shape.get(number) if shape is not None else None
+        if shape is not None and (wire is None or wire[0] != kind):
+            if 3 < kind < 7 and data[at] < 128:  # most fields are small numbers and short texts: no call for them
+                at += 1
+            elif kind == 8 and data[at] < 128:
+                at += data[at] + 1
+            elif kind > 2:
+                at = _behind(data, at, kind, depth)
+            continue
         if 3 < kind < 7:
             raw = data[at]
             at += 1
@@ -90,42 +87,47 @@ def end_of_struct(data: bytes, at: int, depth: int = 0) -> int:
 
 def _behind(data: bytes, at: int, kind: int, depth: int) -> int:
     """The place after a value that is skipped; IndexError and ValueError as for one that is read."""
-    if kind == 12:
-        if depth >= _DEEPEST:
-            raise ValueError("it nests too deep")
-        while True:
-            head = data[at]
+    around: list[list[int] | None] = []  # structs, and lists with the number of their items left and the items' type
+    while True:
+        if kind == STRUCT:
+            if depth + len(around) >= _DEEPEST:
+                raise ValueError("it nests too deep")
+            around.append(None)
+        elif kind in (9, 10):
+            if depth + len(around) > _DEEPEST:
+                raise ValueError("it nests too deep")
+            size, item = data[at] >> 4, data[at] & 15
             at += 1
-            if head == 0:
-                return at
-            if not head >> 4:
-                _, at = varint(data, at)
-            kind = head & 15
-            if 3 < kind < 7 and data[at] < 128:
+            if size == 15:
+                size, at = varint(data, at)
+            around.append([size, item])
+        elif 3 < kind < 7 and data[at] < 128:  # most values are small numbers and short texts: no call for them
+            at += 1
+        elif kind == BINARY and data[at] < 128:
+            at += data[at] + 1
+            if at > len(data):
+                raise IndexError(at)
+        else:
+            at = _value(data, at, kind, depth)[1]
+        kind = -1
+        while around and kind < 0:
+            inner = around[-1]
+            if inner is None:
+                head = data[at]
                 at += 1
-            elif kind == 8 and data[at] < 128:
-                at += data[at] + 1  # beyond the data: the next field's byte is missing then
-            elif kind > 2:
-                at = _behind(data, at, kind, depth + 1)
-    if kind == 8:
-        size, at = varint(data, at)
-        if at + size > len(data):
-            raise IndexError(at + size)
-        return at + size
-    if kind in (4, 5, 6):
-        return varint(data, at)[1]
-    if kind in (9, 10):
-        if depth > _DEEPEST:
-            raise ValueError("it nests too deep")
-        size, kind = data[at] >> 4, data[at] & 15
-        at += 1
-        if size == 15:
-            size, at = varint(data, at)
-        for _ in range(size):
-            at = _behind(data, at, kind, depth + 1)
-        return at
-    _, end = _value(data, at, kind, depth)
-    return end
+                if not head:
+                    around.pop()
+                elif not head >> 4:
+                    at = varint(data, at)[1]
+                if head & 15 > 2:  # a boolean is in the head
+                    kind = head & 15
+            elif inner[0]:
+                inner[0] -= 1
+                kind = inner[1]
+            else:
+                around.pop()
+        if kind < 0:
+            return at
 
 
 def _value(data: bytes, at: int, kind: int, depth: int, wire: Wire | None = None) -> tuple[Any, int]:

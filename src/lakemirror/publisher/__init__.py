@@ -3,7 +3,7 @@
 `Landing(db).table("orders", keys=["id"])` gives a table folder; its methods take rows in any Arrow form and leave one
 complete, numbered file. Nothing here reads the Delta tables: what was published is known from the landing zone alone.
 
-    rows ─▶ arrow_input ─▶ column_types ─▶ change_writer ─▶ sequence: one file, under the next number, or nothing
+    rows (sources) ─▶ table_writer: the table's types ─▶ change_writer ─▶ sequence: one file, the next number (folders)
 """
 
 from lakemirror.publisher.buffer import Buffer

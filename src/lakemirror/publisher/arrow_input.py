@@ -13,6 +13,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.column_types import table_type, widens
 from lakemirror.landing_zone.zoneless import NTZ, zone_of
 from lakemirror.publisher.exact_values import Refused, cast_exactly, column, declared_column
+from lakemirror.publisher.row_readers import converted_rows
 
 Types = Mapping[str, pa.DataType]
 
@@ -89,7 +90,7 @@ def _from_spark(frame: Any) -> pa.RecordBatchReader:
             "a streaming frame cannot be published as rows",
             hint='Write it with writeStream.format("lakemirror"): docs/how-to/publish-from-spark.md.',
         )
-    from lakemirror.publisher.spark_values import arrow_ready, as_text  # needs PySpark, which made the frame
+    from lakemirror.publisher.sources.spark_values import arrow_ready, as_text  # needs PySpark, which made the frame
 
     frame = arrow_ready(frame)
     if hasattr(frame, "toArrow"):
@@ -120,7 +121,7 @@ def _from_mappings(rows: Sequence[Mapping[str, Any]], types: _Asked, only: Seque
     """The table of all columns that any of the rows has, or of `only` these, in the order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not rows:
-        return pa.schema(list(types.columns.items())).empty_table()
+        return pa.schema(list({**types.before, **types.columns}.items())).empty_table()
     if not all(isinstance(name, str) for name in names):
         raise LakemirrorError("input-invalid", "column names must be strings")
     if only is not None:
@@ -132,7 +133,7 @@ def _from_mappings(rows: Sequence[Mapping[str, Any]], types: _Asked, only: Seque
 def _narrowed(reader: pa.RecordBatchReader, only: Sequence[str]) -> pa.RecordBatchReader:
     names = _among(reader.schema.names, only)
     schema = pa.schema([reader.schema.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in reader))
+    return converted_rows(reader, schema, lambda batch, _: batch.select(names).columns)
 
 
 def _among(names: Iterable[str], only: Sequence[str]) -> list[str]:
@@ -202,16 +203,13 @@ def _cast(reader: pa.RecordBatchReader, types: _Asked) -> pa.RecordBatchReader:
     if schema.equals(reader.schema):
         return reader
 
-    def batches() -> Iterable[pa.RecordBatch]:
-        rows = 0
-        for batch in reader:
-            arrays = []
-            for field, array in zip(schema, batch.columns, strict=True):
-                arrays.append(_cast_column(array, field.type, field.name, rows, types.zone))
-            rows += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def convert(batch: pa.RecordBatch, rows: int) -> list[pa.Array]:
+        return [
+            _cast_column(array, field.type, field.name, rows, types.zone)
+            for field, array in zip(schema, batch.columns, strict=True)
+        ]
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return converted_rows(reader, schema, convert)
 
 
 def _named(name: str, types: Types) -> pa.DataType | None:

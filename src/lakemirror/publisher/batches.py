@@ -14,31 +14,15 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.publisher.change_writer import token_of
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 from lakemirror.publisher.sequence import Sequence as Numbers
-from lakemirror.publisher.table_folder import TableFolder, write_whole
-
-if TYPE_CHECKING:
-    from lakemirror.publisher.landing_table import LandingTable
-
+from lakemirror.publisher.table_writer import Prepared, TableWriter
 
 _SAME, _NEW, _UNSAID = "same", "new", "unsaid"
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A complete change file that has no number yet: its name in the table folder, its rows.
-
-    `seen`: the newest file whose types counted as it was written.
-    """
-
-    name: str
-    rows: int
-    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +60,7 @@ class _Plan:
 
 
 def publish_batch(
-    table: LandingTable, query: str, batch: int, files: Sequence[Prepared], run: Run | None = None, former: str = ""
+    table: TableWriter, query: str, batch: int, files: Sequence[Prepared], run: Run | None = None, former: str = ""
 ) -> int:
     """Publishes the files of one batch in their order, and returns how many; 0 where the batch was published before.
 
@@ -85,14 +69,14 @@ def publish_batch(
     which an earlier version kept the query's plan. `stream-restarted` for a batch of a new run that nobody announced.
     """
     numbers, _ = table.opened()
-    run, plan_name = run or Run(), _plan_name(query)
+    run = run or Run()
     with numbers.locked():
-        last = _read(table.place, plan_name, query)
-        if last is None and former and (kept := _read(table.place, _plan_name(former), former)) is not None:
+        last = _read(table.place, query)
+        if last is None and former and (kept := _read(table.place, former)) is not None:
             last = replace(kept, query=query)
         published = 0
         if last is not None and not last.done:
-            published = _finish(numbers, last, plan_name)
+            published = _finish(table, numbers, last)
         relation = run.relation(last, batch) if last is not None else _NEW
         if last is not None and (relation == _UNSAID or (relation == _SAME and last.batch == batch)):
             discard(table, [file for file in files if file.name not in last.names])
@@ -100,19 +84,19 @@ def publish_batch(
                 raise _restarted(table, last, batch)
             return published
         newest = numbers.newest()
-        names = tuple(table.renewed(file.name, file.seen, newest) for file in files)
+        names = tuple(table.renewed(file, newest) for file in files)
         stream = run.stream or (last.stream if last is not None and relation == _SAME else "")
         plan = _Plan(query, batch, names, newest + 1, False, stream, run.word)
-        _write(table.place, plan_name, plan)
+        _write(table.place, plan)
         reach("batch.planned")
-        return published + _finish(numbers, plan, plan_name)
+        return published + _finish(table, numbers, plan)
 
 
 def _plan_name(query: str) -> str:
     return f"_batch-{hashlib.sha256(query.encode()).hexdigest()[:16]}.json"
 
 
-def _restarted(table: LandingTable, last: _Plan, batch: int) -> LakemirrorError:
+def _restarted(table: TableWriter, last: _Plan, batch: int) -> LakemirrorError:
     message = (
         f"{table.name}: batch {batch} of the stream {last.query!r} is of another run than batch {last.batch}, which is "
         "published: its checkpoint is new, or older. Nothing of it was published"
@@ -120,63 +104,85 @@ def _restarted(table: LandingTable, last: _Plan, batch: int) -> LakemirrorError:
     return LakemirrorError("stream-restarted", message, table=str(table.name))
 
 
-def publish_prepared(table: LandingTable, files: Sequence[Prepared]) -> int:
+def publish_prepared(table: TableWriter, files: Sequence[Prepared]) -> int:
     """Publishes files in their order, once: for a source that does not repeat itself. No files make no table."""
     if not files:
         return 0
     numbers, _ = table.opened()
     with numbers.locked():
-        newest = numbers.newest()
-        for name in [table.renewed(file.name, file.seen, newest) for file in files]:
-            numbers.take(name)
+        for file in files:
+            table.number(numbers, file)
     return len(files)
 
 
-def discard(table: LandingTable, files: Sequence[Prepared]) -> None:
+def discard(table: TableWriter, files: Sequence[Prepared]) -> None:
     """Deletes files that were prepared and not published."""
     for file in files:
         table.place.forget(file.name)
 
 
-def abandon(table: LandingTable, query: str, files: Sequence[Prepared]) -> None:
+def abandon(table: TableWriter, query: str, files: Sequence[Prepared]) -> None:
     """Deletes what was prepared for a batch that failed, but for what its plan names: the next batch publishes that."""
-    plan = _read(table.place, _plan_name(query), query)
+    plan = _read(table.place, query)
     planned = plan.names if plan is not None and not plan.done else ()
     discard(table, [file for file in files if file.name not in planned])
 
 
-def _finish(numbers: Numbers, plan: _Plan, plan_name: str) -> int:
-    """Publishes what of a plan is not published yet; the caller holds the lock."""
-    published = 0
-    for number, name in enumerate(plan.names, start=plan.first):
-        if not numbers.folder.is_kept(name):
-            continue  # a file loses this name once it has a number
-        found = numbers.find(number)
-        if found is not None and token_of(numbers.folder, found) == name:
-            numbers.folder.forget(name)
-            continue
-        try:
-            numbers.take(name, number if found is None and number > numbers.newest() else None)
-        except LakemirrorError as error:
-            if error.code != "publish-conflict" or not numbers.folder.is_there():
-                raise
-            numbers.take(name)  # another program took the number
-        published += 1
-        reach("batch.file-published")
-    _write(numbers.folder, plan_name, replace(plan, done=True))
+def _finish(table: TableWriter, numbers: Numbers, plan: _Plan) -> int:
+    """Publishes what of a plan is not published yet; the caller holds the lock.
+
+    Where others take a planned number, which a lock prevents where there is one, the rest is planned again: after a
+    crash the plan alone tells which file has a number.
+    """
+    published = place = 0
+    while place < len(plan.names):
+        name, number = plan.names[place], plan.first + place
+        found = numbers.find(number) if table.place.is_kept(name) else None
+        if found is not None and token_of(table.place, found) == name:
+            table.place.forget(name)
+        elif table.place.is_kept(name):  # a file loses this name once it has a number
+            if found is not None or numbers.newest() >= number or not _takes(numbers, name, number):
+                plan, place = _planned_again(table, numbers, plan, plan.names[place:]), 0
+                continue
+            published += 1
+            reach("batch.file-published")
+        place += 1
+    _write(table.place, replace(plan, done=True))
     return published
 
 
-def _read(folder: TableFolder, name: str, query: str) -> _Plan | None:
-    with suppress(FileNotFoundError), folder.open(name) as file:
+def _takes(numbers: Numbers, name: str, number: int) -> bool:
+    """True where the file got this number, False where another program did. `publish-conflict`: the folder is gone."""
+    try:
+        numbers.take(name, number)
+    except LakemirrorError as error:
+        if error.code != "publish-conflict" or not numbers.folder.is_there():
+            raise
+        return False
+    return True
+
+
+def _planned_again(table: TableWriter, numbers: Numbers, plan: _Plan, left: Sequence[str]) -> _Plan:
+    """The plan of the files that have no number yet: the next numbers, in the types that the table has by now."""
+    newest = numbers.newest()
+    names = tuple(table.retyped(name, plan.first - 1, newest) for name in left)
+    again = replace(plan, names=names, first=newest + 1)
+    _write(table.place, again)
+    for name in {*left} - {*names}:
+        table.place.forget(name)
+    return again
+
+
+def _read(folder: TableFolder, query: str) -> _Plan | None:
+    with suppress(FileNotFoundError), folder.open(_plan_name(query)) as file:
         kept = json.loads(file.read())
         if kept["query"] == query:
             return _Plan(**{**kept, "names": tuple(kept["names"])})
     return None
 
 
-def _write(folder: TableFolder, name: str, plan: _Plan) -> None:
-    write_whole(folder, name, json.dumps(asdict(plan)).encode())
+def _write(folder: TableFolder, plan: _Plan) -> None:
+    write_whole(folder, _plan_name(plan.query), json.dumps(asdict(plan)).encode())
 
 
-__all__ = ["Prepared", "Run", "abandon", "discard", "publish_batch", "publish_prepared"]
+__all__ = ["Run", "abandon", "discard", "publish_batch", "publish_prepared"]

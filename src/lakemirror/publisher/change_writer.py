@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.row_readers import converted_rows
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.table_folder import TableFolder
+    from lakemirror.publisher.folders.table_folder import TableFolder
 
 MARKER_COLUMN = "__rowMarker__"
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
@@ -29,12 +30,10 @@ def with_marker(reader: pa.RecordBatchReader, marker: int) -> pa.RecordBatchRead
     """The same rows with one marker."""
     schema = reader.schema.append(pa.field(MARKER_COLUMN, pa.int32(), nullable=False))
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in reader:
-            markers = pa.repeat(pa.scalar(marker, pa.int32()), batch.num_rows)
-            yield pa.RecordBatch.from_arrays([*batch.columns, markers], schema=schema)
+    def convert(batch: pa.RecordBatch, _: int) -> list[pa.Array]:
+        return [*batch.columns, pa.repeat(pa.scalar(marker, pa.int32()), batch.num_rows)]
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return converted_rows(reader, schema, convert)
 
 
 def with_given_markers(reader: pa.RecordBatchReader, column: str, table: str) -> pa.RecordBatchReader:
@@ -48,15 +47,12 @@ def with_given_markers(reader: pa.RecordBatchReader, column: str, table: str) ->
         )
     schema = reader.schema.remove(position).append(pa.field(MARKER_COLUMN, pa.int32()))
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        before = 0
-        for batch in reader:
-            arrays = list(batch.columns)
-            markers = _markers(arrays.pop(position), before, table)
-            yield pa.RecordBatch.from_arrays([*arrays, markers], schema=schema)
-            before += batch.num_rows
+    def convert(batch: pa.RecordBatch, before: int) -> list[pa.Array]:
+        arrays = list(batch.columns)
+        markers = _markers(arrays.pop(position), before, table)
+        return [*arrays, markers]
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return converted_rows(reader, schema, convert)
 
 
 def write_parquet(

@@ -10,7 +10,7 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import parse_metadata
 from lakemirror.landing_zone.zone import METADATA
-from lakemirror.publisher.table_folder import TableFolder, write_whole
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,17 @@ class Declaration:
     extension: str = "parquet"
 
 
-def read_declaration(folder: TableFolder) -> Declaration:
-    """The declaration, or the defaults. `metadata-invalid`; `not-supported` for text and partitions."""
-    return _declaration(_read(folder), folder.path.name)
+def read_declaration(folder: TableFolder, keys: Sequence[str] | None = None) -> Declaration:
+    """The declaration, or the defaults; the one that will be valid with these key columns, not written yet.
 
-
-def agreed(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
-    """The declaration that will be valid with these key columns, not written yet.
-
-    None keeps the declared keys. Declared keys never change: `key-columns-changed` for any other list.
+    Declared keys never change: `key-columns-changed` for any other list. `metadata-invalid`; `not-supported` for text
+    and partitions.
     """
     return _with_keys(_declaration(_read(folder), folder.path.name), keys, folder.path.name)
 
 
 def declare(folder: TableFolder, keys: Sequence[str] | None) -> Declaration:
-    """Declares the key columns unless they are declared, and returns the declaration; errors as of `agreed`."""
+    """Declares the key columns unless they are declared, and returns the declaration; the same errors."""
     data = _read(folder)
     declared = _declaration(data, folder.path.name)
     wanted = _with_keys(declared, keys, folder.path.name)

@@ -103,7 +103,7 @@ class ColumnTypes:
         if placed is None:
             raise LakemirrorError(
                 "type-unsupported",
-                f"{self.table}: column {column} has type {kind}, which change files have no place for",
+                f"{self.table}: column {column} has type {kind}, which change files cannot hold",
                 table=self.table,
                 column=column,
                 hint="Publish the column in another type, such as a string or a number.",
@@ -130,8 +130,8 @@ class ColumnTypes:
         low, high = _YEARS if t.is_timestamp(array.type) else (each // _DAY for each in _YEARS)
         if first < low or last > high:
             self.warn(
-                f"{self.table}: column {column} has values outside of the years 1 to 9999; they are published as they "
-                "are, and Python and readers that are built on it cannot show them"
+                f"{self.table}: column {column} has values outside of the years 1 to 9999; they are published "
+                "unchanged, and Python and readers that are built on it cannot show them"
             )
 
     def warn(self, message: str) -> None:

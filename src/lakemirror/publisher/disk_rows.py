@@ -62,19 +62,27 @@ class DiskParts:
     """Gathers parts of an input to read them again; those beyond 64 MiB are in a temporary file without a name."""
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 closed with the last reference
-        self._count = 0
+        self._file = tempfile.SpooledTemporaryFile(1)  # noqa: SIM115 made with the first byte, closed with the last use
+        self._on_disk = 0
+        self._parts: list[Any] = []
+        self._bytes = 0
 
-    def add(self, part: Any) -> None:
-        """Takes a part, made of plain Python values."""
-        pickle.dump(part, self._file, pickle.HIGHEST_PROTOCOL)
-        self._count += 1
+    def add(self, part: Any, size: int) -> None:
+        """Takes a part, made of Python values or Arrow batches, of about so many bytes."""
+        self._parts.append(part)
+        self._bytes += size
+        if self._bytes > IN_MEMORY_BYTES:
+            for each in self._parts:
+                pickle.dump(each, self._file, pickle.HIGHEST_PROTOCOL)
+            self._on_disk += len(self._parts)
+            self._parts, self._bytes = [], 0
 
     def __iter__(self) -> Iterator[Any]:
         """The parts, in their order."""
         self._file.seek(0)
-        for _ in range(self._count):
+        for _ in range(self._on_disk):
             yield pickle.load(self._file)
+        yield from self._parts
 
 
 __all__ = ["DiskParts", "DiskRows"]

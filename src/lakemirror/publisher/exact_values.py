@@ -18,8 +18,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemirror.landing_zone.column_types import table_type
+from lakemirror.landing_zone.delimited.values import BadValue, converted
 from lakemirror.landing_zone.zoneless import NoInstant, instants
-from lakemirror.publisher.declared_types import NESTED, json_leaf
+from lakemirror.publisher.declared_types import NESTED, json_leaf, json_text
 
 MOST_DIGITS = 38
 
@@ -77,7 +79,9 @@ def cast_exactly(array: pa.Array, kind: pa.DataType, zone: str = "") -> pa.Array
     given, t = array.type, pa.types
     if given == kind:
         return array
-    numbers = _is_number(given) and _is_number(kind)
+    if _is_text(given) and (is_number(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_timestamp(kind)):
+        return _read(array.cast(pa.string()), kind, zone or "UTC")
+    numbers = is_number(given) and is_number(kind)
     if numbers and _arrow_rounds(given, kind):
         return column(array.to_pylist(), kind)
     cast = _to_times(kind, zone or "UTC") if t.is_timestamp(kind) else lambda each: each.cast(kind)
@@ -108,18 +112,18 @@ def _natural(values: list[Any], kinds: set[str]) -> pa.Array:
         return _in_type(values, kinds, _decimal_for(values))
     found = "a float" if "a float" in kinds else next(iter(kinds))
     if found not in _TYPES:
-        raise Refused(_first(values), f"{found} has no place in a table")
+        raise Refused(_first(values), f"{found} cannot be kept in a table")
     return _in_type(values, kinds, _TYPES[found])
 
 
 def _in_type(values: list[Any], kinds: set[str], kind: pa.DataType, zone: str = "") -> pa.Array:
     """The values, which are numbers or all of one kind, in this type. `zone`: as in `column`."""
     t = pa.types
-    if _is_number(kind) and kinds <= _NUMBERS:
+    if is_number(kind) and kinds <= _NUMBERS:
         return _as_numbers(values, kinds, kind)
     found = next(iter(kinds))
     if found == "a list or dict" and (kind == NESTED or _is_text(kind)):
-        texts = _built(_each(values, json_text), pa.string())
+        texts = _built(_each(values, lambda value: json_text(_json(value))), pa.string())
         return pa.ExtensionArray.from_storage(NESTED, texts) if kind == NESTED else texts.cast(kind)
     if found == "a duration" and kind == pa.int64():
         return _in_type(values, kinds, _TYPES[found])  # it becomes a number where types get their place
@@ -189,7 +193,7 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         _, digits, exponent = number.as_tuple()
         if not isinstance(exponent, int):
-            raise Refused(place, f"{value} has no place beside decimals")
+            raise Refused(place, f"{value} cannot be kept beside decimals")
         before = max(before, len(digits) + exponent if number else 0)
         behind = max(behind, -exponent)
         if before + behind > MOST_DIGITS:
@@ -197,12 +201,8 @@ def _decimal_for(values: list[Any]) -> pa.DataType:
     return pa.decimal128(max(before + behind, 1), behind)
 
 
-def json_text(value: Any) -> str:
-    """A list or dict as JSON text; ValueError for a value in it that JSON has no place for."""
-    return json.dumps(_json(value), ensure_ascii=False, separators=(",", ":"))
-
-
 def _json(value: Any) -> Any:
+    """A list or dict as plain JSON values; ValueError for a value in it that JSON has no place for."""
     value = _plain(value)
     kind = _KINDS[type(value)]
     if kind != "a list or dict":
@@ -216,7 +216,7 @@ def _json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The same value as one of Python's own types; ValueError for one that has no place in a table."""
+    """The same value as one of Python's own types; ValueError for one that cannot be kept in a table."""
     kind = type(value)
     if kind in _KINDS:
         return value
@@ -234,7 +234,7 @@ def _plain(value: Any) -> Any:
     for base, make in _BASES:
         if isinstance(value, base):
             return make(value)
-    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} has no place in a table")
+    raise ValueError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept in a table")
 
 
 def _plain_numpy(value: Any) -> Any:
@@ -247,7 +247,7 @@ def _plain_numpy(value: Any) -> Any:
         return coarse.item()
     found = value.item()
     if type(found) not in _KINDS:
-        raise ValueError(f"a value of type numpy.{type(value).__name__} has no place in a table")
+        raise ValueError(f"a value of type numpy.{type(value).__name__} cannot be kept in a table")
     return found
 
 
@@ -303,31 +303,25 @@ def _no_value(value: Any, kind: pa.DataType) -> str:
     return f"{shown[:100]} cannot be held exactly by type {kind}"
 
 
+def _read(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+    """Text as values, as delimited text is read; an empty one is no value, and no digit of a time is cut off."""
+    lost = pc.match_substring_regex(texts, r"^\s*$|:\d\d\.\d{6}\d*[1-9]").index(True).as_py()
+    try:
+        made = converted(texts.slice(0, lost) if lost >= 0 else texts, table_type(kind) or "string", zone).cast(kind)
+    except BadValue as bad:
+        raise Refused(bad.place, bad.why or _no_value(bad.text, kind)) from None
+    if lost >= 0:
+        raise Refused(lost, _no_value(texts[lost].as_py(), kind))
+    return made
+
+
 def _to_times(kind: Any, zone: str) -> Callable[[pa.Array], pa.Array]:
-    """The conversion of text, of dates and of times into this type of times."""
-
-    def cast(values: pa.Array) -> pa.Array:
-        if _is_text(values.type):
-            return _text_to_times(values, kind, zone)
-        if kind.tz and pa.types.is_timestamp(values.type) and values.type.tz is None:
-            return instants(values.cast(pa.timestamp("us")), zone).cast(kind)
-        return values.cast(kind)
-
-    return cast
-
-
-def _text_to_times(text: pa.Array, kind: Any, zone: str) -> pa.Array:
-    """`2026-01-02`, `2026-01-02 03:04:05` and `2026-01-02T03:04:05+01:00` as times."""
-    text = pc.utf8_trim_whitespace(text)
-    is_day = pc.equal(pc.utf8_length(text), 10)
-    text = pc.if_else(is_day, pc.binary_join_element_wise(text, "00:00:00", "T"), text)
-    if kind.tz is None:
-        return text.cast(kind)
-    has_zone = pc.match_substring_regex(text, r":\d\d(\.\d+)? ?(Z|z|[+-]\d\d(:?\d\d)?)$")
-    nothing = pa.scalar(None, text.type)
-    local = pc.if_else(has_zone, nothing, text).cast(pa.timestamp("us"))
-    moments = pc.if_else(has_zone, text, nothing).cast(pa.timestamp("us", "UTC"))
-    return pc.coalesce(moments, instants(local, zone)).cast(kind)
+    """The conversion of dates and of times into this type of times."""
+    return lambda values: (
+        instants(values.cast(pa.timestamp("us")), zone).cast(kind)
+        if kind.tz and pa.types.is_timestamp(values.type) and values.type.tz is None
+        else values.cast(kind)
+    )
 
 
 def _first(values: list[Any]) -> int:
@@ -342,7 +336,8 @@ def _arrow_rounds(given: pa.DataType, kind: pa.DataType) -> bool:
     return bool(t.is_decimal(given) and t.is_floating(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """True for the types of numbers that a table can have."""
     t = pa.types
     return bool(t.is_integer(kind) or t.is_decimal(kind) or t.is_float32(kind) or t.is_float64(kind))
 
@@ -370,7 +365,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "a list or dict": NESTED,
 }  # fmt: skip
 _TAKEN: tuple[tuple[Callable[[Any], bool], set[str]], ...] = (
-    (_is_number, set()),
+    (is_number, set()),
     (pa.types.is_boolean, {"a boolean"}),
     (_is_text, {"text", "a UUID", "a time of day"}),
     (lambda kind: kind in (pa.binary(), pa.large_binary()), {"bytes"}),
@@ -394,4 +389,4 @@ _BASES: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((list, tuple), list),
 )
 
-__all__ = ["Refused", "cast_exactly", "column", "declared_column", "json_text"]
+__all__ = ["MOST_DIGITS", "Refused", "cast_exactly", "column", "declared_column", "is_number"]

@@ -35,20 +35,13 @@ def _codes(column: pa.Array) -> Any:
     kind = column.type
     if pa.types.is_floating(kind):
         codes = _of_floats(column.fill_null(0))
-    elif pa.types.is_boolean(kind):
-        codes = np.asarray(column.fill_null(False).cast(pa.uint8())).astype(np.uint64)
-    elif pa.types.is_integer(kind):
-        codes = np.asarray(column.fill_null(0)).astype(np.int64 if pa.types.is_signed_integer(kind) else np.uint64)
-    elif pa.types.is_date32(kind):
-        codes = np.asarray(column.view(pa.int32()).fill_null(0)).astype(np.int64)
-    elif pa.types.is_timestamp(kind):
-        codes = np.asarray(column.view(pa.int64()).fill_null(0))
-    elif pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
-        codes = _of_bytes(column.cast(pa.large_binary()))
-    elif pa.types.is_binary(kind) or pa.types.is_string(kind):
-        codes = _of_bytes(column.cast(pa.binary()).cast(pa.large_binary()))
+    elif pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        numbers = column if pa.types.is_integer(kind) else column.view(f"int{kind.bit_width}")
+        codes = np.asarray(numbers.fill_null(0)).astype(np.uint64 if kind == pa.uint64() else np.int64)
     else:
-        codes = _of_bytes(column.cast(pa.string()).cast(pa.large_binary()))
+        is_bytes = pa.types.is_large_binary(kind) or pa.types.is_binary(kind)
+        texts = column if is_bytes or pa.types.is_large_string(kind) else column.cast(pa.string()).cast(pa.binary())
+        codes = _of_bytes(texts.cast(pa.large_binary()))
     codes = codes.view(np.uint64)
     return np.where(np.asarray(column.is_null()), _NULL, codes) if column.null_count else codes
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.publisher.buffer import Buffer
+from lakemirror.publisher.folders.local_folder import LocalFolder
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.local_folder import LocalFolder
-from lakemirror.publisher.table_folder import TableFolder
+from lakemirror.publisher.table_writer import TableForm
 from lakemirror.settings import DEFINITION, Settings, parse_definition, read_definition, resolve
 from lakemirror.storage.addresses import is_store_address, parse_address
 from lakemirror.storage.connections import give_options
@@ -22,7 +23,7 @@ from lakemirror.storage.place import storage_of
 from lakemirror.storage.store_path import StorePath
 
 if TYPE_CHECKING:
-    from lakemirror.publisher.credentials import Credential
+    from lakemirror.publisher.folders.credentials import Credential
 
 
 class Landing:
@@ -55,7 +56,7 @@ class Landing:
                 give_options(str(db), storage_options)
             self._store = StorePath(*parse_address(str(db)))
         elif str(db).startswith(("https://", "http://")):
-            from lakemirror.publisher.endpoint import Endpoint  # an HTTP client: only for an address
+            from lakemirror.publisher.folders.endpoint import Endpoint  # an HTTP client: only for an address
 
             self._endpoint = Endpoint(str(db), credential, ca)
         elif "://" in str(db):
@@ -80,11 +81,13 @@ class Landing:
 
         `keys`: the key columns; None: as the folder declares them. `columns`: types of some columns, for rows without
         types, such as dicts. `buffer`: gathers changes into fewer files. `zoneless`: what times without a zone are:
-        `utc`; `ntz` keeps them as they are; or the name of their zone, in which they become instants. Empty: they are
-        kept, with a warning, and the mirror's setting decides.
+        `utc`; `ntz` keeps them so; or the name of their zone, in which they become instants. Empty: they are kept, with
+        a warning, and the mirror's setting decides.
         """
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
-        return LandingTable(self._place(named), named, keys, columns, buffer, compression, self._may_widen, zoneless)
+        types = {field.name: field.type for field in columns or ()}
+        form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
+        return LandingTable(self._place(named), named, form, self._may_widen, buffer)
 
     def _may_widen(self) -> bool:
         """True where the database's settings let the engine widen columns; the environment is that of this process."""
@@ -97,12 +100,12 @@ class Landing:
 
     def _place(self, name: TableName) -> TableFolder:
         if self._store is not None:
-            from lakemirror.publisher.store_folder import StoreFolder
+            from lakemirror.publisher.folders.store_folder import StoreFolder
 
             return StoreFolder(self._store, name.folder)
         if self._endpoint is None:
             return LocalFolder(self.db / name.folder)
-        from lakemirror.publisher.endpoint_folder import EndpointFolder
+        from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
         return EndpointFolder(self._endpoint, name.folder)
 
@@ -115,7 +118,7 @@ def _checked(name: str, what: str) -> str:
         raise LakemirrorError(
             "input-invalid",
             f"{name!r} cannot be a {what} name",
-            hint="A name is one folder's: without / and not beginning with _ or a dot.",
+            hint="Give a name without / that does not begin with _ or a dot.",
         )
     return name
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakemirror.delta.schema import needs_mapping
 from lakemirror.errors import LakemirrorError
+from lakemirror.publisher.row_readers import converted_rows
 
 KINDS_OF_NAMES = ("as-given", "plain")
 
@@ -36,8 +37,7 @@ def renamed(reader: pa.RecordBatchReader) -> tuple[pa.RecordBatchReader, dict[st
     if not changed:
         return reader, {}
     schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
-    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
-    return pa.RecordBatchReader.from_batches(schema, batches), changed
+    return converted_rows(reader, schema, lambda batch, _: batch.columns), changed
 
 
 def readers_lost(names: Iterable[str]) -> str:

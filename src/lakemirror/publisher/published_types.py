@@ -9,8 +9,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import QUARANTINED
 from lakemirror.publisher import table_types
 from lakemirror.publisher.declaration import read_declaration
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.sequence import Sequence
-from lakemirror.publisher.table_folder import TableFolder
 
 LOOKED_BACK = 100  # files
 

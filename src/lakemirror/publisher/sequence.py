@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import MARKER, PROCESSED
-from lakemirror.publisher.table_folder import TableFolder
+from lakemirror.publisher.folders.table_folder import TableFolder
 
 RESTING = (PROCESSED, "_FilesReadyToDelete", "_QuarantinedFiles")
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,20 +28,18 @@ from lakemirror.failpoints import reach
 from lakemirror.publisher import sequence, snapshot_state
 from lakemirror.publisher.change_writer import DELETE, INSERT, MARKER_COLUMN, UPDATE
 from lakemirror.publisher.disk_rows import DiskRows
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.key_parts import part_numbers
 from lakemirror.publisher.row_keys import arange, distinct, named, positions, whole
 from lakemirror.publisher.snapshot_state import State
 from lakemirror.publisher.table_types import in_type, wider
-
-if TYPE_CHECKING:
-    from lakemirror.publisher.landing_table import LandingTable, Published
-    from lakemirror.publisher.table_folder import TableFolder
+from lakemirror.publisher.table_writer import Published, TableWriter
 
 ATTEMPTS = 100
 ROWS_AT_ONCE = 500_000  # that are compared in memory
 
 
-def publish_snapshot(table: LandingTable, rows: Any) -> Published | None:
+def publish_snapshot(table: TableWriter, rows: Any) -> Published | None:
     """Publishes what differs between this content and the last one; None where nothing does.
 
     The first content is published as an initial load. Errors beside those of `LandingTable`: `keys-not-unique`,
@@ -157,9 +155,10 @@ def compare_in_parts(
         return Difference(changes.table(), added.table(), pa.concat_arrays(gone), repeated)
 
 
-def _gathered(table: LandingTable, rows: Any) -> pa.Table:
+def _gathered(table: TableWriter, rows: Any) -> pa.Table:
     """The content: in memory, or where it is large in a file on the disk."""
     reader = table.take(rows)
+    table.require_types(reader.schema)
     with DiskRows(reader.schema, table.place.staged("arrow")) as gathered:
         for batch in reader:
             gathered.add(batch)
@@ -188,7 +187,7 @@ def _all_new(content: pa.Table, keys: Sequence[str]) -> Difference:
     return Difference(content, content, pa.array([], pa.int32()), content.num_rows - different)
 
 
-def _publish(table: LandingTable, difference: Difference, newest: int) -> Published | None:
+def _publish(table: TableWriter, difference: Difference, newest: int) -> Published | None:
     if newest and not difference.changes.num_rows:
         return None
     published = table.publish(difference.changes.to_reader(), newest + 1, empty=newest == 0)

@@ -11,14 +11,14 @@ import os
 import uuid
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.failpoints import reach
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 from lakemirror.publisher.row_keys import named
-from lakemirror.publisher.table_folder import TableFolder
 
 WHOLE = "_snapshot.arrow"
 PATCH = "_snapshot_patch.arrow"
@@ -78,14 +78,12 @@ def write_whole_state(folder: TableFolder, content: pa.Table, number: int, finge
         content = content.combine_chunks()
     kept = _Kept(uuid.uuid4().hex, number, fingerprint)
     schema = content.schema.with_metadata(kept.metadata())
-    temporary = folder.staged("arrow")
-    try:
-        with temporary.open("xb") as file, pa.ipc.new_file(file, schema) as writer:
+
+    def write(file: BinaryIO) -> None:
+        with pa.ipc.new_file(file, schema) as writer:
             writer.write_table(content.replace_schema_metadata(schema.metadata))
-        _flush(temporary)
-        folder.replace(temporary, WHOLE)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    write_whole(folder, WHOLE, write)
     reach("snapshot.between-states")
     folder.delete(PATCH)
 
@@ -94,17 +92,14 @@ def write_patch(folder: TableFolder, name: str, added: pa.Table, gone: pa.Array,
     """Makes the whole content `name`, with this patch, the state."""
     schema = added.schema.with_metadata(_Kept(name, number, fingerprint).metadata())
     positions = pa.table({"position": gone.cast(pa.int32())})
-    temporary = folder.staged("arrow")
-    try:
-        with temporary.open("xb") as file:
-            with pa.ipc.new_stream(file, schema) as writer:
-                writer.write_table(added.replace_schema_metadata(schema.metadata))
-            with pa.ipc.new_stream(file, positions.schema) as writer:
-                writer.write_table(positions)
-        _flush(temporary)
-        folder.replace(temporary, PATCH)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    def write(file: BinaryIO) -> None:
+        with pa.ipc.new_stream(file, schema) as writer:
+            writer.write_table(added.replace_schema_metadata(schema.metadata))
+        with pa.ipc.new_stream(file, positions.schema) as writer:
+            writer.write_table(positions)
+
+    write_whole(folder, PATCH, write)
 
 
 def is_small(state: State, schema: pa.Schema, added: int, gone: int) -> bool:
@@ -152,11 +147,3 @@ class _Kept:
 
     def metadata(self) -> dict[str, str]:
         return {"name": self.name, "number": str(self.number), "fingerprint": self.fingerprint}
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

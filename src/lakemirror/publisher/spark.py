@@ -28,13 +28,14 @@ from lakemirror.landing_zone.delimited import read_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import METADATA
 from lakemirror.landing_zone.zoneless import NTZ
-from lakemirror.publisher.batches import Prepared, Run, abandon, discard, publish_batch, publish_prepared
+from lakemirror.publisher.batches import Run, abandon, discard, publish_batch, publish_prepared
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import ColumnTypes
-from lakemirror.publisher.local_folder import LocalFolder, remove_empty
+from lakemirror.publisher.folders.local_folder import LocalFolder, remove_empty
 from lakemirror.publisher.sequence import Sequence as Numbers
+from lakemirror.publisher.sources.spark_values import unsupported, year_months
 from lakemirror.publisher.spark_batches import Target, stream_id
-from lakemirror.publisher.spark_values import unsupported, year_months
+from lakemirror.publisher.table_writer import Prepared
 
 try:
     from pyspark.sql import datasource as ds

@@ -19,12 +19,13 @@ import pyarrow as pa
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.landing_zone.zoneless import NTZ
-from lakemirror.publisher.batches import Prepared, Run, discard, publish_batch
+from lakemirror.publisher.batches import Run, discard, publish_batch
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import unsaid_zone
 from lakemirror.publisher.landing import Landing
 from lakemirror.publisher.landing_table import LandingTable
-from lakemirror.publisher.spark_values import arrow_ready, as_text
+from lakemirror.publisher.sources.spark_values import arrow_ready, as_text
+from lakemirror.publisher.table_writer import Prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +118,9 @@ class Target:
         """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder; options `keys`, `mode`, `marker`, `zoneless`."""
         given = {name.lower(): value for name, value in options.items()}
         if "path" not in given:
-            raise LakemirrorError("input-invalid", "there is no path", hint='Write: .save("shop/orders")')
+            raise LakemirrorError(
+                "input-invalid", "there is no path", hint='Give database and table: .save("shop/orders")'
+            )
         db, schema, table = _place(given["path"])
         keys = tuple(key.strip() for key in given["keys"].split(",")) if given.get("keys") else None
         marker = given.get("marker") or (MARKER_COLUMN if MARKER_COLUMN in columns else None)

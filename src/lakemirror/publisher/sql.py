@@ -21,12 +21,12 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.zoneless import UTC, local_times, zone_of
 from lakemirror.publisher.change_writer import UPSERT, with_marker
-from lakemirror.publisher.files import publish_rows
+from lakemirror.publisher.folders.table_folder import TableFolder, write_whole
 from lakemirror.publisher.row_keys import positions
 from lakemirror.publisher.snapshot import in_common_types, same_rows
-from lakemirror.publisher.sql_databases import SourceDatabase, connected
-from lakemirror.publisher.sql_types import INFINITE, ReadAs, quoted
-from lakemirror.publisher.table_folder import TableFolder, write_whole
+from lakemirror.publisher.sources.files import publish_rows
+from lakemirror.publisher.sources.sql_databases import SourceDatabase, connected
+from lakemirror.publisher.sources.sql_types import INFINITE, ReadAs, quoted
 from lakemirror.publisher.table_types import wider
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ What fits into a column, and what may widen it, the engine decides by the same f
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,8 @@ from lakemirror.landing_zone.column_types import fits, table_type, widens
 from lakemirror.landing_zone.zoneless import NTZ
 from lakemirror.publisher.arrow_input import Types
 from lakemirror.publisher.change_writer import MARKER_COLUMN
-from lakemirror.publisher.exact_values import Refused, cast_exactly
+from lakemirror.publisher.exact_values import Refused, cast_exactly, is_number
+from lakemirror.publisher.row_readers import converted_rows
 
 NOTE = "lakemirror.columns"  # in a file's footer: columns of the table that the file lacks, or holds in narrower types
 
@@ -84,14 +85,10 @@ def fitted(
     if schema.equals(reader.schema):
         return reader
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        rows = 0
-        for batch in reader:
-            arrays = [in_type(array, field, table, rows) for array, field in zip(batch.columns, schema, strict=True)]
-            rows += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def convert(batch: pa.RecordBatch, rows: int) -> list[pa.Array]:
+        return [in_type(array, field, table, rows) for array, field in zip(batch.columns, schema, strict=True)]
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return converted_rows(reader, schema, convert)
 
 
 def in_type(array: Any, field: pa.Field, table: str, rows_before: int = 0) -> Any:
@@ -102,7 +99,7 @@ def in_type(array: Any, field: pa.Field, table: str, rows_before: int = 0) -> An
     if array.null_count == len(array):
         return pa.nulls(len(array), field.type)
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if not (_fits(given, field.type) or (_is_number(given) and _is_number(field.type))):
+    if not (_fits(given, field.type) or (is_number(given) and is_number(field.type))):
         place = whole.is_valid().index(True).as_py()
         raise changed(table, field.name, field.type, given, rows_before + place + 1)
     try:
@@ -149,11 +146,6 @@ def _are_instants(given: pa.DataType, before: pa.DataType) -> bool:
 def _widens(before: pa.DataType, given: pa.DataType) -> bool:
     one, other = table_type(before), table_type(given)
     return one is not None and other is not None and widens(one, other)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
 __all__ = ["NOTE", "after", "changed", "fitted", "in_type", "note", "read_note", "wider"]

@@ -1,8 +1,9 @@
-"""The engine host: one Runner for each mirrored database that runs, one Spark session for all of them.
+"""The engine host: one Runner for each mirrored database that runs; one queue, one watch of folders and one Spark
+session for all of them.
 
-    publish ─▶ wake ─▶ Runner of that database ─▶ Delta tables
+    folder events, publish ─▶ apply queue ─▶ a step of a table ─▶ Delta tables
 
-Each database has its own thread. A failure in one is that database's error and does not delay the others.
+A database has no thread of its own. A failure in one is that database's error and does not delay the others.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.apply_plan import Applied
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import allowed
-from lakemirror.mirror.fair_turns import FairTurns
-from lakemirror.mirror.loop import Runner
+from lakemirror.mirror.loop import Runner, Shared
+from lakemirror.mirror.queue import ApplyQueue
+from lakemirror.mirror.schedule import Again
 from lakemirror.service.interface import DatabaseEntry
-from lakemirror.service.landing_watch import LandingWatch
 from lakemirror.service.operator_settings import OperatorSettings, warnings_of
 from lakemirror.settings import DatabaseSettings, read_definition
 from lakemirror.storage import LocalStorage
@@ -35,12 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("lakemirror")
 
 LONGEST_PAUSE = 30.0  # seconds between two starts of an engine that ends by an error
-_STEADY = 60.0  # seconds after which an engine that ends is started again at once
-REST_AFTER = 35.0  # seconds without a change after which looks at a landing zone become rare; longer than `settle`
-LONGEST_REST = 20.0  # seconds between two looks then, and between two signs of life
-TOLD_REST = 240.0  # seconds between two looks while the system reports changes: they only check those reports
-_IDLE_PAUSE = 0.9  # seconds that only an idle Runner waits
-BUSY_PAUSE = 1.0  # most seconds that a busy engine pauses between two looks, to leave time for others
+_STEADY = 60.0  # seconds after which an engine that ends is started again soon
+SELDOM = 240.0
+"""Seconds between two listings of an idle landing zone while the system tells of changes: they only check that."""
+
 _HISTORY = 60  # applies of one table that are remembered
 
 
@@ -65,10 +64,9 @@ class EngineHost:
         self._lock = threading.Lock()
         self._engines: dict[str, _Engine] = {}
         self._ended = False
-        self.busy = Busy()
         self._spark_lock = threading.Lock()
         self._spark: SparkSession | None = None
-        self.turns = FairTurns(max(4, 2 * (os.cpu_count() or 1)))
+        self.shared = Shared(ApplyQueue(max(4, 2 * (os.cpu_count() or 1))), seldom=SELDOM)
 
     def follow(self, databases: Iterable[DatabaseEntry]) -> None:
         """Starts and stops engines, so that exactly the databases with the state `Running` run."""
@@ -76,10 +74,10 @@ class EngineHost:
         with self._lock:
             for database_id, engine in self._engines.items():
                 if database_id not in wanted or wanted[database_id].folder != engine.database.folder:
-                    engine.stop.set()
+                    engine.stop()
             for database_id, database in wanted.items():
                 before = self._engines.get(database_id)
-                if self._ended or (before is not None and not before.stop.is_set()):
+                if self._ended or (before is not None and not before.is_stopping):
                     continue
                 self._engines[database_id] = _Engine(self, database, before)
             self._engines = {i: each for i, each in self._engines.items() if each.is_alive or i in wanted}
@@ -88,7 +86,7 @@ class EngineHost:
         """Starts the database's engine where none runs."""
         with self._lock:
             before = self._engines.get(database.id)
-            if not self._ended and (before is None or before.stop.is_set()):
+            if not self._ended and (before is None or before.is_stopping):
                 self._engines[database.id] = _Engine(self, database, before)
 
     def stop(self, database_id: str) -> None:
@@ -96,29 +94,26 @@ class EngineHost:
         with self._lock:
             engine = self._engines.get(database_id)
         if engine is not None:
-            engine.stop.set()
+            engine.stop()
 
     def wait_stopped(self, database_id: str, timeout: float) -> bool:
         """True once no engine of the database is at work; False after `timeout` seconds."""
         with self._lock:
             engine = self._engines.get(database_id)
-        if engine is not None:
-            engine.thread.join(timeout)
-            return not engine.is_alive
-        return True
+        return engine is None or engine.ended.wait(timeout)
 
     def wake(self, database_id: str) -> None:
         """The database's engine looks at its landing zone at once."""
         engine = self._engines.get(database_id)
         if engine is not None:
-            engine.stop.wake()
+            engine.wake()
 
     def state(self, database: DatabaseEntry) -> tuple[str, LakemirrorError | None]:
         """The state that the REST interface shows, and what keeps the engine from running."""
         with self._lock:
             engine = self._engines.get(database.id)
         if database.state == "Running":
-            if engine is None or engine.stop.is_set() or not engine.looked:
+            if engine is None or engine.is_stopping or not engine.has_looked:
                 return "Starting", None
             return "Running", engine.error
         if engine is not None and engine.is_alive:
@@ -128,7 +123,7 @@ class EngineHost:
     def not_looked_at(self, databases: Iterable[DatabaseEntry]) -> list[DatabaseEntry]:
         """The databases that should run and whose engine has not looked at them since the service started."""
         with self._lock:
-            looked = {database_id for database_id, engine in self._engines.items() if engine.looked}
+            looked = {database_id for database_id, engine in self._engines.items() if engine.has_looked}
         return [each for each in databases if each.state == "Running" and each.id not in looked]
 
     def history(self, database_id: str, table: str) -> list[ApplySeen]:
@@ -143,11 +138,12 @@ class EngineHost:
             self._ended = True
             engines = list(self._engines.values())
         for engine in engines:
-            engine.stop.set()
+            engine.stop()
         deadline = time.monotonic() + patience
-        for engine in engines:
-            engine.thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(engine.is_alive for engine in engines)
+        ended = [engine.ended.wait(max(0.0, deadline - time.monotonic())) for engine in engines]
+        self.shared.watch.close()
+        self.shared.queue.close()
+        return all(ended)
 
     def spark(self, *, delta: bool) -> SparkSession:
         """The one session, started when it is first needed; with Delta where the first database that needs it declares
@@ -160,7 +156,7 @@ class EngineHost:
                 self._spark = session.start(self.settings.process, delta=delta)
             return self._spark
 
-    def _spark_is_gone(self, used: SparkSession | None) -> None:
+    def spark_is_gone(self, used: SparkSession | None) -> None:
         """Forgets a session whose JVM has died, so that the next use starts another one."""
         from lakemirror.spark_session import session
 
@@ -172,29 +168,50 @@ class EngineHost:
 
 
 class _Engine:
-    """One database's Runner in its thread, started again after an error."""
+    """One database's Runner, started again after an error. Its steps in the queue start and end the Runner."""
 
     def __init__(self, host: EngineHost, database: DatabaseEntry, before: _Engine | None) -> None:
+        """`before`: the engine that the database had, which ends first."""
         self.database = database
-        self.stop = WakeableStop(LandingWatch(database.folder), host.busy)
-        self.error: LakemirrorError | None = None
         self.history: dict[str, deque[ApplySeen]] = {} if before is None else before.history
+        self.is_stopping = False
+        self.ended = threading.Event()
         self._host = host
-        self._before: threading.Thread | None = None if before is None else before.thread
+        self._queue = host.shared.queue
+        self._before = before
+        self._error: LakemirrorError | None = None
+        self._runner: Runner | None = None
         self._spark: SparkSession | None = None
-        self.thread: threading.Thread = threading.Thread(
-            target=self._work, name=f"engine-{database.id[:8]}", daemon=True
-        )
-        self.thread.start()
+        self._begun, self._pause = 0.0, 1.0
+        self._lane = self._queue.add(self._step, looks=1, computes=False)
+        self._queue.wake(self._lane, "engine")
 
     @property
     def is_alive(self) -> bool:
-        return self.thread.is_alive()
+        return not self.ended.is_set()
 
     @property
-    def looked(self) -> bool:
+    def error(self) -> LakemirrorError | None:
+        """What keeps the engine from running."""
+        return None if self._runner is not None and self._runner.has_looked else self._error
+
+    @property
+    def has_looked(self) -> bool:
         """True once the landing zone was looked at, or could not be."""
-        return self.stop.waited or self.error is not None
+        return self._error is not None or (self._runner is not None and self._runner.has_looked)
+
+    def stop(self) -> None:
+        """Ends the engine. Does not wait."""
+        self.is_stopping = True
+        self._queue.wake(self._lane, "engine")
+
+    def wake(self) -> None:
+        """Looks at the landing zone at once; starts the engine again at once where it has failed."""
+        runner = self._runner
+        if runner is not None:
+            runner.wake()
+        else:
+            self._queue.wake(self._lane, "engine")
 
     def applied(self, name: TableName, applied: Applied) -> None:
         batch = applied.batch
@@ -212,144 +229,54 @@ class _Engine:
         database = self.database.display_name
         log.log(level, "%s/%s: %s", database, table, message, extra={"database": database, "table": table})
 
-    def _work(self) -> None:
-        if self._before is not None:
-            self._before.join()
-        pause = 1.0
-        while not self.stop.is_set():
-            begun = time.monotonic()
+    def _step(self, _name: str, _plan: object) -> Again:
+        """Starts or ends the Runner, as it is due. Never raises: the boundary around one database."""
+        if self._before is not None and not self._before.ended.wait(0.0):
+            return Again(0.1)
+        self._before = None
+        if self._runner is not None and (self.is_stopping or self._runner.ended_by is not None):
+            runner, self._runner = self._runner, None
+            runner.end()
+            self._error = None if runner.has_looked else self._error
+            if runner.ended_by is not None:
+                return Again(0.0 if self.is_stopping else self._failed(runner.ended_by))
+        if self.is_stopping:
+            self._queue.stop(self._lane)
+            self.ended.set()
+        elif self._runner is None:
             try:
-                self._run()
-            except Exception as failure:  # the boundary around one database
-                error = coded(failure)
-                if str(error) != str(self.error):
-                    database = self.database.display_name
-                    log.error("%s: %s", database, error, extra={"database": database})
-                self.error = error
-                if error.code == "spark-failed":
-                    self._host._spark_is_gone(self._spark)
-                if time.monotonic() - begun > _STEADY:
-                    pause = 1.0
-                self._host.busy.rests(self.stop)
-                self.stop.pause(pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
-        self._host.busy.rests(self.stop)
-        self.stop.close()
+                self._runner = self._started()
+            except Exception as failure:
+                return Again(self._failed(coded(failure)))
+        return Again()
 
-    def _run(self) -> None:
+    def _started(self) -> Runner:
+        self._begun = time.monotonic()
         storage = LocalStorage(self.database.folder)
         runner = Runner(
             storage, lambda: allowed(self._host.settings.of_database(read_definition(storage))), self._start_spark,
-            observer=self, turns=self._host.turns, warnings_of=warnings_of,
+            observer=self, shared=self._host.shared, warnings_of=warnings_of,
         )  # fmt: skip
-        self.stop.on_wait = self._no_error
-        self.stop.sign_of_life, self.stop.is_restless = runner.sign_of_life, lambda: runner.is_restless
-        runner.run(self.stop)
+        runner.on_end = lambda: self._queue.wake(self._lane, "engine")
+        runner.begin()
+        return runner
 
-    def _no_error(self) -> None:
-        self.error = None
+    def _failed(self, error: LakemirrorError) -> float:
+        """Notes what has ended the engine. Returns the seconds until it is started again."""
+        if str(error) != str(self._error):
+            database = self.database.display_name
+            log.error("%s: %s", database, error, extra={"database": database})
+        self._error = error
+        if error.code == "spark-failed":
+            self._host.spark_is_gone(self._spark)
+        if time.monotonic() - self._begun > _STEADY:
+            self._pause = 1.0
+        pause, self._pause = self._pause, min(LONGEST_PAUSE, 2 * self._pause)
+        return pause
 
     def _start_spark(self, settings: DatabaseSettings, _: int) -> SparkSession:
         self._spark = self._host.spark(delta=bool(settings.readers))
         return self._spark
 
 
-class WakeableStop(threading.Event):
-    """Set to stop. `wait` also ends when somebody calls `wake`; then it gives back False.
-
-    With a watch, a `wait` of an idle Runner goes on for LONGEST_REST seconds as long as the watch sees no change; for
-    TOLD_REST seconds, with signs of life, where the system says what changes and the Runner waits for nothing else.
-    """
-
-    def __init__(self, watch: LandingWatch | None = None, busy: Busy | None = None) -> None:
-        super().__init__()
-        self._busy = busy
-        self.waited = False  # a Runner waits after each look at its landing zone
-        self.on_wait: Callable[[], None] = _nothing
-        self.sign_of_life: Callable[[], None] = _nothing
-        self.is_restless: Callable[[], bool] = lambda: True
-        self._watch = watch
-        self._woken = threading.Event()
-        self._last_change = time.monotonic()
-
-    def set(self) -> None:
-        super().set()
-        self.wake()
-
-    def wake(self) -> None:
-        self._woken.set()
-        if self._watch is not None:
-            self._watch.ring()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waited = True
-        self.on_wait()
-        if self._watch is None or timeout is None or timeout < _IDLE_PAUSE:
-            self._last_change = time.monotonic()
-            return self.pause(timeout if timeout is None or self._busy is None else self._busy.pause(self, timeout))
-        if self._busy is not None:
-            self._busy.rests(self)
-        rests = time.monotonic() - self._last_change > REST_AFTER
-        told = self._watch.is_told
-        longest = TOLD_REST if told and not self.is_restless() else LONGEST_REST
-        until = time.monotonic() + (longest if rests else timeout if told else 0.0)
-        slept = LONGEST_REST if rests and told else timeout
-        while not self._rested(slept, told) and not self._watch.has_changed() and time.monotonic() < until:
-            if rests and told:
-                self.sign_of_life()
-        if self._woken.is_set() or (rests and self._watch.has_changed()):
-            self._last_change = time.monotonic()
-        self._watch.note()
-        return self.pause(0.0)
-
-    def _rested(self, timeout: float, told: bool) -> bool:
-        """True if `wake` was called during the wait. If the system reports changes, a publish ends the wait as a
-        change.
-        """
-        assert self._watch is not None
-        if not told:
-            return self._woken.wait(timeout)
-        if not self._woken.is_set():
-            self._watch.wait(timeout)
-        return self._woken.is_set()
-
-    def close(self) -> None:
-        """Ends the watch."""
-        if self._watch is not None:
-            self._watch.close()
-
-    def pause(self, timeout: float | None) -> bool:
-        """`wait`, but not as a sign that the landing zone was looked at."""
-        self._woken.wait(timeout)
-        if not self.is_set():
-            self._woken.clear()
-        return self.is_set()
-
-
-class Busy:
-    """The engines that have work. The more there are, the longer each pauses between two looks at its landing zone, to
-    leave the processor to applies. A publish over the endpoint ends a pause at once.
-    """
-
-    def __init__(self) -> None:
-        self._at_work: set[WakeableStop] = set()
-        self._lock = threading.Lock()
-
-    def pause(self, engine: WakeableStop, wanted: float) -> float:
-        """Seconds that an engine with work is to pause."""
-        with self._lock:
-            self._at_work.add(engine)
-            count = len(self._at_work)
-        return max(wanted, min(BUSY_PAUSE, wanted * count / 2))
-
-    def rests(self, engine: WakeableStop) -> None:
-        """The engine is idle, or has ended."""
-        with self._lock:
-            self._at_work.discard(engine)
-
-
-def _nothing() -> None:
-    pass
-
-
-__all__ = ["ApplySeen", "EngineHost", "WakeableStop"]
+__all__ = ["ApplySeen", "EngineHost"]

@@ -1,4 +1,4 @@
-"""What the planes of the service share: who asks, what there is, and how a request is refused."""
+"""What the planes of the service share: who asks, and what there is."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Authenticator(Protocol):
         """True for the name of a principal, which may stand as the account in a path."""
 
     async def authenticate(self, request: web.BaseRequest, target: Target | None = None) -> Caller:
-        """Who asks; AccessDenied where that is not proven. Does not touch the disk of a database.
+        """Who asks; Refused where that is not proven. Does not touch the disk of a database.
 
         `target`: what a request of the storage plane means, which keys and SAS open; None for REST, which takes tokens.
         """
@@ -115,30 +115,13 @@ class Limits:
     most_unknown: int = 32
 
 
-class Refusal(Exception):
-    """A request that is answered with an error. `code` is the plane's error code."""
-
-    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = dict(headers or {})
-
-
-class AccessDenied(Refusal):
-    """A request that is refused before anything is looked at."""
-
-
 __all__ = [
     "ITEM_FILE",
     "WORKSPACE_FILE",
-    "AccessDenied",
     "Authenticator",
     "Caller",
     "DatabaseEntry",
     "Limits",
-    "Refusal",
     "Registry",
     "WorkspaceEntry",
 ]

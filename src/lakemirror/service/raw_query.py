@@ -11,16 +11,9 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
+from lakemirror.service.refused import Refused
+
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-
-
-class AddressError(ValueError):
-    """An address that is refused with status 400. `code`: `InvalidUri`, `InvalidResourceName` or
-    `InvalidQueryParameterValue`."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -36,27 +29,27 @@ def raw_path_of(target: str) -> str:
 
 
 def query_pairs(target: str) -> list[tuple[str, str]]:
-    """Names and values of a request target's query, decoded once, in the order they were sent. AddressError."""
+    """Names and values of a request target's query, decoded once, in the order they were sent. Refused."""
     split = (item.partition("=") for item in split_target(target)[1].split("&") if item)
     return [(decoded(name), decoded(value)) for name, _, value in split]
 
 
 def query_of(target: str) -> Mapping[str, str]:
-    """The parameters of a request target, names in lower case. AddressError, also for a name that comes twice."""
+    """The parameters of a request target, names in lower case. Refused, also for a name that comes twice."""
     found: dict[str, str] = {}
     for name, value in query_pairs(target):
         if name.lower() in found:
-            raise AddressError("InvalidQueryParameterValue", f"The query parameter {name[:64]!r} comes twice.")
+            raise Refused(400, "InvalidQueryParameterValue", f"The query parameter {name[:64]!r} comes twice.")
         found[name.lower()] = value
     return found
 
 
 def decoded(raw: str) -> str:
-    """A percent-encoded text decoded once. AddressError where that is no UTF-8."""
+    """A percent-encoded text decoded once. Refused where that is no UTF-8."""
     try:
         return unquote_to_bytes(raw.encode("utf-8", "surrogateescape")).decode("utf-8")
     except UnicodeError:
-        raise AddressError("InvalidUri", "The address is not UTF-8.") from None
+        raise Refused(400, "InvalidUri", "The address is not UTF-8.") from None
 
 
-__all__ = ["AddressError", "decoded", "query_of", "query_pairs", "raw_path_of", "split_target"]
+__all__ = ["decoded", "query_of", "query_pairs", "raw_path_of", "split_target"]

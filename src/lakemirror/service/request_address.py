@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakemirror.service.raw_query import AddressError, decoded, query_of, split_target
+from lakemirror.service.raw_query import decoded, query_of, split_target
+from lakemirror.service.refused import Refused
 
 MOST_SEGMENT_BYTES = 255
 MOST_PATH_BYTES = 2048
@@ -34,7 +35,7 @@ class Address:
     path: str = ""
 
     def below_directory(self, directory: str) -> Address:
-        """The address of a folder below this one, as a listing's `directory` names it. AddressError."""
+        """The address of a folder below this one, as a listing's `directory` names it. Refused."""
         own = [part for part in (self.workspace, self.database, *self.path.split("/")) if part]
         return address_of([*own, *checked_segments(directory)], None)
 
@@ -50,14 +51,14 @@ class Target:
     account: str = ""
     address: Address = Address()
     query: Mapping[str, str] = field(default_factory=dict)
-    refused: AddressError | None = None
+    refused: Refused | None = None
 
 
 def target_of(raw: str, is_account: Callable[[str], bool]) -> Target:
     """What a request target means, as it was sent."""
     try:
         query, segments = query_of(raw), segments_of(split_target(raw)[0])
-    except AddressError as refused:
+    except Refused as refused:
         return Target(refused=refused)
     return Target(account_in(segments, is_account), address_of(segments, is_account), query)
 
@@ -77,25 +78,25 @@ def address_of(segments: Sequence[str], is_account: Callable[[str], bool] | None
 
 
 def segments_of(raw: str) -> list[str]:
-    """The segments of a raw path: percent-decoded once, split at `/`, empty ones dropped. AddressError."""
+    """The segments of a raw path: percent-decoded once, split at `/`, empty ones dropped. Refused."""
     return checked_segments(decoded(raw))
 
 
 def checked_segments(text: str) -> list[str]:
-    """The segments of a path that is decoded already. AddressError."""
+    """The segments of a path that is decoded already. Refused."""
     segments = [part for part in text.split("/") if part]
     if len(text.encode("utf-8", "replace")) > MOST_PATH_BYTES:
-        raise AddressError("InvalidResourceName", f"The path is longer than {MOST_PATH_BYTES:,} bytes.")
+        raise Refused(400, "InvalidResourceName", f"The path is longer than {MOST_PATH_BYTES:,} bytes.")
     for part in segments:
         if part in (".", "..") or _REFUSED.search(part):
-            raise AddressError("InvalidUri", "The path holds a dot segment, a backslash or a control character.")
+            raise Refused(400, "InvalidUri", "The path holds a dot segment, a backslash or a control character.")
         if len(part.encode("utf-8", "replace")) > MOST_SEGMENT_BYTES:
-            raise AddressError("InvalidResourceName", f"A name is longer than {MOST_SEGMENT_BYTES} bytes.")
+            raise Refused(400, "InvalidResourceName", f"A name is longer than {MOST_SEGMENT_BYTES} bytes.")
     return segments
 
 
 def source_segments(header: str) -> list[str]:
-    """The segments that a rename or copy source names: a path or an absolute URL, its query dropped. AddressError."""
+    """The segments that a rename or copy source names: a path or an absolute URL, its query dropped. Refused."""
     if re.match(r"[A-Za-z]+%3A%2F%2F", header, re.IGNORECASE):
         header = decoded(header)
     path, _ = split_target(header)

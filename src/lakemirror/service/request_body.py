@@ -7,8 +7,9 @@ import asyncio
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from lakemirror.service.interface import Limits, Refusal
+from lakemirror.service.interface import Limits
 from lakemirror.service.pace import Pace
+from lakemirror.service.refused import Refused
 
 CODING, TOO_LARGE, TOO_SLOW, INCOMPLETE = (
     "InvalidHeaderValue",
@@ -18,22 +19,15 @@ CODING, TOO_LARGE, TOO_SLOW, INCOMPLETE = (
 )
 
 
-class BodyRefused(Refusal):
-    """A body that is not taken: 400, 408 or 413. The rest of it is not read, so the connection ends."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(status, code, message, {"Connection": "close"})
-
-
 def announced_length(request: web.BaseRequest, most: int) -> int | None:
     """The length that the request announces, None where the body comes in chunks.
 
-    BodyRefused 413 before anything is read, 400 for another coding than chunks.
+    Refused 413 before anything is read, 400 for another coding than chunks.
     """
     coding = request.headers.getall("Transfer-Encoding", [])
     if coding:
         if [each.strip().lower() for each in coding] != ["chunked"]:
-            raise BodyRefused(400, CODING, "The only transfer coding is chunked.")
+            raise _refused(400, CODING, "The only transfer coding is chunked.")
         return None
     length = request.content_length or 0
     if length > most:
@@ -42,7 +36,7 @@ def announced_length(request: web.BaseRequest, most: int) -> int | None:
 
 
 async def read_body(request: web.BaseRequest, limits: Limits, most: int) -> bytes:
-    """The complete body of at most `most` bytes. BodyRefused."""
+    """The complete body of at most `most` bytes. Refused."""
     body = BodyChunks(request, limits, most)
     await body.expected()
     data = bytearray()  # a list of chunks of two bytes would take twenty times as much
@@ -52,10 +46,10 @@ async def read_body(request: web.BaseRequest, limits: Limits, most: int) -> byte
 
 
 class BodyChunks:
-    """The chunks of a body as they arrive. BodyRefused where it is too large, too slow, or ends early."""
+    """The chunks of a body as they arrive. Refused where it is too large, too slow, or ends early."""
 
     def __init__(self, request: web.BaseRequest, limits: Limits, most: int) -> None:
-        """BodyRefused 413, 400 as `announced_length`; nothing is read yet."""
+        """Refused 413, 400 as `announced_length`; nothing is read yet."""
         self._request = request
         self._announced = announced_length(request, most)
         self._most = most
@@ -76,7 +70,7 @@ class BodyChunks:
         try:
             chunk = self._request.content.read_nowait() or await self._next()
         except asyncio.TimeoutError:
-            raise BodyRefused(408, TOO_SLOW, "The body arrived too slowly.") from None
+            raise _refused(408, TOO_SLOW, "The body arrived too slowly.") from None
         except (OSError, ClientPayloadError, HttpProcessingError) as error:
             raise _incomplete() from error
         if not chunk:
@@ -102,12 +96,17 @@ class BodyChunks:
         return chunk
 
 
-def _incomplete() -> BodyRefused:
-    return BodyRefused(400, INCOMPLETE, "The body ended early.")
+def _refused(status: int, code: str, message: str) -> Refused:
+    """A body that is not taken. The rest of it is not read, so the connection ends."""
+    return Refused(status, code, message, {"Connection": "close"})
 
 
-def _too_large(most: int) -> BodyRefused:
-    return BodyRefused(413, TOO_LARGE, f"A body may have {most:,} bytes here.")
+def _incomplete() -> Refused:
+    return _refused(400, INCOMPLETE, "The body ended early.")
 
 
-__all__ = ["BodyChunks", "BodyRefused", "announced_length", "read_body"]
+def _too_large(most: int) -> Refused:
+    return _refused(413, TOO_LARGE, f"A body may have {most:,} bytes here.")
+
+
+__all__ = ["BodyChunks", "announced_length", "read_body"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ class RequestNotes:
     workspace: str = ""
     database: str = ""
     uploaded: int = 0
-    parts: Sequence[tuple[str, int]] = ()
+    parts: list[tuple[str, int]] = field(default_factory=list)
 
 
 _NOTES: ContextVar[RequestNotes] = ContextVar("lakemirror_request")

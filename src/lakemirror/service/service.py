@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,22 +27,22 @@ from lakemirror.service.auth.token_endpoints import TOKEN, Authority, is_authori
 from lakemirror.service.auth.tokens import Tokens
 from lakemirror.service.certificates import Certificate, made_certificate, tls_context
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import AccessDenied, Limits
+from lakemirror.service.interface import Limits
 from lakemirror.service.listener import MOST_HEADER_BYTES, MOST_LINE, Handler, Listener
 from lakemirror.service.operating.metrics import ServiceMetrics
-from lakemirror.service.operating.operating_endpoints import Operating, version
+from lakemirror.service.operating.operating_endpoints import ROUTES, Operating, version
 from lakemirror.service.private_files import locked, own_folder
-from lakemirror.service.raw_query import AddressError, query_of, raw_path_of
+from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import dialect_of
-from lakemirror.service.request_body import BodyRefused, announced_length
+from lakemirror.service.request_body import announced_length
 from lakemirror.service.request_notes import RequestNotes, begin_notes, notes
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.service.rest.rest import Rest
-from lakemirror.service.rest.rest_answers import Refused, refusal
-from lakemirror.service.storage.call import Outcome
-from lakemirror.service.storage.handler import make_storage_handler
-from lakemirror.service.storage.storage_answers import StorageError, error_answer, finish_headers
+from lakemirror.service.rest.rest_answers import refusal
+from lakemirror.service.storage.handler import StorageEndpoint
+from lakemirror.service.storage.storage_answers import error_answer, finish_headers
 from lakemirror.service.under_way import CountingAuthenticator, UnderWay
 
 log = logging.getLogger("lakemirror")
@@ -56,7 +55,6 @@ LEAST_SHARE = 0.02  # of the disk, under which nothing is written
 ROOM_LOOK = 1.0  # seconds between two looks at the free disk
 _LOST = 499  # noted for a request whose client went away
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
-_OPERATING = frozenset({"/", "/metrics", "/livez", "/readyz", "/openapi.json"})
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def plane_of(target: str) -> str:
         return "rest"
     if is_authority(path):
         return "authority"
-    if (path in _OPERATING or path.startswith("/ui/")) and "?" not in target:
+    if (path == "/" or path in ROUTES or path.startswith("/ui/")) and "?" not in target:
         return "operating"
     return "storage"
 
@@ -121,7 +119,7 @@ class Service:
             "rest": rest.handle,
             "authority": authority.handle,
             "operating": operating.handle,
-            "storage": make_storage_handler(self.registry, counting, limits, _take_over),
+            "storage": StorageEndpoint(self.registry, counting, limits).handle,
         }
         self._listener = Listener(self.handle, limits)
         self._following: asyncio.Task[None] | None = None
@@ -199,18 +197,19 @@ class Service:
         try:
             self._check_limits(request, plane)
             answer = await self._planes[plane](request)
-        except (AccessDenied, BodyRefused, Refused) as denied:
+        except Refused as denied:
             notes().refused = denied.code
-            return _refusal(request, plane, denied.status, denied.code, denied.message, denied.headers)
+            return _refusal(request, plane, denied)
         except LakemirrorError as error:
             log.error("%s", error)
             status = error.kind.http_status if error.retry else 500
-            return _refusal(request, plane, status, "ServiceUnavailable", "The service cannot do this now.", {})
+            unavailable = Refused(status, "ServiceUnavailable", "The service cannot do this now.")
+            return _refusal(request, plane, unavailable)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as failure:  # the boundary around one request
             log.error("%s", coded(failure))
-            return _refusal(request, plane, 500, "InternalError", "The service failed; its log says more.", {})
+            return _refusal(request, plane, Refused(500, "InternalError", "The service failed; its log says more."))
         return answer
 
     def _check_limits(self, request: web.BaseRequest, plane: str) -> None:
@@ -282,26 +281,16 @@ class Service:
         self.registry.sweep(time.time())
 
 
-def _take_over(_: web.BaseRequest, outcome: Outcome) -> None:
-    """Notes what the storage plane knows of a request that it has answered."""
-    noted = notes()
-    noted.operation, noted.refused = outcome.operation, outcome.code
-    noted.workspace, noted.database, noted.uploaded = outcome.workspace, outcome.database, outcome.uploaded_bytes
-    noted.parts = outcome.parts
-
-
-def _refusal(
-    request: web.BaseRequest, plane: str, status: int, code: str, message: str, headers: Mapping[str, str]
-) -> web.StreamResponse:
+def _refusal(request: web.BaseRequest, plane: str, error: Refused) -> web.StreamResponse:
     """A refusal in the words of the plane."""
     if plane != "storage":
-        return refusal(status, code, message, notes().id, headers)
+        return refusal(error, notes().id)
     try:
         query = query_of(request.raw_path)
-    except AddressError:
+    except Refused:
         query = {}
     dialect = dialect_of(request.host, request.method, query, request.headers)
-    answer = error_answer(StorageError(status, code, message, headers), dialect, request.method)
+    answer = error_answer(error, dialect, request.method)
     finish_headers(request, answer)
     answer.force_close()  # the body was not read
     return answer

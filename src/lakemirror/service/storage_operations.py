@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from lakemirror.service.request_address import BLOB, DFS, Address
 
 SERVICE, CONTAINER, OBJECT = "s", "c", "o"
+STAGES, PUBLISHES = "stages", "publishes"
 
 _READ = ("GET", "HEAD")
 _NOT_OFFERED = frozenset({
@@ -28,7 +29,8 @@ class Operation:
     `kind`: what is addressed, a letter of a SAS's `srt`: `s` the service, `c` a workspace, `o` a path in a database.
     `query`: values, in lower case, of which a parameter has one; "" is also a parameter that is not there.
     `role`: on the workspace. `letters`: of a SAS's `sp`, one of which is needed; "" for none. `source`: the same where
-    the request names a source. `creates`: with `c` and without `w`, it is allowed only where nothing is.
+    the request names a source. `creates`: with `c` and without `w`, it is allowed only where nothing is. `effect`: on
+    the path; empty: none.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Operation:
     header: str = ""
     source: str = ""
     creates: bool = False
+    effect: str = ""
 
 
 def operation_of(
@@ -86,17 +89,19 @@ OPERATIONS = (
     Operation("DeleteFilesystem", DFS, CONTAINER, ("DELETE",), "contribute", "d"),
     Operation("ReadPath", DFS, OBJECT, _READ, "read", "r"),
     Operation("RenamePath", DFS, OBJECT, ("PUT",), "contribute", "cw", header="x-ms-rename-source", source="d",
-              creates=True),
-    Operation("CreateDirectory", DFS, OBJECT, ("PUT",), "contribute", "cw", {"resource": ("directory",)}, creates=True),
-    Operation("CreateFile", DFS, OBJECT, ("PUT",), "contribute", "cw", {"resource": ("file",)}, creates=True),
+              creates=True, effect=PUBLISHES),
+    Operation("CreateDirectory", DFS, OBJECT, ("PUT",), "contribute", "cw", {"resource": ("directory",)},
+              creates=True, effect=STAGES),
+    Operation("CreateFile", DFS, OBJECT, ("PUT",), "contribute", "cw", {"resource": ("file",)},
+              creates=True, effect=STAGES),
     Operation("AppendAndFlush", DFS, OBJECT, ("PATCH",), "contribute", "w",
-              {"action": ("append",), "flush": ("true",)}),
-    Operation("Append", DFS, OBJECT, ("PATCH",), "contribute", "aw", {"action": ("append",)}),
-    Operation("Flush", DFS, OBJECT, ("PATCH",), "contribute", "w", {"action": ("flush",)}),
+              {"action": ("append",), "flush": ("true",)}, effect=PUBLISHES),
+    Operation("Append", DFS, OBJECT, ("PATCH",), "contribute", "aw", {"action": ("append",)}, effect=STAGES),
+    Operation("Flush", DFS, OBJECT, ("PATCH",), "contribute", "w", {"action": ("flush",)}, effect=PUBLISHES),
     Operation("SetProperties", DFS, OBJECT, ("PATCH",), "contribute", "w", {"action": ("setproperties",)}),
     Operation("NotOffered", DFS, OBJECT, ("PATCH",), "read", "",
               {"action": ("setaccesscontrol", "setaccesscontrolrecursive")}),
-    Operation("DeletePath", DFS, OBJECT, ("DELETE",), "contribute", "d"),
+    Operation("DeletePath", DFS, OBJECT, ("DELETE",), "contribute", "d", effect=PUBLISHES),
     Operation("GetAccount", BLOB, SERVICE, _READ, "read", "r", {"restype": ("account",)}),
     Operation("ListContainers", BLOB, SERVICE, ("GET",), "read", "l", {"comp": ("list",)}),
     Operation("ListBlobs", BLOB, CONTAINER, ("GET",), "read", "l", {"comp": ("list",)}),
@@ -106,14 +111,20 @@ OPERATIONS = (
     Operation("DeleteContainer", BLOB, CONTAINER, ("DELETE",), "contribute", "d", {"comp": _PROPERTIES}),
     Operation("GetBlocks", BLOB, OBJECT, _READ, "read", "r", {"comp": ("blocklist",)}),
     Operation("ReadBlob", BLOB, OBJECT, _READ, "read", "r"),
-    Operation("DeleteBlob", BLOB, OBJECT, ("DELETE",), "contribute", "d"),
-    Operation("PutBlock", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("block",)}, creates=True),
-    Operation("PutBlockList", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("blocklist",)}, creates=True),
+    Operation("DeleteBlob", BLOB, OBJECT, ("DELETE",), "contribute", "d", effect=PUBLISHES),
+    Operation("PutBlock", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("block",)},
+              creates=True, effect=STAGES),
+    Operation("PutBlockList", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("blocklist",)},
+              creates=True, effect=PUBLISHES),
     Operation("SetMetadata", BLOB, OBJECT, ("PUT",), "contribute", "w", {"comp": ("metadata", "properties")}),
-    Operation("CopyBlob", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("",)}, "x-ms-copy-source", "r", True),
-    Operation("PutBlob", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("",)}, creates=True),
+    Operation("CopyBlob", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("",)}, "x-ms-copy-source", "r", True,
+              effect=PUBLISHES),
+    Operation("PutBlob", BLOB, OBJECT, ("PUT",), "contribute", "cw", {"comp": ("",)}, creates=True, effect=PUBLISHES),
 )  # fmt: skip
 
 NOT_OFFERED = Operation("NotOffered", BLOB, "", (), "read", "")
 
-__all__ = ["CONTAINER", "NOT_OFFERED", "OBJECT", "OPERATIONS", "SERVICE", "Operation", "kind_of", "operation_of"]
+__all__ = [
+    "CONTAINER", "NOT_OFFERED", "OBJECT", "OPERATIONS", "PUBLISHES", "SERVICE", "STAGES", "Operation", "kind_of",
+    "operation_of",
+]  # fmt: skip

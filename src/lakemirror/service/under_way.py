@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from lakemirror.service.interface import AccessDenied, Authenticator, Caller, Limits
+from lakemirror.service.interface import Authenticator, Caller, Limits
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 
 _PRINCIPALS, _METRICS, _OPEN = "principals", "metrics", ""
@@ -49,11 +50,11 @@ class UnderWay:
             self._leave(place)
 
     def enter_unknown(self, address: str) -> None:
-        """The request waits before its principal is known. AccessDenied where too many from this address do."""
+        """The request waits before its principal is known. Refused where too many from this address do."""
         self._enter(f"unknown {address}", self._limits.most_unknown)
 
     def enter_principals(self, name: str, status: int = 503) -> None:
-        """The principal of the request is known. AccessDenied with this status beyond `--max-requests`.
+        """The principal of the request is known. Refused with this status beyond `--max-requests`.
 
         Each principal has a small room of its own, so that one whose requests are slow keeps no other out.
         """
@@ -62,13 +63,13 @@ class UnderWay:
         self._enter(room, self._limits.max_requests - own, status)
 
     def enter_metrics(self) -> None:
-        """The request asks for metrics. AccessDenied where many do."""
+        """The request asks for metrics. Refused where many do."""
         self._enter(_METRICS, _MOST_METRICS)
 
     def _enter(self, room: str, most: int, status: int = 503) -> None:
         place = _PLACE.get()
         if room != place.room and self._in_room[room] >= most:
-            raise AccessDenied(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
+            raise Refused(status, "ServerBusy", "Too many requests are under way.", {"Retry-After": "1"})
         self._leave(place)
         place.room = room
         self._in_room[room] += 1

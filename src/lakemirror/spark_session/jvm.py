@@ -60,7 +60,7 @@ def launch(options: Mapping[str, str], java: Java, *, verbose: bool = False) -> 
     conf = SparkConf(loadDefaults=False)
     for key, value in options.items():
         conf.set(key, value)
-    with tempfile.TemporaryFile() as printed, _environment(java, options):
+    with tempfile.TemporaryFile() as printed, environment(_variables(java, options)):
         output: dict[str, Any] = {} if verbose else {"stdout": printed, "stderr": subprocess.STDOUT}
         try:
             return launch_gateway(conf, popen_kwargs={**output, "start_new_session": True})  # type: ignore[no-untyped-call]
@@ -128,19 +128,22 @@ def has_pyspark() -> bool:
 
 
 @contextlib.contextmanager
-def _environment(java: Java, options: Mapping[str, str]) -> Iterator[None]:
-    """Sets the variables that spark-submit reads, for as long as the JVM starts."""
-    ours = _variables(java, options)
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets variables of the environment for the block, and hides those that are None."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _variables(java: Java, options: Mapping[str, str]) -> dict[str, str]:

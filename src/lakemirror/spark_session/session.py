@@ -224,7 +224,7 @@ def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) 
     for key, value in chosen_options.items():
         conf.set(key, value)
     try:
-        with _keep_interrupt_handler(), _worker_python(chosen_options), _without_variable("SPARK_REMOTE"):
+        with _keep_interrupt_handler(), jvm.environment(_variables(chosen_options)):
             context = SparkContext(conf=conf, gateway=gateway)
             session = SparkSession.builder.getOrCreate()
     except Exception as error:
@@ -235,6 +235,16 @@ def _new(settings: ProcessSettings, *, delta: bool, short: bool, verbose: bool) 
     return session
 
 
+def _variables(options: Mapping[str, str]) -> dict[str, str | None]:
+    """What PySpark reads while the context starts.
+
+    The Python of executors: the user's choice, else this interpreter; PySpark would take the first `python3` on the
+    path, which may have no pyarrow. With SPARK_REMOTE it makes no classic session.
+    """
+    python = options.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    return {"PYSPARK_PYTHON": python, "SPARK_REMOTE": None}
+
+
 def _forget() -> None:
     """Lets pyspark start again: else it would call the JVM that is gone."""
     from pyspark import SparkContext
@@ -242,34 +252,6 @@ def _forget() -> None:
 
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
-
-
-@contextlib.contextmanager
-def _worker_python(options: Mapping[str, str]) -> Iterator[None]:
-    """Sets the Python of executors while the context starts: the user's choice, else this interpreter.
-
-    pyspark would take the first `python3` on the path, which may have no pyarrow.
-    """
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = options.get("spark.pyspark.python") or before or sys.executable
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYSPARK_PYTHON"]
-        else:
-            os.environ["PYSPARK_PYTHON"] = before
-
-
-@contextlib.contextmanager
-def _without_variable(name: str) -> Iterator[None]:
-    """Hides a variable of the environment: with SPARK_REMOTE, pyspark makes no classic session."""
-    before = os.environ.pop(name, None)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ[name] = before
 
 
 def _show_pandas() -> None:
@@ -351,7 +333,7 @@ def _check_version() -> None:
         raise SetupError(
             "spark-unsupported",
             f"Delta's SQL needs PySpark {jars.SPARK_VERSION}, and {version} is installed",
-            hint="In a separate environment: pip install 'lakemirror[features]'. Mirroring works without it.",
+            hint="In a separate environment, run: pip install 'lakemirror[features]'. Mirroring works without it.",
         )
 
 

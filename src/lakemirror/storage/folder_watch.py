@@ -8,7 +8,6 @@ events, so callers still look at every folder from time to time.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -45,43 +44,34 @@ class Changed(NamedTuple):
 
 
 class FolderWatch:
-    """Watches folders of one database. `wait` and `watch` are for one thread."""
+    """Watches folders. `wait` is for one thread, the rest for any."""
 
     def __init__(self, root: Path) -> None:
-        """OSError if the system has no inotify, or its limit is reached."""
+        """`root`: folders are named relative to it. OSError if the system has no inotify, or its limit is reached."""
         self._root = os.fsencode(root)
         self._system = ctypes.CDLL(None, use_errno=True)
         self._queue = self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._queue < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self.refused = ""  # why a folder could not be watched; empty while all are
+        self.refused: dict[str, str] = {}  # folders that cannot be watched, and why
         self._folders: dict[int, str] = {}
         self._watched: dict[str, int] = {}
-        self._closing = threading.Lock()
-
-    @property
-    def queue(self) -> int:
-        """The descriptor that can be read once something has changed."""
-        return int(self._queue)
+        self._lock = threading.RLock()
 
     def watch(self, folders: Iterable[str]) -> set[str]:
         """Starts to watch these folders, relative to the root. A folder that is gone is skipped. If the system refuses
         one, `refused` says why.
         """
-        fresh = set()
-        for folder in folders:
-            if folder in self._watched:
-                continue
-            path = os.path.join(self._root, os.fsencode(folder)) if folder else self._root  # noqa: PTH118  bytes
-            handle = self._system.inotify_add_watch(self._queue, path, _MASK)
-            if handle >= 0:
-                self._folders[handle] = folder
-                self._watched[folder] = handle
-                fresh.add(folder)
-            elif (number := ctypes.get_errno()) not in (errno.ENOENT, errno.ENOTDIR):
-                self.refused = f"{folder}: {_reason(number)}"
-        return fresh
+        with self._lock:
+            return {folder for folder in folders if folder not in self._watched and self._begin(folder)}
+
+    def unwatch(self, above: str) -> None:
+        """Ends the watches of a folder and of all folders below it."""
+        with self._lock:
+            self._forget_below(above)
+            for folder in [each for each in self.refused if _is_below(each, above)]:
+                del self.refused[folder]
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> Changed:
         """What changed, as soon as something does. Empty after so many seconds, or once `is_over` returns True."""
@@ -98,31 +88,48 @@ class FolderWatch:
 
     def close(self) -> None:
         """Ends all watches."""
-        with self._closing:
+        with self._lock:
             if self._queue >= 0:
                 os.close(self._queue)
                 self._queue = -1
 
+    def _begin(self, folder: str) -> bool:
+        path = os.path.join(self._root, os.fsencode(folder)) if folder else self._root  # noqa: PTH118  bytes
+        handle = self._system.inotify_add_watch(self._queue, path, _MASK)
+        self.refused.pop(folder, None)
+        if handle >= 0:
+            self._folders[handle] = folder
+            self._watched[folder] = handle
+        elif (number := ctypes.get_errno()) not in (errno.ENOENT, errno.ENOTDIR):
+            self.refused[folder] = f"{folder}: {_reason(number)}"
+        return bool(handle >= 0)
+
     def _read(self) -> Changed:
+        try:
+            data = os.read(self._queue, 1 << 20)
+        except BlockingIOError:
+            return Changed()
+        with self._lock:  # a folder whose event is here is also in `_folders`
+            return self._changed(data)
+
+    def _changed(self, data: bytes) -> Changed:
         changed: set[str] = set()
         lost = False
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._queue, 1 << 20)
-            at = 0
-            while at < len(data):
-                handle, mask, _, length = _EVENT.unpack_from(data, at)
-                name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
-                at += _EVENT.size + length
-                lost = lost or bool(mask & _OVERFLOW)
-                folder = self._folders.get(handle)
-                if folder is None:
-                    continue
-                if mask & _IGNORED:  # the folder is gone
-                    self._forget(folder)
-                elif mask & _IS_FOLDER and mask & (_MOVED_FROM | _DELETE):
-                    gone = os.fsdecode(name)
-                    self._forget_below(f"{folder}/{gone}" if folder else gone)
-                changed.add(folder)
+        at = 0
+        while at < len(data):
+            handle, mask, _, length = _EVENT.unpack_from(data, at)
+            name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+            at += _EVENT.size + length
+            lost = lost or bool(mask & _OVERFLOW)
+            folder = self._folders.get(handle)
+            if folder is None:
+                continue
+            if mask & _IGNORED:  # the folder is gone
+                self._forget(folder)
+            elif mask & _IS_FOLDER and mask & (_MOVED_FROM | _DELETE):
+                gone = os.fsdecode(name)
+                self._forget_below(f"{folder}/{gone}" if folder else gone)
+            changed.add(folder)
         return Changed(frozenset(changed), lost)
 
     def _forget(self, folder: str) -> None:
@@ -132,27 +139,32 @@ class FolderWatch:
 
     def _forget_below(self, gone: str) -> None:
         """Ends the watches of a renamed folder: they would report its old name."""
-        for folder in [each for each in self._watched if each == gone or each.startswith(f"{gone}/")]:
+        for folder in [each for each in self._watched if _is_below(each, gone)]:
             handle = self._watched[folder]
             self._forget(folder)
             self._system.inotify_rm_watch(self._queue, handle)
 
 
-def open_watch(root: Path) -> FolderWatch | NotWatched:
-    """A watch for the folders below `root`, or why there is none: the system is not Linux, or other machines may write
-    to the file system.
-    """
+def not_watched(folder: Path) -> NotWatched | None:
+    """Why a folder cannot be watched: the system is not Linux, or other machines may write to the file system."""
     if not sys.platform.startswith("linux"):
         return NotWatched(f"{sys.platform} is not watched")
-    kind = file_system_of(root)
-    if kind not in _LOCAL:
-        return NotWatched(f"{root} is on {kind or 'an unknown file system'}")
+    kind = file_system_of(folder)
+    return None if kind in _LOCAL else NotWatched(f"{folder} is on {kind or 'an unknown file system'}")
+
+
+def open_watch(root: Path) -> FolderWatch | NotWatched:
+    """A watch for folders below `root`, or why there is none."""
     try:
         return FolderWatch(root)
     except OSError as error:
         return NotWatched(_reason(error.errno or 0), is_limit=error.errno == errno.EMFILE)
     except AttributeError as error:
         return NotWatched(f"inotify: {error}")
+
+
+def _is_below(folder: str, above: str) -> bool:
+    return folder == above or folder.startswith(f"{above}/" if above else "")
 
 
 def _reason(number: int) -> str:
@@ -180,4 +192,4 @@ def file_system_of(path: Path) -> str:
     return found[-1].partition(" - ")[2].split(" ", 1)[0] if found else ""
 
 
-__all__ = ["Changed", "FolderWatch", "NotWatched", "file_system_of", "open_watch"]
+__all__ = ["Changed", "FolderWatch", "NotWatched", "file_system_of", "not_watched", "open_watch"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched, open_watch
+from lakemirror.storage.folder_watch import NotWatched, not_watched
 from lakemirror.storage.inside import enter, holding_folders, kind_of, open_file, open_folder
 from lakemirror.storage.storage import DISK, MOST_LEVELS, Entry, Listing, list_by_folder
 
@@ -41,8 +41,8 @@ class LocalStorage:
     def probe(self) -> None:
         """Does nothing: every local file system refuses a link to a name that is taken."""
 
-    def watch(self) -> FolderWatch | NotWatched:
-        return open_watch(self.root)
+    def watchable(self) -> Path | NotWatched:
+        return not_watched(self.root) or self.root
 
     holding_folders = staticmethod(holding_folders)
 

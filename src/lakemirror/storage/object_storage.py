@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, count, islice
+from pathlib import Path
 from typing import BinaryIO, cast
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched
+from lakemirror.storage.folder_watch import NotWatched
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.storage import MOVING, STORE, Entry, Listing, list_by_folder
 
@@ -38,7 +39,7 @@ class ObjectStorage:
         self._root, self._top = parse_address(address)
         self.store = store_at(self._root)
 
-    def watch(self) -> FolderWatch | NotWatched:
+    def watchable(self) -> Path | NotWatched:
         return NotWatched("it is no local folder")
 
     def holding_folders(self) -> contextlib.AbstractContextManager[None]:

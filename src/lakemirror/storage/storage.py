@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched
+from lakemirror.storage.folder_watch import NotWatched
 
 MOST_LEVELS = 64  # of folders below the one that is listed
 
@@ -105,8 +106,8 @@ class Storage(Protocol):
     def probe(self) -> None:
         """`store-unsafe` if the store lets two writers make the same version."""
 
-    def watch(self) -> FolderWatch | NotWatched:
-        """Reports which folders change, or says why it cannot."""
+    def watchable(self) -> Path | NotWatched:
+        """The folder whose changes the system tells of (`FolderWatch`), or why it does not."""
 
     def holding_folders(self) -> AbstractContextManager[None]:
         """Within the block each folder on disk is opened once for many files. For short work only: a folder that is

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakemirror.landing_zone.applied_files import AppliedFiles
-from lakemirror.landing_zone.change_file import change_files, partition_of, partition_values, path_below
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles, partition_values
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.metadata import SEQUENTIAL, TableMetadata
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UPSERT
@@ -23,8 +22,7 @@ from lakemirror.landing_zone.zone import PROCESSED, TableFolder
 from lakemirror.landing_zone.zoneless import Zones
 from lakemirror.storage import Entry, Storage
 from lakemirror.verify.columns import TableColumn, in_type, plain, zone_in
-
-_ROWS_AT_ONCE = 64 * 1024
+from lakemirror.verify.row_batches import all_batches, parquet_file
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,9 @@ def applied_in_order(
     known = {entry.path: entry for entry in folder.files} | moved  # the one that was moved first was applied
     listing = TableFolder(folder.name, [Entry(path, each.size, each.modified) for path, each in known.items()])
     found = []
-    for number, entry in change_files(listing, metadata):
-        partition = partition_of(entry, listing)
-        if applied.holds(path_below(entry, listing), number, partition):
-            found.append((partition, number, entry.path))
+    for file in TableFiles(listing, metadata).changes:
+        if applied.holds(file):
+            found.append((file.partition, file.number, file.entry.path))
     if metadata.file_detection_strategy == SEQUENTIAL:
         _check_sequences(found, applied, quarantined)
     elif len(found) < count:
@@ -91,7 +88,7 @@ def read_changes(
     """
     with storage.open(file.entry.path) as source:
         if metadata.file_format == "Parquet":
-            with pq.ParquetFile(pa.PythonFile(source, mode="r"), coerce_int96_timestamp_unit="us") as opened:
+            with parquet_file(pa.PythonFile(source, mode="r")) as opened:
                 yield from _of_file(opened, file, index, metadata, columns)
             return
         from lakemirror.landing_zone.delimited import convert
@@ -100,7 +97,7 @@ def read_changes(
             zones = Zones(zone_in(columns))
             convert(source, converted, file=file.entry.path, metadata=metadata, undeclared="string", zones=zones)
             converted.seek(0)
-            with pq.ParquetFile(converted) as opened:
+            with parquet_file(converted) as opened:
                 yield from _of_file(opened, file, index, metadata, columns)
 
 
@@ -144,7 +141,7 @@ def _of_file(
     default = UPSERT if metadata.upsert_by_default else INSERT
     instants = {column.name for column in file_columns(opened.metadata) if column.encoding == "int96"}
     first = 0
-    for batch in opened.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+    for batch in all_batches(opened):
         held = {name.lower(): position for position, name in enumerate(batch.schema.names) if name != ROW_MARKER}
         arrays = []
         for column in columns:

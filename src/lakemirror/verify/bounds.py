@@ -49,7 +49,7 @@ class ColumnTally:
             self.has_nan = self.has_nan or bool(pc.any(pc.is_nan(column)).as_py())
             if self.has_nan:
                 column = column.filter(pc.invert(pc.is_nan(column)))
-        ends = pc.min_max(_as_numbers(column))
+        ends = pc.min_max(_as_stored(column))
         self._widen(ends["min"].as_py(), ends["max"].as_py())
 
     def join(self, other: ColumnTally) -> None:
@@ -60,8 +60,6 @@ class ColumnTally:
     def _widen(self, lowest: Any, highest: Any) -> None:
         if lowest is None:
             return
-        if isinstance(lowest, str):
-            lowest, highest = lowest.encode("utf-8", "surrogatepass"), highest.encode("utf-8", "surrogatepass")
         self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
         self.highest = highest if self.highest is None else max(self.highest, highest)
 
@@ -169,9 +167,13 @@ def _is_signed(kind: pa.DataType) -> bool:
     return not pa.types.is_unsigned_integer(kind) and not pa.types.is_float16(kind)
 
 
-def _as_numbers(column: pa.Array) -> pa.Array:
-    """Dates, times and timestamps as the integers that Parquet stores."""
+def _as_stored(column: pa.Array) -> pa.Array:
+    """Dates, times and timestamps as the integers that Parquet stores; text as bytes."""
     kind = column.type
+    if pa.types.is_string(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_large_string(kind):
+        return column.cast(pa.large_binary())
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.view(pa.int32())
     if (

@@ -21,8 +21,7 @@ from lakemirror.verify.bounds import Tally, footer_problems, statistics_problems
 from lakemirror.verify.columns import TableColumn, in_type, places
 from lakemirror.verify.finding import Finding, is_refused
 from lakemirror.verify.log_replay import exact_json, real_path
-
-ROWS_AT_ONCE = 64 * 1024
+from lakemirror.verify.row_batches import parquet_file, row_batches
 
 Sink = Callable[[pa.RecordBatch], None]
 """Takes living rows, in the table's columns and types."""
@@ -30,10 +29,16 @@ Sink = Callable[[pa.RecordBatch], None]
 
 @dataclass
 class FileReport:
-    """The result for one data file. `rows`: its living rows."""
+    """The result for one data file of a table. `rows`: its living rows."""
 
+    table: str = ""
+    file: str = ""
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
+
+    def found(self, code: str, message: str) -> None:
+        """Adds a finding about the file."""
+        self.findings.append(Finding(code, self.table, f"{self.file}: {message}", self.file))
 
 
 def check_file(
@@ -51,51 +56,39 @@ def check_file(
     `sink` takes its living rows. `before`: vectors that the file had before its present one. `rows` False: only what
     costs no decoding: presence, size, footer, vector.
     """
-    report = FileReport()
-    name = real_path(add["path"])
-    path = place(add["path"]) if ":/" in add["path"] else folder / name
-
-    def found(code: str, message: str) -> None:
-        report.findings.append(Finding(code, table, f"{name}: {message}", name))
-
+    report = FileReport(table, real_path(add["path"]))
+    path = _path(folder, add)
     try:
         size = path.stat().st_size
     except OSError as error:
         code = "verify-impossible" if is_refused(error) else "verify-file-missing"
-        found(code, f"it cannot be found: {error.strerror}")
+        report.found(code, f"it cannot be found: {error.strerror}")
         return report
     if size != int(add["size"]):
-        found("verify-file-size", f"it has {size} bytes where the log says {add['size']}")
-    stats: Mapping[str, Any] = {}
-    try:
-        stats = exact_json(add["stats"]) if add.get("stats") else {}
-    except (ValueError, TypeError, ArithmeticError) as error:
-        found("verify-statistics-unreadable", f"its statistics cannot be read: {error}")
+        report.found("verify-file-size", f"it has {size} bytes where the log says {add['size']}")
+    stats = _statistics(add, report)
     tally = Tally()
-    gone = np.empty(0, np.uint64)
     try:
-        with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
-            if add.get("deletionVector"):
-                gone = _vector(folder, add, file.metadata.num_rows, before, found)
+        with parquet_file(opened(path), page_checksum_verification=True) as file:
+            gone = _vector(folder, add, file.metadata.num_rows, before, report)
             if not rows:
-                promised = stats.get("numRecords", file.metadata.num_rows)
-                if promised != file.metadata.num_rows:
-                    found("verify-row-count", f"statistics say {promised} rows, the footer {file.metadata.num_rows}")
+                _compare_counts(stats, file.metadata.num_rows, report)
                 report.rows = file.metadata.num_rows - len(gone)
                 return report
-            for batch, first in _decoded(file, columns, tally, found):
+            for batch, first in _decoded(file, columns, tally, report):
                 living = _living(batch, first, gone)
                 report.rows += living.num_rows
                 if sink is not None and living.num_rows:
                     sink(_in_columns(living, columns, file.schema_arrow, add))
             if file.metadata.num_rows != tally.rows:
-                found("verify-footer-untrue", f"the footer says {file.metadata.num_rows} rows and has {tally.rows}")
+                message = f"the footer says {file.metadata.num_rows} rows and has {tally.rows}"
+                report.found("verify-footer-untrue", message)
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         code = "verify-impossible" if is_refused(error) else "verify-file-unreadable"
-        found(code, f"it cannot be read: {next(iter(str(error).splitlines()), error)}")
+        report.found(code, f"it cannot be read: {next(iter(str(error).splitlines()), error)}")
         return report
     for code, message in statistics_problems(stats, tally, columns, deleted=len(gone)):
-        found(code, message)
+        report.found(code, message)
     return report
 
 
@@ -104,55 +97,72 @@ def living_rows(folder: Place, add: Action, columns: tuple[TableColumn, ...]) ->
 
     ArrowException, OSError or ValueError where the file or its vector cannot be read.
     """
-    path = place(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
-    with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
+    path = _path(folder, add)
+    with parquet_file(opened(path)) as file:
         gone = np.empty(0, np.uint64)
         if add.get("deletionVector"):
             bitmap, code, message = vectors.read(folder, add["deletionVector"])
             if code:
                 raise ValueError(f"{path}: its deletion vector: {message}")
             gone = np.array(bitmap.to_array(), np.uint64)
-        for batch, first in _decoded(file, columns, Tally(), lambda *_: None):
+        for batch, first in _decoded(file, columns, Tally(), FileReport()):
             living = _living(batch, first, gone)
             if living.num_rows:
                 yield _in_columns(living, columns, file.schema_arrow, add)
 
 
+def _path(folder: Place, add: Action) -> Place:
+    return place(add["path"]) if ":/" in add["path"] else folder / real_path(add["path"])
+
+
+def _statistics(add: Action, report: FileReport) -> Mapping[str, Any]:
+    try:
+        return exact_json(add["stats"]) if add.get("stats") else {}
+    except (ValueError, TypeError, ArithmeticError) as error:
+        report.found("verify-statistics-unreadable", f"its statistics cannot be read: {error}")
+        return {}
+
+
+def _compare_counts(stats: Mapping[str, Any], rows: int, report: FileReport) -> None:
+    promised = stats.get("numRecords", rows)
+    if promised != rows:
+        report.found("verify-row-count", f"statistics say {promised} rows, the footer {rows}")
+
+
 def _decoded(
-    file: pq.ParquetFile, columns: tuple[TableColumn, ...], tally: Tally, found: Callable[[str, str], None]
+    file: pq.ParquetFile, columns: tuple[TableColumn, ...], tally: Tally, report: FileReport
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Batches of rows, each with the number of its first row; every row group is compared with its footer."""
     at = places(columns, file.schema_arrow)
     for index in range(file.num_row_groups):
         group = Tally()
-        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[index], use_threads=False):
+        for batch in row_batches(file, index):
             batch.validate(full=True)  # text that is no UTF-8 is found here
             first = tally.rows + group.rows
             group.add(batch, at)
             yield batch, first
         for problem in footer_problems(file.metadata.row_group(index), group, at, file.schema_arrow):
-            found("verify-footer-untrue", f"footer of row group {index}: {problem}")
+            report.found("verify-footer-untrue", f"footer of row group {index}: {problem}")
         tally.join(group)
 
 
 def _vector(
-    folder: Place,
-    add: Action,
-    rows: int,
-    before: Sequence[Mapping[str, Any]],
-    found: Callable[[str, str], None],
+    folder: Place, add: Action, rows: int, before: Sequence[Mapping[str, Any]], report: FileReport
 ) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The numbers of the rows that the file's deletion vector deletes."""
+    if not add.get("deletionVector"):
+        return np.empty(0, np.uint64)
     bitmap, code, message = vectors.read(folder, add["deletionVector"])
     if code:
-        found(code, f"its deletion vector: {message}")
+        report.found(code, f"its deletion vector: {message}")
     if bitmap and bitmap.max() >= rows:
         message = f"its deletion vector deletes row {bitmap.max()}, and the file has {rows} rows"
-        found("verify-vector-outside", message)
+        report.found("verify-vector-outside", message)
     for earlier in before[-1:]:
         old, wrong, _ = vectors.read(folder, earlier)
         if not wrong and old - bitmap:
             message = f"its deletion vector lacks {len(old - bitmap)} rows that an earlier vector of the file deletes"
-            found("verify-vector-foreign", message)
+            report.found("verify-vector-foreign", message)
     numbers = np.array(bitmap.to_array(), np.uint64)
     return numbers[numbers < np.uint64(rows)]
 

@@ -77,25 +77,34 @@ def choose(
     return Compared(kept, named if len(named) == len(typed) else (), bool(keys) and not typed)
 
 
-def compare(
-    table: str,
-    mine: RowStore,
-    theirs: RowStore,
-    compared: Compared,
-    my_rows: Callable[[], Iterator[pa.RecordBatch]],
-    their_rows: Callable[[], Iterator[pa.RecordBatch]],
-    *,
-    changes: bool,
-    any_order: bool = False,
-    other: str,
-) -> list[Finding]:
-    """A finding for each differing key, MOST_KEYS with their values. `other` names the other side.
+@dataclass(frozen=True)
+class Side:
+    """The other side of a comparison. `fill` adds its rows to a store; `read` returns them for the values of keys.
 
-    `my_rows`, `their_rows` read the sides again, to show values of keys; they are called only if something differs.
+    `changes`: its rows are changes, which are folded. `any_order`: in no known order. `again`: the side after its files
+    have moved; None if there is none.
+    """
+
+    name: str
+    compared: Compared
+    buckets: int
+    fill: Callable[[RowStore, int], None]
+    read: Callable[[], Iterator[pa.RecordBatch]]
+    changes: bool = False
+    any_order: bool = False
+    again: Callable[[], Side | None] = lambda: None
+
+
+def compare(
+    table: str, mine: RowStore, theirs: RowStore, side: Side, my_rows: Callable[[], Iterator[pa.RecordBatch]]
+) -> list[Finding]:
+    """A finding for each differing key, MOST_KEYS with their values. `theirs`: the rows of the other side.
+
+    `my_rows` reads the table again, to show values of keys; it is called only if something differs.
     """
     counts = {"verify-row-extra": 0, "verify-row-missing": 0, "verify-row-differs": 0}
     shown: list[tuple[str, Difference]] = []
-    for difference in differences(mine, theirs, changes=changes, any_order=any_order):
+    for difference in differences(mine, theirs, changes=side.changes, any_order=side.any_order):
         code = _code(difference)
         counts[code] += 1
         if counts[code] <= MOST_KEYS:
@@ -103,15 +112,15 @@ def compare(
     if not shown:
         return []
     wanted = {difference.key for _, difference in shown}
-    values = _values(my_rows(), compared, wanted)
-    values.update(_values(their_rows(), compared, wanted - values.keys()))
+    values = _values(my_rows(), side.compared, wanted)
+    values.update(_values(side.read(), side.compared, wanted - values.keys()))
     findings = []
     for code, difference in shown:
         what = values.get(difference.key, "a row")
         sentence = {
-            "verify-row-extra": f"{what}: the table has {difference.extra} more than {other}",
-            "verify-row-missing": f"{what}: the table has {difference.missing} fewer than {other}",
-            "verify-row-differs": f"{what}: the values in the table are not those of {other}",
+            "verify-row-extra": f"{what}: the table has {difference.extra} more than {side.name}",
+            "verify-row-missing": f"{what}: the table has {difference.missing} fewer than {side.name}",
+            "verify-row-differs": f"{what}: the values in the table are not those of {side.name}",
         }[code]
         findings.append(Finding(code, table, sentence))
     for code, count in counts.items():

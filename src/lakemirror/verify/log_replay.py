@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lakemirror.delta.log import Action, FileKey, Snapshot, file_key, read_commit, read_snapshot
-from lakemirror.delta.log_folder import list_log
+from lakemirror.delta.log_folder import Checkpoint, Log, list_log
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place
 from lakemirror.verify.finding import Finding, is_refused
@@ -42,6 +42,7 @@ class Commit:
 class Replay:
     """The state at the newest version, and all commits that are still in the log, oldest first."""
 
+    table: str = ""
     version: int = -1
     files: dict[FileKey, Action] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
@@ -54,6 +55,10 @@ class Replay:
     vectors: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """Earlier deletion vectors of a file, by its path."""
 
+    def found(self, code: str, message: str, name: str = "") -> None:
+        """Adds a finding about the log, or about the file of this name in it."""
+        self.findings.append(Finding(code, self.table, message, f"_delta_log/{name}" if name else "_delta_log"))
+
 
 def replay(folder: Place, table: str) -> Replay | None:
     """The log of the table in `folder`, with findings; None if there is no Delta table. Damage is a finding.
@@ -63,35 +68,31 @@ def replay(folder: Place, table: str) -> Replay | None:
     log = list_log(folder)
     if log is None or log.version < 0:
         return None
-    state = Replay()
-    state.version = log.version
-    found = state.findings
-    first = _basis(folder, table, state)
+    state = Replay(table, log.version)
+    first = _basis(folder, log, state)
     missing = [n for n in range(first, log.version + 1) if n not in log.commits]
     for number in missing:
-        found.append(
-            Finding("verify-commit-missing", table, f"commit {number} is missing", f"_delta_log/{number:020}.json")
-        )
-    with_checkpoint = {checkpoint.version for checkpoint in log.checkpoints}
+        state.found("verify-commit-missing", f"commit {number} is missing", f"{number:020}.json")
     believable = not missing
     for number in range(first, log.version + 1):
         if number in log.commits:
-            believable &= _apply(log.commits[number], number, state, table)
-        if number in with_checkpoint and number >= first:
-            _compare_checkpoint(folder, table, number, state)
+            believable &= _apply(log.commits[number], number, state)
+        for checkpoint in log.checkpoints:
+            if checkpoint.version == number:
+                _compare_checkpoint(folder, checkpoint, state)
         if believable:
-            _compare_checksum(folder, table, number, state)
-    _last_checkpoint(folder, table, log.version, with_checkpoint, found)
-    found += _twice(state.files, table)
+            _compare_checksum(folder, number, state)
+    _last_checkpoint(folder, {checkpoint.version for checkpoint in log.checkpoints}, state)
+    state.findings += _twice(state.files, table)
     if not state.metadata or not state.protocol:
-        found.append(Finding("verify-log-unreadable", table, "the log has no metadata or no protocol", "_delta_log"))
+        state.found("verify-log-unreadable", "the log has no metadata or no protocol")
     try:
         if read_snapshot(folder) is None:
-            found.append(Finding("verify-log-unreadable", table, "no reader finds a version", "_delta_log"))
+            state.found("verify-log-unreadable", "no reader finds a version")
     except _READING as error:
         if is_refused(error):
             raise
-        found.append(Finding("verify-log-unreadable", table, str(error), "_delta_log"))
+        state.found("verify-log-unreadable", str(error))
     return state
 
 
@@ -105,10 +106,8 @@ def exact_json(text: str) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
-def _basis(folder: Place, table: str, state: Replay) -> int:
+def _basis(folder: Place, log: Log, state: Replay) -> int:
     """Loads the oldest checkpoint if commit 0 no longer exists. Returns the first version to replay."""
-    log = list_log(folder)
-    assert log is not None
     if 0 in log.commits or not log.checkpoints:
         return 0
     for checkpoint in log.checkpoints:
@@ -117,19 +116,18 @@ def _basis(folder: Place, table: str, state: Replay) -> int:
         except _READING as error:
             if is_refused(error):
                 raise
-            name = checkpoint.files[0].name
-            state.findings.append(Finding("verify-checkpoint-damaged", table, f"{error}", f"_delta_log/{name}"))
+            state.found("verify-checkpoint-damaged", f"{error}", checkpoint.files[0].name)
             continue
         state.begins_at = checkpoint.version + 1
-        if checkpoint.version in log.commits:  # its manifest counts, its files are in the checkpoint
+        path = log.commits.get(checkpoint.version)
+        if path is not None:  # its manifest counts, its files are in the checkpoint
             try:
-                commit = _commit(checkpoint.version, read_commit(log.commits[checkpoint.version]))
+                commit = _commit(checkpoint.version, read_commit(path))
                 state.commits.append(replace(commit, metadata=state.metadata))
             except _READING as error:
                 if is_refused(error):
                     raise
-                name = log.commits[checkpoint.version].name
-                state.findings.append(Finding("verify-commit-damaged", table, str(error), f"_delta_log/{name}"))
+                state.found("verify-commit-damaged", str(error), path.name)
         return checkpoint.version + 1
     return 0
 
@@ -143,52 +141,57 @@ def _load(snapshot: Snapshot | None, state: Replay) -> None:
     state.protocol = snapshot.protocol.to_action()["protocol"]
 
 
-def _apply(path: Place, number: int, state: Replay, table: str) -> bool:
+def _apply(path: Place, number: int, state: Replay) -> bool:
     """Adds a commit to the state. Returns False if it is damaged."""
-    place = f"_delta_log/{path.name}"
     try:
         data = path.read_bytes()
         actions = read_commit(path)
         commit = _commit(number, actions)
-        added: set[str] = set()
-        for action in actions:
-            if value := action.get("remove"):
-                gone = state.files.pop(file_key(value), None)
-                if gone is not None and gone.get("deletionVector"):
-                    state.vectors.setdefault(real_path(gone["path"]), []).append(gone["deletionVector"])
-        for action in actions:
-            if value := action.get("add"):
-                if value["path"] in added:
-                    message = f"version {number} adds {value['path']} twice"
-                    state.findings.append(Finding("verify-file-twice", table, message, place))
-                added.add(value["path"])
-                state.files[file_key(value)] = value
-            elif value := action.get("metaData"):
-                state.metadata = value
-            elif value := action.get("protocol"):
-                state.protocol = value
+        _apply_actions(actions, number, path.name, state)
     except _READING as error:
         if is_refused(error):
             raise
-        state.findings.append(Finding("verify-commit-damaged", table, f"version {number}: {error}", place))
+        state.found("verify-commit-damaged", f"version {number}: {error}", path.name)
         return False
     state.commits.append(replace(commit, metadata=state.metadata))
     state.transactions.update(commit.transactions)
+    damage = _damage(data, actions, commit)
+    if damage:
+        state.found("verify-commit-damaged", f"version {number} {damage}", path.name)
+    return not damage
+
+
+def _apply_actions(actions: list[Action], number: int, name: str, state: Replay) -> None:
+    added: set[str] = set()
+    for action in actions:
+        if value := action.get("remove"):
+            gone = state.files.pop(file_key(value), None)
+            if gone is not None and gone.get("deletionVector"):
+                state.vectors.setdefault(real_path(gone["path"]), []).append(gone["deletionVector"])
+    for action in actions:
+        if value := action.get("add"):
+            if value["path"] in added:
+                state.found("verify-file-twice", f"version {number} adds {value['path']} twice", name)
+            added.add(value["path"])
+            state.files[file_key(value)] = value
+        elif value := action.get("metaData"):
+            state.metadata = value
+        elif value := action.get("protocol"):
+            state.protocol = value
+
+
+def _damage(data: bytes, actions: list[Action], commit: Commit) -> str:
+    """What shows that a commit is not complete; empty if nothing does."""
     if not actions or not commit.info:
-        message = f"version {number} has no commitInfo: it is cut short or empty"
-        state.findings.append(Finding("verify-commit-damaged", table, message, place))
-        return False
+        return "has no commitInfo: it is cut short or empty"
     promised = _promised_files(commit.info)
     adds = [action["add"] for action in actions if "add" in action]
     new = sum(not add.get("deletionVector") for add in adds)
     if promised is not None and promised not in (new, len(adds)):
-        message = f"version {number} says that it adds {promised} files and adds {new}"
-        state.findings.append(Finding("verify-commit-damaged", table, message, place))
-        return False
+        return f"says that it adds {promised} files and adds {new}"
     if not data.endswith(b"\n") and commit.info.get("engineInfo") == "lakemirror":
-        state.findings.append(Finding("verify-commit-damaged", table, f"version {number} ends within a line", place))
-        return False
-    return True
+        return "ends within a line"
+    return ""
 
 
 def _commit(number: int, actions: list[Action]) -> Commit:
@@ -213,29 +216,22 @@ def _promised_files(info: Mapping[str, Any]) -> int | None:
     return None if count is None else int(count)
 
 
-def _compare_checkpoint(folder: Place, table: str, version: int, state: Replay) -> None:
-    log = list_log(folder)
-    assert log is not None
-    for checkpoint in log.checkpoints:
-        if checkpoint.version != version:
-            continue
-        place = f"_delta_log/{checkpoint.files[0].name}"
-        try:
-            snapshot = read_snapshot(folder, version)
-            if snapshot is None or snapshot.checkpoint is None or snapshot.checkpoint.version != version:
-                message = f"checkpoint {version} cannot be read"
-                state.findings.append(Finding("verify-checkpoint-damaged", table, message, place))
-                continue
-            other = Replay()
-            _load(snapshot, other)
-        except _READING as error:
-            if is_refused(error):
-                raise
-            state.findings.append(Finding("verify-checkpoint-damaged", table, f"checkpoint {version}: {error}", place))
-            continue
-        for what in _differences(state, other):
-            message = f"checkpoint {version} differs from the commits: {what}"
-            state.findings.append(Finding("verify-checkpoint-differs", table, message, place))
+def _compare_checkpoint(folder: Place, checkpoint: Checkpoint, state: Replay) -> None:
+    version, name = checkpoint.version, checkpoint.files[0].name
+    try:
+        snapshot = read_snapshot(folder, version)
+        if snapshot is None or snapshot.checkpoint is None or snapshot.checkpoint.version != version:
+            state.found("verify-checkpoint-damaged", f"checkpoint {version} cannot be read", name)
+            return
+        other = Replay()
+        _load(snapshot, other)
+    except _READING as error:
+        if is_refused(error):
+            raise
+        state.found("verify-checkpoint-damaged", f"checkpoint {version}: {error}", name)
+        return
+    for what in _differences(state, other):
+        state.found("verify-checkpoint-differs", f"checkpoint {version} differs from the commits: {what}", name)
 
 
 def _differences(state: Replay, checkpoint: Replay) -> Iterator[str]:
@@ -284,42 +280,38 @@ def _features(protocol: Mapping[str, Any]) -> Any:
     )  # fmt: skip
 
 
-def _compare_checksum(folder: Place, table: str, version: int, state: Replay) -> None:
-    path = folder / "_delta_log" / f"{version:020}.crc"
-    place = f"_delta_log/{path.name}"
+def _compare_checksum(folder: Place, version: int, state: Replay) -> None:
+    name = f"{version:020}.crc"
     try:
-        content = exact_json(path.read_bytes().decode())
+        content = exact_json((folder / "_delta_log" / name).read_bytes().decode())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         if is_refused(error):
             raise
-        state.findings.append(Finding("verify-checksum-differs", table, f"{path.name} cannot be read: {error}", place))
+        state.found("verify-checksum-differs", f"{name} cannot be read: {error}", name)
         return
     counted = {"numFiles": len(state.files), "tableSizeBytes": sum(int(add["size"]) for add in state.files.values())}
-    for name, value in counted.items():
-        if isinstance(content, dict) and name in content and content[name] != value:
-            message = f"version {version}: its checksum says {name} {content[name]}, the commits {value}"
-            state.findings.append(Finding("verify-checksum-differs", table, message, place))
+    for field_name, value in counted.items():
+        if isinstance(content, dict) and field_name in content and content[field_name] != value:
+            message = f"version {version}: its checksum says {field_name} {content[field_name]}, the commits {value}"
+            state.found("verify-checksum-differs", message, name)
 
 
-def _last_checkpoint(folder: Place, table: str, version: int, checkpoints: set[int], found: list[Finding]) -> None:
-    path = folder / "_delta_log/_last_checkpoint"
+def _last_checkpoint(folder: Place, checkpoints: set[int], state: Replay) -> None:
+    name = "_last_checkpoint"
     try:
-        pointed = int(json.loads(path.read_bytes())["version"])
+        pointed = int(json.loads((folder / "_delta_log" / name).read_bytes())["version"])
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
         if is_refused(error):
             raise
-        found.append(
-            Finding("verify-last-checkpoint", table, f"_last_checkpoint cannot be read: {error}", str(path.name))
-        )
+        state.found("verify-last-checkpoint", f"{name} cannot be read: {error}", name)
         return
     if pointed not in checkpoints:
-        beyond = f", beyond version {version}" if pointed > version else ""
-        message = f"_last_checkpoint names checkpoint {pointed}, which is not there{beyond}"
-        found.append(Finding("verify-last-checkpoint", table, message, "_delta_log/_last_checkpoint"))
+        beyond = f", beyond version {state.version}" if pointed > state.version else ""
+        state.found("verify-last-checkpoint", f"{name} names checkpoint {pointed}, which is not there{beyond}", name)
 
 
 def _twice(files: Mapping[FileKey, Action], table: str) -> Iterator[Finding]:

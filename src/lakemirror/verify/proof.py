@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakemirror.delta import exact_json
 from lakemirror.delta.log import Action
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import AppliedFiles
+from lakemirror.landing_zone.change_file import AppliedFiles
 from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
@@ -31,7 +31,7 @@ from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows
 from lakemirror.verify.columns import TableColumn, table_columns
-from lakemirror.verify.comparison import Compared, choose, compare
+from lakemirror.verify.comparison import Side, choose, compare
 from lakemirror.verify.finding import Finding, Report, TableReport, capped, is_refused
 from lakemirror.verify.key_columns import check_key_columns
 from lakemirror.verify.log_replay import Replay, real_path, replay
@@ -156,7 +156,7 @@ class _TableProof:
             for side, store in stores:
                 self._compare(side, store)
 
-    def _check_files(self, stores: Sequence[tuple[_Side, RowStore]]) -> None:
+    def _check_files(self, stores: Sequence[tuple[Side, RowStore]]) -> None:
         adds = list(self._state.files.values())
         total = sum(_records(add) for add in adds)
         done = 0
@@ -186,7 +186,7 @@ class _TableProof:
                 if self._progress is not None:
                     self._progress(self._table, done, total)
 
-    def _compare(self, side: _Side, mine: RowStore) -> None:
+    def _compare(self, side: Side, mine: RowStore) -> None:
         unreadable = {"verify-file-missing", "verify-file-unreadable", "verify-impossible"}
         if any(finding.code in unreadable and finding.file for finding in self.findings):
             self._found("verify-impossible", f"rows are not compared with {side.name}: data files cannot be read")
@@ -196,10 +196,7 @@ class _TableProof:
                 with RowStore(5 if side.changes else 3, side.buckets) as theirs:
                     side.fill(theirs, self._threads)
                     self.compared_rows = theirs.rows
-                    self.findings += compare(
-                        self._table, mine, theirs, side.compared, lambda: self._living(), side.read,
-                        changes=side.changes, any_order=side.any_order, other=side.name,
-                    )  # fmt: skip
+                    self.findings += compare(self._table, mine, theirs, side, self._living)
                 return
             except FileNotFoundError as error:  # an engine has moved it aside: list again
                 again = side.again() if attempt < _ATTEMPTS - 1 else None
@@ -215,7 +212,7 @@ class _TableProof:
         for add in self._state.files.values():
             yield from living_rows(self._place, add, self._columns)
 
-    def _archived(self) -> _Side | None:
+    def _archived(self) -> Side | None:
         """The archived files as the other side; None if that is not requested, or not possible."""
         if not self._options.against_files:
             return None
@@ -227,7 +224,7 @@ class _TableProof:
             self._found("verify-impossible", f"rows are not compared with the archived files: {error}")
         return None
 
-    def _archive_side(self) -> _Side:
+    def _archive_side(self) -> Side:
         position = position_of(self._state)
         folder = _folder(self._storage, self._name)
         if position is None or folder is None:
@@ -269,9 +266,9 @@ class _TableProof:
                     yield part.rows
 
         any_order = archived_files.is_any_order(metadata)
-        return _Side("the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived)
+        return Side("the archived files", compared, buckets_for(changed), fill, read, True, any_order, self._archived)
 
-    def _source(self) -> _Side | None:
+    def _source(self) -> Side | None:
         source = self._options.source
         if source is None:
             return None
@@ -301,7 +298,7 @@ class _TableProof:
                 compared.take(store, batch)
 
         rows = sum(_records(add) for add in self._state.files.values())
-        return _Side("the source", compared, buckets_for(rows), fill, read, False, False, lambda: None)
+        return Side("the source", compared, buckets_for(rows), fill, read)
 
     def _keys(self) -> tuple[str, ...]:
         text = (self._state.metadata.get("configuration") or {}).get(_KEYS_PROPERTY, "[]")
@@ -320,20 +317,6 @@ class _TableProof:
 
     def _note(self, message: str) -> None:
         self._found("verify-not-compared", message)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """The other side of a comparison. `fill` adds its rows to a store; `read` returns them for the values of keys."""
-
-    name: str
-    compared: Compared
-    buckets: int
-    fill: Callable[[RowStore, int], None]
-    read: Callable[[], Iterator[pa.RecordBatch]]
-    changes: bool
-    any_order: bool
-    again: Callable[[], _Side | None]
 
 
 def _records(add: Action) -> int:

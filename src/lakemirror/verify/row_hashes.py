@@ -5,6 +5,7 @@ Vectorised: whole columns at once, in numpy. Two independent numbers of a key id
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _BASE = np.uint64(0x5851F42D4C957F2D)  # odd, so that its powers never vanish
@@ -95,32 +97,39 @@ def _of_text(column: pa.Array) -> Hashes:
         begin = 0
         while begin < len(column):
             end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + _PIECE, "right")) - 1)
-            found[begin:end] = _of_piece(content, offsets[begin : end + 1])
+            if lengths[begin] > _PIECE:
+                found[begin] = _of_long(content[offsets[begin] : offsets[end]])
+            else:
+                found[begin:end] = _of_piece(content, offsets[begin : end + 1])
             begin = end
     return mixed(found ^ mixed(lengths.astype(np.uint64) + _BASE))
 
 
-def _of_piece(content: np.ndarray[Any, np.dtype[np.uint8]], offsets: np.ndarray[Any, np.dtype[np.int64]]) -> Hashes:
+def _of_piece(content: Bytes, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> Hashes:
+    """The polynomials of values that have at most `_PIECE` bytes together."""
     first, last = int(offsets[0]), int(offsets[-1])
     places = offsets - first
-    if last == first:
-        return np.zeros(len(offsets) - 1, np.uint64)
-    power, inverse = _powers(last - first)
+    power, inverse = _powers()
     sums = np.zeros(last - first + 1, np.uint64)
     np.cumsum(_OF_BYTE[content[first:last]] * power[: last - first], out=sums[1:])
     return (sums[places[1:]] - sums[places[:-1]]) * inverse[places[:-1]]
 
 
-_known: tuple[Hashes, Hashes] = (np.ones(1, np.uint64), np.ones(1, np.uint64))
+def _of_long(value: Bytes) -> np.uint64:
+    """The polynomial of one value of any length, piece by piece."""
+    power, _ = _powers()
+    total, factor = 0, 1
+    for begin in range(0, len(value), _PIECE):
+        piece = value[begin : begin + _PIECE]
+        total += factor * int((_OF_BYTE[piece] * power[: len(piece)]).sum(dtype=np.uint64))
+        factor = factor * pow(int(_BASE), _PIECE, 1 << 64) % (1 << 64)
+    return np.uint64(total % (1 << 64))
 
 
-def _powers(count: int) -> tuple[Hashes, Hashes]:
-    """The powers of the base from 0 to `count`, and of its inverse modulo 2^64."""
-    global _known
-    if len(_known[0]) <= count:
-        size = max(_PIECE, count) + 1
-        base = np.full(size, _BASE, np.uint64)
-        inverse = np.full(size, np.uint64(pow(int(_BASE), -1, 1 << 64)), np.uint64)
-        base[0] = inverse[0] = 1
-        _known = np.cumprod(base), np.cumprod(inverse)
-    return _known
+@functools.cache
+def _powers() -> tuple[Hashes, Hashes]:
+    """The powers of the base from 0 to `_PIECE`, and those of its inverse modulo 2^64."""
+    base = np.full(_PIECE + 1, _BASE, np.uint64)
+    inverse = np.full(_PIECE + 1, np.uint64(pow(int(_BASE), -1, 1 << 64)), np.uint64)
+    base[0] = inverse[0] = 1
+    return np.cumprod(base), np.cumprod(inverse)

@@ -18,8 +18,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.passwords import without_passwords
 from lakemirror.verify.check_data_files import living_rows
 from lakemirror.verify.columns import table_columns
-
-_ROWS_AT_ONCE = 64 * 1024
+from lakemirror.verify.row_batches import all_batches, parquet_file
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Source:
         if "://" in self.place and not self.place.startswith("file:"):
             if not self.query:
                 raise LakemirrorError("input-invalid", "a database is compared by a query", hint="Give --query SQL.")
-            from lakemirror.publisher.sql_databases import connected  # drivers: only for a query
-            from lakemirror.publisher.sql_types import INFINITE
+            from lakemirror.publisher.sources.sql_databases import connected  # drivers: only for a query
+            from lakemirror.publisher.sources.sql_types import INFINITE
 
             query = self.query.strip().rstrip(";")
             with connected(self.place) as database, database.rows(query, database.columns(query, types)) as reader:
@@ -71,8 +70,8 @@ class Source:
 
 def _parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
     for path in files:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            yield from file.iter_batches(_ROWS_AT_ONCE, use_threads=False)
+        with parquet_file(path) as file:
+            yield from all_batches(file)
 
 
 def _delta(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests import preloaded
 from tests.landing import MARKER, folder
 from tests.model import canonical
 from tests.table_rows import table_rows
@@ -37,7 +38,7 @@ def step(number: int) -> Callable[[Step], Step]:
 
 
 def lakemirror(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", *map(str, words)], capture_output=True, text=True, timeout=300,
         env={
             **os.environ, "LAKEMIRROR_MASTER": "local[2]", "LAKEMIRROR_DROP_AFTER": "0", "COLUMNS": "200", **environment

@@ -55,7 +55,7 @@ def test_only_files_with_vectors_are_rewritten(spark: SparkSession, table: Path)
 @pytest.mark.full
 def test_killed_around_the_rewrite(spark: SparkSession, table: Path) -> None:
     rows = ids(spark, table)
-    for point in ("after prepare", "before rewrite", "after rewrite", "after barrier 2", "after lowered"):
+    for point in ("after prepare", "before rewrite", "after rewrite", "after barrier 2", "after protected-drop"):
 
         def at(reached: str, point: str = point) -> None:
             if reached == point:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import report
 from benchmarks.chart import Bar, bars, lines
 from benchmarks.figures import OURS, growth, percentile, slope, summary
+from benchmarks.peers import PEERS
 
 
 def measured(peer: str, seconds: float, **more: Any) -> dict[str, Any]:
@@ -97,10 +98,11 @@ REPORT: dict[str, Any] = {
 def test_the_page_has_a_row_for_every_peer_and_no_broken_cell() -> None:
     page = report.page(REPORT)
     rows = [line for line in page.split("## S3")[1].splitlines() if line.startswith("|")]
-    columns = len(report.COLUMNS)
+    columns = len(report.PAGE_COLUMNS)
     assert len(rows) == 2 + 6
     assert all(line.replace("\\|", "").count("|") == columns + 1 for line in rows)
     assert "\n2 rows; time. One pass.\n" in page and "\n1 row; time.\n" in page
+    assert all(f"| {peer.name} | {peer.what} |" in page for peer in PEERS.values() if peer.name != OURS)
     assert "WRONG" in page and "failed: boom \\| bang" in page and "missing: no bundle" in page
 
 
@@ -159,6 +161,33 @@ def test_the_documents_have_the_marks() -> None:
 def test_the_terminal_shows_the_same_verdicts() -> None:
     text = report.terminal(REPORT)
     assert all(words in text for words in ("WRONG", "failed: boom", "missing: no bundle", "left out: no time", "20.0"))
+
+
+def test_the_page_says_first_where_lakemirror_is_the_fastest_and_where_it_is_not() -> None:
+    fast = [
+        measured(OURS, 2.0),
+        measured("delta-rs", 3.0),
+        measured("ducklake", 1.0),
+        measured("plain-delta", 1.0, right=False),
+    ]
+    slow = [{**measured(OURS, 2.0), "scenario": "S1"}, {**measured("delta-rs", 1.0), "scenario": "S1"}]
+    page = report.page({**REPORT, "results": [*fast, *slow]})
+    first = (
+        "In 1 of 2 scenarios lakemirror is the fastest that makes a Delta table. Not in S1 (delta-rs: 0.5 of its time)."
+    )
+    assert page.splitlines()[2] == first
+
+
+def test_the_readme_has_the_headline_figures() -> None:
+    results = [
+        measured(OURS, 2.0),
+        measured("delta-rs", 5.0),
+        measured("hudi", 2000.0),
+        measured("iceberg", 1.0, right=False),
+    ]
+    lines = report.readme({**REPORT, "results": results})
+    assert lines[0].startswith("In 1 of 1 scenarios")
+    assert lines[2] == "- backlog (2 rows): **2.00 s**; delta-rs 2.5×, hudi 1,000×"
 
 
 def test_the_chart_is_svg_and_leaves_out_who_is_wrong() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import preloaded
+from tests.commands import CommandRunner
 from tests.landing import put
 from typer.testing import CliRunner
 
@@ -28,7 +30,7 @@ from lakemirror.storage.addresses import local_folder
 
 
 def lakemirror(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CommandRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == code, (result.output, result.exception)
     return result.output
 
@@ -107,7 +109,7 @@ def test_a_second_ctrl_c_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("lakemirror.cli.commands.command_line", first)
     monkeypatch.setattr(main, "leave", leave)
     monkeypatch.setattr("threading.enumerate", second)
-    importlib.import_module("lakemirror.mirror.lookers")
+    importlib.import_module("lakemirror.mirror.queue")
     with pytest.raises(Ended, match="130"):
         main.main()
 
@@ -214,7 +216,7 @@ def run_once(database: Path, *words: str) -> list[str]:
         "PYTHONPATH": str(Path(package.__file__).parents[1]), "LAKEMIRROR_CACHE_DIR": str(database / "cache"),
         "PATH": "/nonexistent",
     }  # fmt: skip
-    process = subprocess.Popen(
+    process = preloaded.Popen(
         [sys.executable, "-m", "lakemirror.cli", "run", str(database), *words],
         stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip

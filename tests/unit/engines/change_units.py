@@ -8,9 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
+from lakemirror.engines.units import Shared
+from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import file_columns
 
 MARKER = "__rowMarker__"
@@ -41,8 +44,11 @@ def like(unit: ChangeUnit, keys: tuple[str, ...] = ()) -> Target:
     return target(keys, **named)
 
 
-def items(unit: ChangeUnit, table: Target, **options: Any) -> list[Changes | BadRow]:
-    return list(read_changes(unit, table, **options))
+def items(unit: ChangeUnit, table: Target, **options: Any) -> list[Changes | Rejected]:
+    """What `read_changes` gives. `options`: of it, or of `Shared`."""
+    of_reader = {name: options.pop(name) for name in ("columns", "encoded", "waits") if name in options}
+    shared = Shared(**{"target": table, "budget": MemoryBudget(DEFAULT), **options})
+    return list(read_changes(unit, shared, **of_reader))
 
 
 def rows_of(unit: ChangeUnit, table: Target, **options: Any) -> pa.Table:
@@ -53,10 +59,10 @@ def rows_of(unit: ChangeUnit, table: Target, **options: Any) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def bad_row(unit: ChangeUnit, table: Target, **options: Any) -> BadRow:
+def bad_row(unit: ChangeUnit, table: Target, **options: Any) -> Rejected:
     """The first bad row of a unit, which is its last item."""
     found = items(unit, table, **options)
     last = found[-1]
-    assert isinstance(last, BadRow), found
-    assert not any(isinstance(each, BadRow) for each in found[:-1])
+    assert isinstance(last, Rejected), found
+    assert not any(isinstance(each, Rejected) for each in found[:-1])
     return last

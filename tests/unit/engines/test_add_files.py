@@ -20,13 +20,13 @@ import pytest
 from lakemirror.delta.data_files import data_file
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics, statistics_of_own, statistics_told
-from lakemirror.engines.kernels.add_files import NotAdded, add_file, large_enough, unsupported_reason
+from lakemirror.engines.kernels.add_files import add_file, large_enough, unsupported_reason
 from lakemirror.engines.kernels.data_rows import rows_of
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys import look_up
 from lakemirror.keys.key_cache import Cache
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 
 UTC = datetime.timezone.utc
@@ -128,10 +128,10 @@ def test_rising_keys_of_an_added_file_are_not_read_again(
     reads = []
     monkeypatch.setattr(look_up, "rows_of", lambda *a, **k: reads.append(a) or rows_of(*a, **k))
     asked = [rows["id"][n].as_py() for n in (3, 599, 600, 998)]
-    sought = Sought(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
+    wanted = WantedKeys(pa.table({"id": pa.array(sorted(set(asked)), rows["id"].type)}))
     groups = look_up.row_groups(add, table, None, found)
     places = [
-        p for each in groups for p in look_up.find(each, table, sought, version=look_up.version_of(add)).to_pylist()
+        p for each in groups for p in look_up.find(each, table, wanted, version=look_up.version_of(add)).to_pylist()
     ]
     assert places == [n for n, key in enumerate(rows["id"].to_pylist()) if key in asked]
     assert (not reads) is is_cached
@@ -180,7 +180,7 @@ def test_floating_point_that_readers_would_skip(
     pq.write_table(pa.table({"a": values}), path, **options)
     found = pq.read_metadata(path)
     outcome = add_file(unit(found, str(path)), target({"a": "double"}, tmp_path / "table"), found)
-    assert isinstance(outcome, dict if added else NotAdded), outcome
+    assert isinstance(outcome, dict) if added else outcome.try_as == "rows", outcome
     assert len(list((tmp_path / "table").iterdir())) == added
 
 
@@ -265,7 +265,8 @@ def test_a_copy_that_cannot_be_read_is_gone_again(tmp_path: Path) -> None:
     table = target({"a": "bigint", "s": "string"}, tmp_path / "table")
     found = pq.read_metadata(good)
     damaged = add_file(unit(found, str(bad)), table, found)
-    assert isinstance(damaged, BadRow) and (damaged.code, damaged.file) == ("file-unreadable", "bad.parquet")
+    assert isinstance(damaged, Rejected) and damaged.try_as is None
+    assert (damaged.code, damaged.file) == ("file-unreadable", "bad.parquet")
     assert list((tmp_path / "table").iterdir()) == []
     add = add_file(unit(found, str(good)), table, found)
     assert isinstance(add, dict) and (tmp_path / "table" / add["path"]).read_bytes() == good.read_bytes()

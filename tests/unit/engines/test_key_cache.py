@@ -19,8 +19,8 @@ NUMBERS = st.integers(-20, 20) | st.sampled_from(EXTREMES)
 @settings(max_examples=rounds(100, 300), deadline=None)
 @given(st.lists(NUMBERS, max_size=30), st.sets(NUMBERS, max_size=12), st.booleans())
 @example(EXTREMES, set(EXTREMES), True)
-def test_runs_hold_what_the_column_held(column: list[int], sought: set[int], rising: bool) -> None:
-    holds_the_same(np.array(sorted(set(column)) if rising else column, np.int64), sought)
+def test_runs_hold_what_the_column_held(column: list[int], wanted: set[int], rising: bool) -> None:
+    holds_the_same(np.array(sorted(set(column)) if rising else column, np.int64), wanted)
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.int32, np.int64])
@@ -28,21 +28,21 @@ def test_a_long_run_of_narrow_numbers(kind: type) -> None:
     holds_the_same(np.arange(-20_000, 20_001).astype(kind), {-32_768, -20_000, 0, 12_767, 12_768, 20_000, 32_767})
 
 
-def holds_the_same(values: np.ndarray, sought: set[int]) -> None:
+def holds_the_same(values: np.ndarray, wanted: set[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_keys, "_WORTH_IT", 1)
         runs = Runs.of(values)
     assert (runs is not None) is (len(values) > 0 and values.tolist() == sorted(set(values.tolist())))
     if runs is not None:
-        expected = np.flatnonzero(np.isin(values, list(sought))).tolist()
-        assert runs.places(np.array(sorted(sought), values.dtype)).tolist() == expected
+        expected = np.flatnonzero(np.isin(values, list(wanted))).tolist()
+        assert runs.places(np.array(sorted(wanted), values.dtype)).tolist() == expected
 
 
 @settings(max_examples=rounds(50, 200), deadline=None)
 @given(
     st.sets(st.integers(-30, 30), min_size=1), st.lists(st.integers(1, 10), max_size=8), st.sets(st.integers(-30, 30))
 )
-def test_runs_of_parts_hold_the_whole_column(column: set[int], cuts: list[int], sought: set[int]) -> None:
+def test_runs_of_parts_hold_the_whole_column(column: set[int], cuts: list[int], wanted: set[int]) -> None:
     values = np.array(sorted(column), np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_keys, "_WORTH_IT", 1)
@@ -50,8 +50,8 @@ def test_runs_of_parts_hold_the_whole_column(column: set[int], cuts: list[int], 
     runs = Runs.joined([part for part in parts if part is not None])
     assert (runs.rows, runs.last) == (len(values), values[-1])
     assert (
-        runs.places(np.array(sorted(sought), np.int64)).tolist()
-        == np.flatnonzero(np.isin(values, list(sought))).tolist()
+        runs.places(np.array(sorted(wanted), np.int64)).tolist()
+        == np.flatnonzero(np.isin(values, list(wanted))).tolist()
     )
 
 

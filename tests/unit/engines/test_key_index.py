@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +22,24 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import preloaded
 from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
 from tests.rounds import rounds
 from tests.unit.engines.test_local_engine import KEYS
 
 from lakemirror import failpoints
-from lakemirror.engines.fold_passes import look_up_keys
 from lakemirror.engines.local_engine import LocalEngine
-from lakemirror.engines.row_work import RowWork, Target
-from lakemirror.engines.spark import SparkEngine
-from lakemirror.engines.spark.row_numbers import unpacked
-from lakemirror.engines.spill import Spill
+from lakemirror.engines.row_work import Action, Target
 from lakemirror.keys import key_format, key_index, key_layout, look_up, write_keys
+from lakemirror.keys.find_keys import find_keys, find_spilled, search_files
 from lakemirror.keys.index_folder import IndexFolder
 from lakemirror.keys.key_file import KeyFile, KeysOfLayout
 from lakemirror.keys.key_index import KeyIndex
 from lakemirror.keys.key_layout import ColumnLayout, KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.spill import Spill
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import write_key_file
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 from lakemirror.storage import own_files
@@ -137,7 +135,7 @@ def with_table(place: Path, keys: pa.Table, **options: Any) -> tuple[Target, dic
 
 
 def found(index: KeyIndex, add: dict[str, Any], target: Target, keys: pa.Table) -> list[int] | None:
-    rows = index.find(add, target, Sought(keys))
+    rows = index.find(add, target, WantedKeys(keys))
     return None if rows is None else rows.tolist()
 
 
@@ -158,7 +156,7 @@ TABLES = {
 def test_an_index_finds_what_reading_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_memory: int
 ) -> None:
-    monkeypatch.setitem(write_key_file.__kwdefaults__, "in_memory", in_memory)
+    monkeypatch.setattr(write_keys, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(write_keys, "_AT_ONCE", 300)
     monkeypatch.setattr(key_format, "_AT_ONCE", 300)
     monkeypatch.setattr(key_index, "_ROWS_AT_ONCE", 256)
@@ -174,9 +172,8 @@ def test_an_index_finds_what_reading_finds(
         for c in some.column_names
     }
     for keys in (some, pa.table(strange), pa.concat_tables([some, pa.table(strange)])):
-        work = RowWork(target, (), False, 4, (add,))
-        read = look_up_keys(work, keys, 1 << 28, lambda act, items: [act(item) for item in items])
-        assert found(index, add, target, keys) == (read["a.parquet"].tolist() if read else [])
+        read = search(add, target, keys)
+        assert found(index, add, target, keys) == (read[0].tolist() if read else [])
 
 
 def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_others_nothing(
@@ -200,7 +197,7 @@ def test_many_files_are_searched_together_and_one_that_is_damaged_costs_the_othe
     right = [[row for row, key in enumerate(keys) if key in set(some)] for keys in contents]
 
     def asked() -> list[list[int] | None]:
-        rows = index.find_in(adds, target, Sought(pa.table({"k": some})))
+        rows = index.find_in(adds, target, WantedKeys(pa.table({"k": some})))
         return [None if each is None else each.tolist() for each in rows]
 
     assert asked() == right
@@ -345,34 +342,27 @@ def test_more_rows_of_one_key_than_a_bucket_takes_have_no_index(
     assert KeyIndex(tmp_path / "keys", 1 << 30).build(add, target)
 
 
+def search(add: Action, target: Target, keys: pa.Table, index: KeyIndex | None = None) -> dict[int, np.ndarray]:
+    """The rows with these keys, from the index if it answers, else from the data file."""
+
+    def read(files: Any, target: Target, wanted: WantedKeys) -> Any:
+        return search_files(files, target, wanted, 1 << 26, map, index)
+
+    return find_keys([add], target, keys, read, map, index)
+
+
 def test_keys_that_were_spilled_are_looked_up_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, add = with_table(tmp_path, TABLES["uuid"])
     index = KeyIndex(tmp_path / "keys", 1 << 30)
-    work = RowWork(target, (), False, 4, (add,))
     with Spill(tmp_path, 3, ["k"]) as deletes:
         deletes.add(TABLES["uuid"].slice(40, 7))
         each = lambda act, items: [act(item) for item in items]  # noqa: E731
-        rows = look_up_keys(work, deletes, 1 << 28, each, index)
-        assert rows["a.parquet"].tolist() == list(range(40, 47))
+        rows = find_spilled((add,), target, deletes, each, index)
+        assert rows[0].tolist() == list(range(40, 47))
         index.wait()
-        monkeypatch.setattr("lakemirror.engines.fold_passes.read_footer", lambda *_: pytest.fail("a file is read"))
-        rows = look_up_keys(work, deletes, 1 << 28, each, index)
-        assert rows["a.parquet"].tolist() == list(range(40, 47))
-
-
-def test_sparks_driver_asks_the_index_before_tasks_read_keys(tmp_path: Path) -> None:
-    target, add = with_table(tmp_path, TABLES["uuid"])
-    engine = SparkEngine.__new__(SparkEngine)
-    engine._index = index = KeyIndex(tmp_path / "keys", 1 << 30)
-    sought, chosen = Sought(TABLES["uuid"].slice(40, 7)), [(3, add)]
-    work = RowWork(target, (), False, 4, (add,))
-    assert engine._indexed(work, chosen, sought) == ([], chosen), "and wants the index that is missing"
-    index.wait()
-    (known,), left = engine._indexed(work, chosen, sought)
-    assert (known.number, unpacked(known.rows).tolist(), left) == (3, list(range(40, 47)), [])
-    assert engine._indexed(replace(work, target=replace(target, feed=True)), chosen, sought) == ([], chosen)
-    (tmp_path / "t/a.parquet").unlink()
-    assert engine._indexed(work, chosen, sought) == ([], chosen), "the tasks say what is wrong"
+        monkeypatch.setattr("lakemirror.keys.find_keys.read_footer", lambda *_: pytest.fail("a file is read"))
+        rows = find_spilled((add,), target, deletes, each, index)
+        assert rows[0].tolist() == list(range(40, 47))
 
 
 def test_several_engines_build_find_and_drop_in_one_folder(tmp_path: Path) -> None:
@@ -380,7 +370,7 @@ def test_several_engines_build_find_and_drop_in_one_folder(tmp_path: Path) -> No
     target, add = with_table(tmp_path, TABLES["uuid"])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     others = [
-        subprocess.Popen(
+        preloaded.Popen(
             [sys.executable, "-c", AT_ONCE, str(tmp_path), "6"], env=environment, stdout=subprocess.PIPE, text=True
         )
         for _ in range(2)
@@ -404,7 +394,7 @@ def test_a_kill_at_any_moment_of_a_build_leaves_nothing_that_is_believed(tmp_pat
     target, add = with_table(tmp_path, TABLES["uuid"])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for milliseconds in range(0, 400, 20):
-        child = subprocess.Popen(
+        child = preloaded.Popen(
             [sys.executable, "-c", AT_ONCE, str(tmp_path), "99"], env=environment, stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
@@ -565,8 +555,8 @@ key_index.FEWEST_ROWS = 1
 index = key_index.KeyIndex(Path(sys.argv[1]) / "keys", 1 << 30)
 target, add, keys = add_of(Path(sys.argv[1]))
 index.build(add, target)
-from lakemirror.keys.wanted_keys import Sought
-print(index.find(add, target, Sought(keys.slice(5, 1))).tolist())
+from lakemirror.keys.wanted_keys import WantedKeys
+print(index.find(add, target, WantedKeys(keys.slice(5, 1))).tolist())
 """
 
 
@@ -576,7 +566,7 @@ from pathlib import Path
 from tests.unit.engines.test_key_index import add_of
 from lakemirror.keys import key_index
 from lakemirror.keys.look_up import LATELY_READ
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 key_index.FEWEST_ROWS = 1
 place = Path(sys.argv[1])
 target, add, keys = add_of(place)
@@ -585,7 +575,7 @@ print("begins", flush=True)
 for turn in range(int(sys.argv[2])):
     index.build(add, target)
     for begin in (0, 2000, 4000):
-        rows = index.find(add, target, Sought(keys.slice(begin, 5)))
+        rows = index.find(add, target, WantedKeys(keys.slice(begin, 5)))
         assert rows is None or rows.tolist() == list(range(begin, begin + 5)), rows
     if turn % 3 == 0:
         for path in (place / "keys").glob("*/*.keys"):
@@ -605,7 +595,7 @@ def add_of(place: Path) -> tuple[Target, dict[str, Any], pa.Table]:
 
 def in_a_process(place: Path, failpoint: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LAKEMIRROR_FAILPOINT": failpoint}
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-c", SCRIPT, str(place)], env=environment, capture_output=True, text=True, check=False
     )
 
@@ -638,13 +628,12 @@ def test_a_full_disk_costs_speed_and_one_warning(tmp_path: Path, caplog: pytest.
     target, add = with_table(tmp_path, TABLES["uuid"])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     index = KeyIndex(tmp_path / "keys", 1 << 30)
-    work = RowWork(target, (), False, 4, (add,))
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
         for _ in range(3):
             index._not_before = 0.0  # as if ten minutes had passed
-            rows = look_up_keys(work, TABLES["uuid"].slice(5, 2), 1 << 28, lambda act, items: map(act, items), index)
-            assert rows["a.parquet"].tolist() == [5, 6]
+            rows = search(add, target, TABLES["uuid"].slice(5, 2), index)
+            assert rows[0].tolist() == [5, 6]
             index.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -19,9 +19,10 @@ from tests.mirror import Mirror, target_of, unit
 from tests.model import ModelTable
 from tests.rounds import rounds
 
-from lakemirror.engines import fold_passes, local_engine
+from lakemirror.engines import pipeline
+from lakemirror.engines import units as work_units
 from lakemirror.engines.local_engine import LocalEngine
-from lakemirror.engines.row_work import ChangeUnit, RewriteWork, Target, TargetColumn
+from lakemirror.engines.row_work import ROW, ChangeUnit, RewriteWork, Target, TargetColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
 NAN = float("nan")
@@ -74,16 +75,12 @@ def test_the_net_effect_is_the_model_s(data: Any) -> None:
 def tuned(patch: pytest.MonkeyPatch, way: str) -> LocalEngine:
     """An engine that takes this way, whatever the size."""
     worker = LocalEngine(threads=2)
+    patch.setattr(work_units, "_LEAST_BYTES", 1)  # several units, although they are small
     if way != "at once":
-        patch.setattr(LocalEngine, "_at_once", too_much)
+        patch.setattr(worker, "read_changes", lambda *_: None)
     if way == "spilled":
-        true = fold_passes.fold_in_passes
-        patch.setattr(local_engine, "fold_in_passes", lambda work, narrow, scratch, _: true(work, narrow, scratch, 64))
+        patch.setattr(worker, "fold_memory", 64)
     return worker
-
-
-def too_much(*_: Any) -> None:
-    raise local_engine.TooMuch
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -132,20 +129,20 @@ def test_the_first_row_of_several_that_break_a_rule(tmp_path: Path, monkeypatch:
 def test_keys_of_one_large_unit_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No part holds much more than it may, though the unit is one row group of one file."""
     seen: list[tuple[int, int]] = []
-    true = fold_passes.fold_in_passes
+    true = pipeline.fold_in_passes
 
-    def noted(work: Any, narrow: Any, scratch: Any, memory: int) -> Any:
+    def noted(work: Any, changes: Any, scratch: Any, memory: int) -> Any:
         def each() -> Any:
-            for part in narrow:
-                seen.append((part.begin, len(part.markers)))
-                assert part.keys.nbytes < worker.memory // 8
-                yield part
+            for keys in changes:
+                seen.append((keys[ROW][0].as_py(), keys.num_rows))
+                assert keys["id"].nbytes < worker.memory // 8
+                yield keys
 
         return true(work, each(), scratch, memory)
 
     worker = LocalEngine(8 << 20, threads=2)
-    monkeypatch.setattr(LocalEngine, "_at_once", too_much)
-    monkeypatch.setattr(local_engine, "fold_in_passes", noted)
+    monkeypatch.setattr(worker, "read_changes", lambda *_: None)
+    monkeypatch.setattr(pipeline, "fold_in_passes", noted)
     count = 200_000
     target = target_of(tmp_path / "t", {"id": pa.int64(), "v": pa.int64()}, ("id",))
     ids = pa.array([n % 150_000 for n in range(count)], pa.int64())

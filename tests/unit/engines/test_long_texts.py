@@ -16,9 +16,8 @@ from tests.landing import MARKER, declare, folder, put
 from lakemirror.delta.long_texts import KEPT, LONG, least_and_most, long_columns
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, UnsafeBounds
-from lakemirror.engines.kernels.decode import longest_stored
+from lakemirror.engines.kernels.decode import MemoryBudget, longest_stored
 from lakemirror.engines.kernels.write import write_rows
-from lakemirror.engines.memory_budget import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
 
 SIZE, MEMORY, LITTLE = 40 << 20, 64 << 20, 16 << 20

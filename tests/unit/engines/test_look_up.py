@@ -20,13 +20,13 @@ from tests.model import canonical
 from tests.rounds import rounds
 
 from lakemirror.engines.kernels.data_rows import arrow_type
-from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
 from lakemirror.keys import key_cache as kept_keys
 from lakemirror.keys import look_up as key_lookup
 from lakemirror.keys.key_cache import Cache
 from lakemirror.keys.look_up import find, may_hold, read_footer, row_groups
-from lakemirror.keys.wanted_keys import Sought
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.column_types import table_type
 
 NAN = float("nan")
@@ -57,14 +57,14 @@ def target_of(folder: str, keys: pa.Table, **more: Any) -> Target:
 
 def positions(folder: str, adds: dict[str, Any], keys: pa.Table) -> dict[str, pa.Array]:
     """Row numbers by file names, as an engine asks for them."""
-    target, sought = target_of(str(folder), keys), Sought(keys)
+    target, wanted = target_of(str(folder), keys), WantedKeys(keys)
     room = MemoryBudget(key_lookup.LATELY_READ.most_bytes // 2)
     found: dict[str, list[int]] = {}
     for name, add in adds.items():
-        if may_hold(add, target, sought):
-            for group in row_groups(add, target, sought, read_footer(add, target)):
+        if may_hold(add, target, wanted):
+            for group in row_groups(add, target, wanted, read_footer(add, target)):
                 version = (add.get("size"), add.get("modificationTime"))
-                rows = find(group, target, sought, version=version, room=room).to_pylist()
+                rows = find(group, target, wanted, version=version, room=room).to_pylist()
                 if rows:
                     found.setdefault(name, []).extend(rows)
     return {name: pa.array(rows, pa.int64()) for name, rows in found.items()}
@@ -119,21 +119,21 @@ def test_rows_are_found_where_a_look_at_every_row_finds_them(monkeypatch: pytest
             pq.write_table(pa.table({"x": nested, **held}), path, row_group_size=data.draw(st.integers(1, 31)))
             if found := [place for place, each in enumerate(rows) if as_key(each) in wanted]:
                 expected[path.name] = found
-        sought = pa.table(
+        wanted = pa.table(
             [pa.array([key[place] for key in keys], kind) for place, kind in enumerate(schema.types)], schema=schema
         )
-        found_rows = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), sought)
-        again = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), sought)
+        found_rows = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), wanted)
+        again = positions(folder, adds(*(path.name for path in Path(folder).iterdir())), wanted)
     assert again == found_rows
     assert {name: sorted(places.to_pylist()) for name, places in found_rows.items()} == expected
 
 
 def test_a_column_that_a_file_does_not_hold_is_null_in_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"other": [1, 2]}), tmp_path / "old.parquet")
-    sought = pa.table({"id": pa.array([None, 5], pa.int64())})
-    found = positions(str(tmp_path), adds("old.parquet"), sought)
+    wanted = pa.table({"id": pa.array([None, 5], pa.int64())})
+    found = positions(str(tmp_path), adds("old.parquet"), wanted)
     assert found is not None and found["old.parquet"].to_pylist() == [0, 1]
-    assert positions(str(tmp_path), adds("old.parquet"), sought.slice(1)) == {}
+    assert positions(str(tmp_path), adds("old.parquet"), wanted.slice(1)) == {}
 
 
 def test_only_row_groups_that_may_hold_a_key_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +213,10 @@ def test_values_of_partitions_and_physical_names(tmp_path: Path) -> None:
     for key, expected in ((day, [1]), (None, [])):
         keys = pa.table({"id": [2], "day": pa.array([key], pa.date32())})
         add = {"path": "data%2520x.parquet", "partitionValues": {"col-2": "2026-01-01"}}
-        sought = Sought(keys)
-        assert may_hold(add, target, sought) is bool(expected)
-        (group,) = row_groups(add, target, sought, read_footer(add, target))
-        assert find(group, target, sought).to_pylist() == expected
+        wanted = WantedKeys(keys)
+        assert may_hold(add, target, wanted) is bool(expected)
+        (group,) = row_groups(add, target, wanted, read_footer(add, target))
+        assert find(group, target, wanted).to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -239,12 +239,12 @@ def test_bounds_in_the_log(type_: str, key: Any, low: Any, high: Any, holds: boo
     keys = pa.table({"id": pa.array([key], arrow_type(type_))})
     target = Target("t", (TargetColumn("id", "id", type_),), key_columns=("id",))
     stats = json.dumps({"minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}, default=float)
-    assert may_hold({"path": "x", "stats": stats}, target, Sought(keys)) is holds
+    assert may_hold({"path": "x", "stats": stats}, target, WantedKeys(keys)) is holds
 
 
 def test_only_null_is_sought() -> None:
     target = Target("t", (TargetColumn("id", "id", "double"),), key_columns=("id",))
-    sought = Sought(pa.table({"id": pa.array([None], pa.float64())}))
+    wanted = WantedKeys(pa.table({"id": pa.array([None], pa.float64())}))
     for nulls in (0, 1):
         stats = json.dumps({"minValues": {"id": 1.0}, "maxValues": {"id": 2.0}, "nullCount": {"id": nulls}})
-        assert may_hold({"path": "x", "stats": stats}, target, sought)
+        assert may_hold({"path": "x", "stats": stats}, target, wanted)

@@ -19,18 +19,17 @@ from hypothesis import strategies as st
 from tests import parquet_footer as change
 from tests.rounds import rounds
 
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.read import read_changes
 from lakemirror.engines.kernels.row_reader import Changes
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import BadRow
-from lakemirror.errors import LakemirrorError
+from lakemirror.errors import LakemirrorError, Rejected
 
 ROWS = {"id": [1, 2, 3], "v": ["a", None, "c"]}
 TABLE = target(id="bigint", v="string")
 
 
-def markers_of(found: list[Changes | BadRow]) -> list[int]:
+def markers_of(found: list[Changes | Rejected]) -> list[int]:
     return [int(each) for part in found if isinstance(part, Changes) for each in part.marker]
 
 
@@ -129,7 +128,7 @@ def test_what_a_marker_needs(tmp_path: Path) -> None:
     absent = bad_row(unit, target(("id", "k"), id="bigint", k="string"))
     assert (absent.code, absent.row, absent.column) == ("key-column-absent", 3, "k")
     promised = bad_row(unit, TABLE, append_only=True)
-    assert (promised.code, promised.row) == ("marker-statistics", 3)
+    assert (promised.try_as, promised.row) == ("mixed", 3)
     default = bad_row(written(tmp_path, ROWS), target((), id="bigint"), default_marker=4)
     assert (default.code, default.row) == ("key-columns-missing", 1)
     assert markers_of(items(written(tmp_path, {"v": ["a"]}), TABLE)) == [0], "an insert needs no key"
@@ -186,7 +185,7 @@ def test_a_damaged_page(tmp_path: Path, at: int) -> None:
     data[4 + at : 4 + at + 30] = b"\xff" * 30
     Path(unit.path).write_bytes(bytes(data))
     found = items(unit, TABLE)
-    if isinstance(found[-1], BadRow):
+    if isinstance(found[-1], Rejected):
         assert found[-1].code in ("file-unreadable", "file-too-large", "value-invalid")
     else:
         assert len(markers_of(found)) == 1000
@@ -226,10 +225,11 @@ import resource, sys
 from pathlib import Path
 from change_units import like, unit_of
 from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.memory_budget import MemoryBudget
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.units import Shared
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 unit = unit_of(Path(sys.argv[1]))
-rows = sum(each.rows.num_rows for each in read_changes(unit, like(unit), budget=MemoryBudget(int(sys.argv[2]))))
+rows = sum(each.rows.num_rows for each in read_changes(unit, Shared(like(unit), MemoryBudget(int(sys.argv[2])))))
 print(rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
 """
 
@@ -322,7 +322,7 @@ def test_changes_are_what_plain_python_says(
         if marker == 3:
             bad = ("row-marker-invalid", place + 1)
         elif marker and (append_only or not keys):
-            bad = ("marker-statistics" if append_only else "key-columns-missing", place + 1)
+            bad = ("mixed" if append_only else "key-columns-missing", place + 1)
         if bad:
             break
         wanted.append((marker, id_, v))
@@ -333,7 +333,7 @@ def test_changes_are_what_plain_python_says(
         for marker, row in zip(part.marker, part.rows.to_pylist(), strict=True)
     ]
     last = found[-1] if found else None
-    assert ((last.code, last.row) if isinstance(last, BadRow) else None) == bad
+    assert ((last.try_as or last.code, last.row) if isinstance(last, Rejected) else None) == bad
     assert got == wanted[: len(got)]
     assert bad or len(got) == len(wanted)
 

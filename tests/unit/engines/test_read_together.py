@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakemirror.engines import local_engine
-from lakemirror.engines.kernels import read_together as together
-from lakemirror.engines.kernels.read import read_changes
-from lakemirror.engines.kernels.read_together import read_together
+from lakemirror.engines import held_changes
+from lakemirror.engines.kernels import read as together
+from lakemirror.engines.kernels.decode import DEFAULT, MemoryBudget
+from lakemirror.engines.kernels.read import read_changes, read_together
 from lakemirror.engines.kernels.row_reader import Changes
-from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
+from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target, TargetColumn
+from lakemirror.engines.units import Shared
 from lakemirror.landing_zone.column_types import file_columns
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
@@ -68,12 +69,12 @@ def unit(place: Path, number: int, content: pa.Table, **options: Any) -> ChangeU
 def read(
     units: Sequence[ChangeUnit], to: Target, *, budget: int = DEFAULT, append_only: bool = False
 ) -> Changes | None:
-    return read_together(units, to, append_only=append_only, default_marker=4, budget=MemoryBudget(budget))
+    return read_together(units, Shared(to, MemoryBudget(budget), append_only, 4))
 
 
 def one_by_one(units: Sequence[ChangeUnit], to: Target) -> tuple[pa.Table, list[int]]:
     """The rows and markers as `read_changes` gives them."""
-    found = [each for one in units for each in read_changes(one, to, default_marker=4)]
+    found = [each for one in units for each in read_changes(one, Shared(to, MemoryBudget(DEFAULT), default_marker=4))]
     parts = [each for each in found if isinstance(each, Changes)]
     assert len(parts) == len(found)
     markers = [marker for each in parts for marker in each.marker.tolist()]
@@ -194,14 +195,14 @@ def test_the_engine_names_the_bad_file_and_row(tmp_path: Path, monkeypatch: pyte
         asked.append(together.read_together(*given, **options))
         return asked[-1]
 
-    monkeypatch.setattr(local_engine, "read_together", noted)
+    monkeypatch.setattr(held_changes, "read_together", noted)
     units = [unit(tmp_path, number, rows(number)) for number in (1, 2, 3)]
     units[1] = UNUSUAL["a marker that is none"](tmp_path, 2)
     (tmp_path / "t").mkdir()
     work = RowWork(target(tmp_path / "t"), tuple(units), False, 4, ())
-    error = local_engine.LocalEngine(threads=1).run(work).error
+    error = LocalEngine(threads=1).run(work).error
     assert error is not None and (error.code, error.file, error.row) == ("row-marker-invalid", units[1].name, 4)
     assert asked == [None]
-    result = local_engine.LocalEngine(threads=1).run(replace(work, changes=(units[0], units[2])))
+    result = LocalEngine(threads=1).run(replace(work, changes=(units[0], units[2])))
     assert result.error is None and asked[1] is not None
     assert sum(json.loads(add["stats"])["numRecords"] for add in result.adds) == sum(asked[1].marker != 2)

@@ -19,15 +19,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.spark import SparkEngine, task_code
-from lakemirror.engines.spark.row_numbers import packed, unpacked
+from lakemirror.engines.spark.messages import dumps, loads, packed, unpacked
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
-from lakemirror.engines.spark.task_values import Failed, Units
-from lakemirror.engines.spark.units import groups_of
+from lakemirror.engines.unit_kernels import read_rows
+from lakemirror.engines.units import ChangeFiles, Shared, groups_of
 from lakemirror.errors import LakemirrorError
+from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.storage import connections
+
+READING = dumps((read_rows, Shared(Target("t", ()), MemoryBudget(1 << 20))))
 
 ALONE = """
 import pickle, sys
@@ -43,9 +47,7 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
     absent = ChangeUnit(str(tmp_path / "absent.parquet"), "absent.parquet", 1, (), 1, 1)
-    work = RowWork(Target("t", ()), (), False, 0)
-    units = [pickle.dumps(Units(0, (absent,)))]
-    run = task("results", "read_rows", pickle.dumps((work, 1 << 20)), units)
+    run = task("results", READING, [dumps(ChangeFiles(0, (absent,)))])
     elsewhere = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     guard = "import sys; sys.path[:] = [p for p in sys.path if not p.endswith('/src')]\n"
     done = subprocess.run(
@@ -54,7 +56,11 @@ def test_a_task_runs_where_lakemirror_is_not_installed(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     (rows,) = pickle.loads(done.stdout)
-    assert pickle.loads(rows[0]["result"]) == Failed("concurrent-commit", "absent.parquet is gone", "absent.parquet")
+    error = loads(rows[0]["result"])
+    assert isinstance(error, LakemirrorError)
+    assert (error.code, error.message, error.file) == (
+        "concurrent-commit", "absent.parquet is gone", "absent.parquet",
+    )  # fmt: skip
 
 
 def test_threads_may_need_the_code_at_the_same_time() -> None:
@@ -76,8 +82,7 @@ def test_what_is_installed_is_found_behind_what_is_carried() -> None:
     from pyspark import cloudpickle
 
     absent = ChangeUnit("absent.parquet", "absent.parquet", 1, (), 1, 1)
-    units = [pickle.dumps(Units(0, (absent,)))]
-    run = task("results", "read_rows", pickle.dumps((RowWork(Target("t", ()), (), False, 0), 1 << 20)), units)
+    run = task("results", READING, [dumps(ChangeFiles(0, (absent,)))])
     script = ALONE + "from lakemirror.publisher import Landing\n"
     done = subprocess.run(
         [sys.executable, "-c", script], input=cloudpickle.dumps(run), capture_output=True, check=False
@@ -132,7 +137,7 @@ def test_a_task_has_the_options_of_stores_that_were_sent_with_it_and_no_others(t
     other = {"": {"aws_region": "there"}}
     (tmp_path / "options.json").write_text(json.dumps(sent))
     references = [None, SimpleNamespace(value=sent), SimpleNamespace(value=other), "options.json", None]
-    runs = [task("results", "read_rows", b"", [], store_options=each) for each in references]
+    runs = [task("results", READING, [], store_options=each) for each in references]
     done = subprocess.run(
         [sys.executable, "-c", OPTIONS, str(tmp_path)], input=cloudpickle.dumps(runs), capture_output=True, check=False
     )
@@ -189,11 +194,12 @@ def test_row_numbers_take_few_bytes(numbers: range) -> None:
     assert unpacked(data).tolist() == list(numbers)
 
 
-def test_arrow_is_all_that_a_record_needs() -> None:
-    from lakemirror.engines.spark.tasks import stream, unstream
-
+def test_tables_flags_and_keys_come_back() -> None:
     table = pa.table({"k": ["a", None], "n": [1, 2]})
-    assert unstream(stream(table)).equals(table)
+    flags = np.array([0, 1, 2], np.uint8)
+    message = loads(dumps((table.slice(1), np.array([3, 9], np.int64), flags, WantedKeys(table), MemoryBudget(7))))
+    assert message[0].equals(table.slice(1)) and message[1].tolist() == [3, 9] and message[2].tolist() == [0, 1, 2]
+    assert message[3].keys.equals(table) and message[4].size == 7
 
 
 def test_a_spark_that_is_gone_is_not_taken_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from lakemirror.delta import exact_json
 from lakemirror.delta.data_files import data_file, logged_path, partition_value
 from lakemirror.delta.log import Protocol
 from lakemirror.engines.kernels import write
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import ConstraintViolated, FileSizes, write_change_feed, write_rows
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 
@@ -86,7 +86,7 @@ def test_ids_of_fields_count_in_mode_id_alone(tmp_path: Path, by_id: bool, expec
     pq.write_table(rows, tmp_path / "old.parquet")
     columns = (TargetColumn("a", "col-1", "int", 1, by_id=by_id), TargetColumn("b", "col-2", "string", 2, by_id=by_id))
     add = {"path": "old.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0}
-    (read,) = living_rows(add, Target(str(tmp_path), columns))
+    (read,) = live_rows(add, Target(str(tmp_path), columns))
     assert read.to_pylist() == [{"a": 1, "b": expected}]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 from protocol_tables import make
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
 from lakemirror.delta.log import Protocol, read_snapshot
@@ -20,7 +20,7 @@ app.command()(cli_features.sql)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(arguments))
+    result = CommandRunner().invoke(app, list(arguments))
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 from protocol_tables import make
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
 from lakemirror.delta.log import Protocol, read_commit, read_snapshot
@@ -26,7 +26,7 @@ UNUSED = ["timestampNtz", "variantType", "variantType-preview"]
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(arguments))
+    result = CommandRunner().invoke(app, list(arguments))
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 

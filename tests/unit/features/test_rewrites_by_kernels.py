@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
-from typer.testing import CliRunner
+from tests import preloaded
+from tests.commands import CommandRunner
 
 from lakemirror.cli import features as cli_features
 from lakemirror.delta import commit as delta_commit
@@ -262,7 +263,7 @@ def test_the_reason_for_spark_is_known_before_the_first_step(tmp_path: Path, wha
     add_of(table, "f1.parquet", change(stored(ROWS)))
     step = next(step for step in make_plan(snapshot(table), Wish(ALL)).steps if step.route)
     assert step.route is not None and step.route.by == "Delta Spark" and reason in step.route.reason
-    shown = CliRunner().invoke(cli_features.app, ["plan", str(table), "--drop", ",".join(ALL)])
+    shown = CommandRunner().invoke(cli_features.app, ["plan", str(table), "--drop", ",".join(ALL)])
     assert f"by Delta Spark, because {step.route.reason}" in shown.stdout
     error = refused(lambda: drop(table, Wish(ALL)))
     assert error.code == "spark-unsupported" and reason in error.message
@@ -361,7 +362,7 @@ def test_another_schema_in_between_is_a_concurrent_commit(tmp_path: Path, monkey
 
 def command(table: Path, failpoint: str) -> subprocess.CompletedProcess[str]:
     words = ["features", "drop", str(table), ",".join(ALL), "--yes"]
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", *words],
         env={**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip

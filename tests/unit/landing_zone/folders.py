@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, settings
 from tests.rounds import rounds
 
+from lakemirror.errors import Rejected
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, Readiness, TableFiles, Waiting, ignored
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.pending import already_applied, pending
+from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName
 from lakemirror.storage import Entry, LocalStorage
 
@@ -65,3 +71,38 @@ def storage_with(root: Path, *paths: str) -> LocalStorage:
         else:
             write(root, path, parquet())
     return LocalStorage(root)
+
+
+@dataclass
+class Look:
+    """What a look at a table folder finds: `Pending`, and the warnings about its files."""
+
+    files: list[ChangeFile]
+    behind: int
+    waiting: Waiting | None
+    error: Rejected | None
+    warnings: list[Warned]
+    oldest: float | None
+    count: int
+
+
+def look_at(
+    files: TableFiles,
+    applied: AppliedFiles,
+    readiness: Readiness,
+    limit: int | None = None,
+    etags: dict[str, str] | None = None,
+) -> Look:
+    found = pending(files, applied, readiness, limit)
+    warnings = already_applied(files, applied, etags or {}) + ignored(files)
+    return Look(list(found.files), found.behind, found.waiting, found.rejected, warnings, found.oldest, found.count)
+
+
+def seen(zone: TableFolder, metadata: TableMetadata | None = None) -> TableFiles:
+    """The files of a folder, told apart by its metadata."""
+    return TableFiles(zone, metadata or TableMetadata())
+
+
+def sequence(count: int) -> AppliedFiles:
+    """A folder that is one sequence, applied up to that number."""
+    return AppliedFiles(count)

@@ -7,14 +7,13 @@ import shutil
 import time
 from pathlib import Path
 
-import pytest
-from folders import ORDERS, file_name, storage_with, write
+from folders import ORDERS, file_name, sequence, storage_with, write
 
 from lakemirror.landing_zone import archive
-from lakemirror.landing_zone.applied_files import AppliedFiles, sequence
 from lakemirror.landing_zone.archive import purge
+from lakemirror.landing_zone.change_file import AppliedFiles, TableFiles
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.pending import pending
+from lakemirror.landing_zone.pending import already_applied
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, scan
 from lakemirror.storage import LocalStorage
 
@@ -42,7 +41,7 @@ def database(root: Path, *numbers: int) -> LocalStorage:
 
 def retire(storage: LocalStorage, folder: TableFolder, metadata: TableMetadata, applied: AppliedFiles) -> list[str]:
     """What was moved; each file is where `archive.retire` says that it is now."""
-    moved = archive.retire(storage, folder, metadata, applied)
+    moved = archive.archive(storage, TableFiles(folder, metadata), applied)
     assert all(storage.exists(target) and "/_ProcessedFiles/" in target for _, target in moved)
     return [source for source, _ in moved]
 
@@ -102,8 +101,8 @@ def test_a_number_published_again_never_replaces_the_first(tmp_path: Path) -> No
     assert (aside / file_name(1)).read_bytes()[:4] == b"PAR1"
     assert (aside / f"{file_name(1)}.1").read_bytes() == b"again"
     assert (aside / f"{file_name(1)}.2").read_bytes() == b"and again"
-    found = pending(orders(storage), METADATA, sequence(3), now=0, settle=0, read_footer=lambda _: pytest.fail("read"))
-    assert [w.code for w in found.warnings] == ["already-applied", "already-applied"]
+    found = already_applied(TableFiles(orders(storage), METADATA), sequence(3), {})
+    assert [w.code for w in found] == ["already-applied", "already-applied"]
 
 
 def test_a_file_that_is_gone_is_no_error(tmp_path: Path) -> None:
@@ -142,12 +141,7 @@ def test_a_move_that_fails_is_repeated_later(tmp_path: Path) -> None:
     assert retire(storage, orders(storage), METADATA, sequence(3)) == paths(2)
     storage.fails = False
     assert retire(storage, orders(storage), METADATA, sequence(3)) == paths(1)
-    assert (
-        pending(
-            orders(storage), METADATA, sequence(3), now=0, settle=0, read_footer=lambda _: pytest.fail("read")
-        ).warnings
-        == []
-    )
+    assert already_applied(TableFiles(orders(storage), METADATA), sequence(3), {}) == []
 
 
 def test_a_file_whose_time_cannot_be_set_moves_all_the_same(tmp_path: Path) -> None:

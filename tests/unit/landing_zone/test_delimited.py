@@ -487,7 +487,7 @@ def test_numbers_that_arrow_parses_are_those_of_the_contract(
     for direct in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not direct:
-                patch.setattr(convert_module, "_NUMBERS", ())
+                patch.setattr(convert_module, "_parsed_type", lambda *_: pa.string())
             try:
                 outcomes.append(repr(rows(data, metadata)))
             except TableError as error:

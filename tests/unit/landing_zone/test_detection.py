@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from folders import FOOTER, ORDERS, entry, file_name, folder, patient
+from folders import FOOTER, ORDERS, Look, entry, file_name, folder, look_at, patient, sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemirror.landing_zone.applied_files import AppliedFiles, sequence
 from lakemirror.landing_zone.archive import leftovers
-from lakemirror.landing_zone.change_file import partition_values
+from lakemirror.landing_zone.change_file import AppliedFiles, Readiness, TableFiles, partition_values
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata
-from lakemirror.landing_zone.pending import Pending, pending
 from lakemirror.landing_zone.zone import TableFolder
 from lakemirror.storage import Entry
 
@@ -23,14 +21,14 @@ NONE_BY_TIME = AppliedFiles(paths=frozenset())
 NONE_IN_PARTITIONS = AppliedFiles(sequences={})
 
 
-def look(lies: TableFolder, metadata: TableMetadata, applied: AppliedFiles, limit: int | None = None) -> Pending:
-    return pending(
-        lies, metadata, applied, now=NOW, settle=30, read_footer=lambda _: FOOTER, limit=limit,
-        steady_at=lambda each: NOW + 1 if each.modified / 1e9 > NOW - 30 else 0.0,
-    )  # fmt: skip
+def look(lies: TableFolder, metadata: TableMetadata, applied: AppliedFiles, limit: int | None = None) -> Look:
+    def steady_at(each: Entry) -> float:
+        return NOW + 1 if each.modified / 1e9 > NOW - 30 else 0.0
+
+    return look_at(TableFiles(lies, metadata), applied, Readiness(NOW, 30, lambda _: FOOTER, steady_at), limit)
 
 
-def names(found: Pending) -> list[str]:
+def names(found: Look) -> list[str]:
     return [file.below for file in found.files]
 
 
@@ -221,5 +219,5 @@ def test_any_files_by_time(files: dict[str, int], applied: set[str], last: str) 
     assert names(found) == [f"{name}.parquet" for _, name in expected]
     there = applied & files.keys()
     stays = last if last in there else max(((files[n], n) for n in there), default=(0, ""))[1]
-    moved: list[Entry] = leftovers(lies, BY_TIME, done)
+    moved: list[Entry] = leftovers(TableFiles(lies, BY_TIME), done)
     assert {each.name[0] for each in moved} == there - {stays}

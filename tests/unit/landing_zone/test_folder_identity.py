@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import (
     AppliedSoFar,
     Identity,
@@ -39,7 +40,7 @@ def marker(id_: str, place: str = "orders", before: str = "") -> bytes:
 
 
 def decided(content: bytes | None, lies: TableFolder, applied: AppliedSoFar | None) -> Identity:
-    return decide(content, lies, METADATA, applied, FRESH)
+    return decide(content, TableFiles(lies, METADATA), applied, FRESH)
 
 
 # the marker is there
@@ -107,8 +108,8 @@ def test_files_that_do_not_start_at_1_mean_the_marker_was_lost(lies: TableFolder
 def test_the_start_at_1_has_no_meaning_without_numbers() -> None:
     metadata = TableMetadata(file_detection_strategy=LAST_UPDATE)
     lies = folder("x.parquet", file_name(4))
-    assert decide(None, lies, metadata, APPLIED, FRESH).kind == "recreated"
-    assert decide(None, folder(THIRD), metadata, APPLIED, FRESH).kind == "marker-lost"
+    assert decide(None, TableFiles(lies, metadata), APPLIED, FRESH).kind == "recreated"
+    assert decide(None, TableFiles(folder(THIRD), metadata), APPLIED, FRESH).kind == "marker-lost"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,8 @@ def test_a_marker_that_does_not_parse_counts_as_gone(content: bytes) -> None:
     recreated = decided(content, folder(1), APPLIED)
     assert recreated.kind == "recreated"
     assert recreated.id not in (TABLE, FRESH)
-    assert recreated == decide(content, folder(1), METADATA, APPLIED, OTHER)  # two engines choose the same id
+    of_another_engine = decide(content, TableFiles(folder(1), METADATA), APPLIED, OTHER)
+    assert recreated == of_another_engine
 
 
 def test_markers_are_read_as_they_are_written() -> None:
@@ -186,7 +188,7 @@ def test_a_folder_renamed_onto_an_older_table_replaces_it() -> None:
 
 def test_every_rename_gives_another_id_and_every_engine_the_same() -> None:
     there = decided(marker(TABLE, "a"), folder(1), None)
-    assert decide(marker(TABLE, "a"), folder(1), METADATA, None, OTHER) == there
+    assert decide(marker(TABLE, "a"), TableFiles(folder(1), METADATA), None, OTHER) == there
     assert decided(marker(TABLE, "b"), folder(1), None).id == there.id  # told by the id, not by the older name
     assert decided(marker(OTHER, "a"), folder(1), None).id != there.id
     # the same copy put there again, after it was applied once, is a folder made again
@@ -212,8 +214,8 @@ def test_a_decision_once_written_is_kept(
     content: bytes | None, lies: set[int], changed: bool, applied: AppliedSoFar | None
 ) -> None:
     files = [entry(n, size=101 if changed else 100) for n in lies]
-    found = decide(content, folder(*files), METADATA, applied, FRESH)
-    again = decide(found.marker.to_json(), folder(*files), METADATA, applied, OTHER)
+    found = decide(content, TableFiles(folder(*files), METADATA), applied, FRESH)
+    again = decide(found.marker.to_json(), TableFiles(folder(*files), METADATA), applied, OTHER)
     assert again.id == found.id
     assert not again.must_write
     assert again.is_same == (applied is None or found.id == applied.identity)
@@ -239,9 +241,9 @@ def there(storage: LocalStorage) -> Marker | None:
 
 def test_a_new_folder_is_marked_and_then_known(tmp_path: Path) -> None:
     storage = storage_with(tmp_path, f"orders/{file_name(1)}")
-    found = identify(storage, orders(storage), METADATA, None)
+    found = identify(storage, TableFiles(orders(storage), METADATA), None)
     assert (found.kind, there(storage)) == ("new", found.marker)
-    again = identify(storage, orders(storage), METADATA, None)
+    again = identify(storage, TableFiles(orders(storage), METADATA), None)
     assert (again.kind, again.id) == ("known", found.id)
 
 
@@ -249,33 +251,33 @@ def test_each_new_folder_has_its_own_id(tmp_path: Path) -> None:
     ids = set()
     for _ in range(3):
         storage = storage_with(tmp_path, f"orders/{file_name(1)}")
-        ids.add(identify(storage, orders(storage), METADATA, None).id)
+        ids.add(identify(storage, TableFiles(orders(storage), METADATA), None).id)
         shutil.rmtree(tmp_path / ORDERS.folder)
     assert len(ids) == 3
 
 
 def test_a_look_without_writing_writes_nothing(tmp_path: Path) -> None:
     storage = storage_with(tmp_path, f"orders/{file_name(1)}")
-    assert identify(storage, orders(storage), METADATA, None, write=False).kind == "new"
+    assert identify(storage, TableFiles(orders(storage), METADATA), None, write=False).kind == "new"
     assert orders(storage).marker is None
 
 
 def test_a_lost_marker_is_written_again(tmp_path: Path) -> None:
     storage = storage_with(tmp_path, f"orders/{file_name(3)}")
-    assert identify(storage, orders(storage), METADATA, last(storage, 3)).kind == "marker-lost"
+    assert identify(storage, TableFiles(orders(storage), METADATA), last(storage, 3)).kind == "marker-lost"
     assert there(storage) == Marker(TABLE, "orders")
-    assert identify(storage, orders(storage), METADATA, last(storage, 3)).kind == "known"
+    assert identify(storage, TableFiles(orders(storage), METADATA), last(storage, 3)).kind == "known"
 
 
 def test_a_recreated_folder_keeps_its_new_id_until_it_is_applied(tmp_path: Path) -> None:
     storage = storage_with(tmp_path, f"orders/{file_name(1)}")
     applied = last(storage, 1)
-    identify(storage, orders(storage), METADATA, None)
+    identify(storage, TableFiles(orders(storage), METADATA), None)
     shutil.rmtree(tmp_path / ORDERS.folder)
     write(tmp_path, f"orders/{file_name(1)}", b"something else")
-    found = identify(storage, orders(storage), METADATA, applied)
+    found = identify(storage, TableFiles(orders(storage), METADATA), applied)
     assert (found.kind, there(storage)) == ("recreated", found.marker)
-    again = identify(storage, orders(storage), METADATA, applied)
+    again = identify(storage, TableFiles(orders(storage), METADATA), applied)
     assert (again.kind, again.id) == ("recreated", found.id)
 
 
@@ -283,9 +285,9 @@ def test_a_recreated_folder_keeps_its_new_id_until_it_is_applied(tmp_path: Path)
 def test_a_marker_that_does_not_hold_is_replaced(tmp_path: Path, content: bytes) -> None:
     storage = storage_with(tmp_path, f"orders/{file_name(1)}")
     write(tmp_path, f"orders/{MARKER}", content)
-    found = identify(storage, orders(storage), METADATA, None)
+    found = identify(storage, TableFiles(orders(storage), METADATA), None)
     assert there(storage) == found.marker
-    assert identify(storage, orders(storage), METADATA, None).id == found.id
+    assert identify(storage, TableFiles(orders(storage), METADATA), None).id == found.id
 
 
 class Meddling(LocalStorage):
@@ -306,8 +308,8 @@ def test_of_two_engines_that_mark_at_once_the_second_takes_the_first_ones_id(tmp
     plain = storage_with(tmp_path, f"orders/{file_name(1)}")
     seen = orders(plain)
     first: list[Identity] = []
-    second = Meddling(tmp_path, lambda: first.append(identify(plain, seen, METADATA, None)))
-    found = identify(second, seen, METADATA, None)
+    second = Meddling(tmp_path, lambda: first.append(identify(plain, TableFiles(seen, METADATA), None)))
+    found = identify(second, TableFiles(seen, METADATA), None)
     assert found.kind == "known"
     assert found.id == first[0].id == (there(plain) or found).id
 
@@ -317,7 +319,7 @@ def test_a_deleted_folder_is_not_made_again_by_its_marker(tmp_path: Path) -> Non
     seen = orders(plain)
     shutil.rmtree(tmp_path / ORDERS.folder)
     with pytest.raises(LakemirrorError) as caught:
-        identify(plain, seen, METADATA, None)
+        identify(plain, TableFiles(seen, METADATA), None)
     assert caught.value.code == "concurrent-commit"
     assert caught.value.retry
     assert not (tmp_path / ORDERS.folder).exists()
@@ -333,13 +335,13 @@ def test_a_folder_made_again_after_the_listing_is_recreated(tmp_path: Path) -> N
     storage = storage_with(tmp_path, f"orders/{file_name(1)}")
     seen, applied = orders(storage), last(storage, 1)
     remake(tmp_path)
-    assert identify(storage, seen, METADATA, applied).kind == "recreated"
+    assert identify(storage, TableFiles(seen, METADATA), applied).kind == "recreated"
 
 
 def test_a_folder_made_again_just_before_it_is_marked_is_recreated(tmp_path: Path) -> None:
     plain = storage_with(tmp_path, f"orders/{file_name(1)}")
     seen, applied = orders(plain), last(plain, 1)
-    found = identify(Meddling(tmp_path, lambda: remake(tmp_path)), seen, METADATA, applied)
+    found = identify(Meddling(tmp_path, lambda: remake(tmp_path)), TableFiles(seen, METADATA), applied)
     assert found.kind == "recreated"
     assert found.id != TABLE
     assert there(plain) == found.marker

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests import parquet_footer as change
 from tests.rounds import rounds
 
-from lakemirror.errors import TableError
-from lakemirror.landing_zone.change_file import ChangeFile, complete
+from lakemirror.errors import Rejected
+from lakemirror.landing_zone.change_file import ChangeFile, Readiness, complete
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.parquet import footer as footer_checks
 from lakemirror.parquet import pages as pages_module
 from lakemirror.parquet.footer import FooterContradiction, read_footer
@@ -38,7 +39,7 @@ def written(rows: pa.Table = ROWS, **options: Any) -> bytes:
 def seen(data: bytes, age: float = 0) -> Any:
     """What becomes of a file of these bytes."""
     entry = Entry("t/00000000000000000001.parquet", len(data), 10**12)
-    return complete(entry, 1, now=1000.0 + age, settle=30, read_footer=lambda _: read_footer(io.BytesIO(data)))
+    return complete(entry, 1, Readiness(1000.0 + age, 30, lambda _: read_footer(io.BytesIO(data))), TableMetadata())
 
 
 LIES: dict[str, tuple[Callable[[change.Node], None], str]] = {
@@ -76,7 +77,7 @@ LIES: dict[str, tuple[Callable[[change.Node], None], str]] = {
 def test_a_footer_that_cannot_be_true(name: str) -> None:
     lie, reason = LIES[name]
     found = seen(change.with_footer(written(write_statistics=name != "no rows anywhere"), lie))
-    assert isinstance(found, TableError), found
+    assert isinstance(found, Rejected), found
     assert (found.code, found.file) == ("file-unreadable", "t/00000000000000000001.parquet")
     assert reason in found.message
 
@@ -115,9 +116,9 @@ def test_a_true_footer_is_left_alone(rows: pa.Table, options: dict[str, Any]) ->
 
 def test_what_is_no_footer_may_still_be_written() -> None:
     for data in (b"PAR1", b"PAR1 half", written()[:-1], written()[:100], b"x" * 50 + b"\xff\xff\xff\x7fPAR1"):
-        assert not isinstance(seen(data), TableError)
+        assert not isinstance(seen(data), Rejected)
         late = seen(data, age=1000)
-        assert isinstance(late, TableError)
+        assert isinstance(late, Rejected)
         assert late.code == "file-unreadable"
 
 

@@ -9,11 +9,10 @@ import pytest
 from folders import ORDERS, file_name, storage_with, write
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.identity import identify
-from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.landing_zone.metadata_file import check_name, not_files, read_metadata
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, scan, scan_table
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, check_name, not_files, read_metadata, scan, scan_table
 from lakemirror.lint import check
 from lakemirror.storage import Listing, LocalStorage
 
@@ -130,17 +129,17 @@ def test_a_marker_is_never_waited_for_and_never_written_elsewhere(tmp_path: Path
     os.mkfifo(place)
     folder = scan(storage).tables[ORDERS]
     with pytest.raises(LakemirrorError) as caught:
-        identify(storage, folder, TableMetadata(), None)
+        identify(storage, TableFiles(folder), None)
     assert caught.value.code == "path-refused"
     place.unlink()
     place.symlink_to(tmp_path / "outside")
     with pytest.raises(LakemirrorError):
-        identify(storage, folder, TableMetadata(), None)
+        identify(storage, TableFiles(folder), None)
     assert not (tmp_path / "outside").exists()
     place.unlink()
     with place.open("wb") as file:
         file.truncate(3 * 1024**3)
-    assert identify(storage, folder, TableMetadata(), None).kind == "new"
+    assert identify(storage, TableFiles(folder), None).kind == "new"
     assert place.stat().st_size < 1000, "what cannot be a marker is replaced"
 
 

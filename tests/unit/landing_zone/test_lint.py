@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 import typer
 from folders import file_name, parquet, storage_with, write
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
+from lakemirror import MirroredDatabase
 from lakemirror.cli import check as cli_check
 from lakemirror.errors import CODES, LakemirrorError
 from lakemirror.landing_zone.findings import REPORTED, Finding
@@ -361,6 +362,21 @@ def test_keys_that_are_absent_or_null(tmp_path: Path) -> None:
     assert "2 rows" in found[2].message
 
 
+@pytest.mark.parametrize("keys", [["number"], ["id", "number"], []])
+def test_key_columns_that_are_not_those_of_the_table(tmp_path: Path, keys: list[str]) -> None:
+    root = database(tmp_path / "shop", {"id": [1], "number": [1]})
+    opened = MirroredDatabase(root, cache_dir=str(tmp_path / "cache"))
+    assert not opened.sync().failed and check(root) == []
+    write(root, "orders/_metadata.json", json.dumps({"keyColumns": keys}))
+    age(write(root, f"orders/{file_name(2)}", parquet(pa.table({"id": [2], "number": [2]}))))
+    before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
+    finding = only(check(root))
+    assert (finding.code, finding.severity, finding.table) == ("key-columns-changed", "error", "orders")
+    assert finding.file == f"{ORDERS}/_metadata.json"
+    assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
+    assert [error.code for error in opened.sync().failed.values()] == ["key-columns-changed"]
+
+
 def test_types_that_change_between_files(tmp_path: Path) -> None:
     files = [
         {"id": [1], "a": pa.nulls(1)},
@@ -457,7 +473,7 @@ def test_fuzzed_files_are_coded_findings(tmp_path: Path) -> None:
 def run() -> Any:
     app = typer.Typer()
     app.command()(cli_check.check)
-    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+    return lambda *arguments: CommandRunner().invoke(app, [str(a) for a in arguments])
 
 
 def test_the_command_says_what_where_and_what_helps(tmp_path: Path, run: Any) -> None:

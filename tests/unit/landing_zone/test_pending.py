@@ -10,15 +10,27 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from folders import FOOTER, ORDERS, entry, file_name, folder, parquet, patient, storage_with, write
+from folders import (
+    FOOTER,
+    ORDERS,
+    Look,
+    entry,
+    file_name,
+    folder,
+    look_at,
+    parquet,
+    patient,
+    seen,
+    sequence,
+    storage_with,
+    write,
+)  # fmt: skip
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.applied_files import sequence
-from lakemirror.landing_zone.change_file import Waiting, footer_reader, ignored
+from lakemirror.landing_zone.change_file import Readiness, TableFiles, Waiting, footer_reader, ignored
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
-from lakemirror.landing_zone.pending import Pending, pending
 from lakemirror.landing_zone.zone import TableFolder, scan
 from lakemirror.storage import Entry, LocalStorage
 
@@ -47,22 +59,18 @@ def look(
     *,
     footers: Footers | None = None,
     limit: int | None = None,
-    retired: frozenset[int] = frozenset(),
     etags: dict[str, str] | None = None,
     metadata: TableMetadata | None = None,
-) -> Pending:
-    metadata = metadata or TableMetadata()
-    return pending(
-        lies, metadata, sequence(after), now=NOW, settle=SETTLE, read_footer=footers or Footers(), limit=limit,
-        retired=retired, etags=etags,
-    )  # fmt: skip
+) -> Look:
+    files = TableFiles(lies, metadata or TableMetadata())
+    return look_at(files, sequence(after), Readiness(NOW, SETTLE, footers or Footers()), limit, etags)
 
 
-def numbers(found: Pending) -> list[int]:
+def numbers(found: Look) -> list[int]:
     return [file.number for file in found.files]
 
 
-def codes(found: Pending) -> list[str]:
+def codes(found: Look) -> list[str]:
     return [warning.code for warning in found.warnings]
 
 
@@ -83,7 +91,7 @@ def test_only_files_after_the_position_come() -> None:
 
 def test_nothing_new() -> None:
     found = look(folder(3), after=3)
-    assert found == Pending()
+    assert found == Look([], 0, None, None, [], None, 0)
     assert found.count == 0
 
 
@@ -287,21 +295,21 @@ def test_a_truncated_file_is_incomplete(tmp_path: Path, keep: int) -> None:
     os.utime(path, (1000, 1000))
     storage = storage_with(tmp_path)
     lies = scan(storage).tables[ORDERS]
-    found = pending(lies, TableMetadata(), sequence(0), now=1001, settle=30, read_footer=footer_reader(storage))
+    found = look_at(seen(lies), sequence(0), Readiness(1001, 30, footer_reader(storage)))
     assert (found.files, found.error) == ([], None)
     assert found.waiting == Waiting(f"{file_name(1)} to be complete", 1000.0)
-    later = pending(lies, TableMetadata(), sequence(0), now=1030, settle=30, read_footer=footer_reader(storage))
+    later = look_at(seen(lies), sequence(0), Readiness(1030, 30, footer_reader(storage)))
     assert later.error is not None
     path.write_bytes(whole)
     mended = scan(storage).tables[ORDERS]
-    found = pending(mended, TableMetadata(), sequence(0), now=1030, settle=30, read_footer=footer_reader(storage))
+    found = look_at(seen(mended), sequence(0), Readiness(1030, 30, footer_reader(storage)))
     assert numbers(found) == [1]
 
 
 def test_a_file_with_no_rows_is_complete() -> None:
     empty = parquet(pa.table({"id": pa.array([], pa.int64())}))
     footer = pq.read_metadata(io.BytesIO(empty))
-    found = pending(folder(1), TableMetadata(), sequence(0), now=NOW, settle=SETTLE, read_footer=lambda _: footer)
+    found = look_at(seen(folder(1)), sequence(0), Readiness(NOW, SETTLE, lambda _: footer))
     assert found.files[0].footer.num_rows == 0
 
 
@@ -339,10 +347,6 @@ def test_a_number_that_was_moved_aside_and_appears_again_is_reported() -> None:
     assert codes(found) == ["already-applied"]
     assert found.warnings[0].file == f"{ORDERS.folder}/{file_name(2)}"
     assert numbers(found) == [4]
-
-
-def test_a_number_known_to_be_retired_is_reported() -> None:
-    assert codes(look(folder(2, 3), after=3, retired=frozenset({2}))) == ["already-applied"]
 
 
 def test_the_newest_applied_file_stays_and_is_no_repetition() -> None:
@@ -435,7 +439,7 @@ def test_any_cut_into_batches_applies_each_number_once(lies: set[int], cuts: lis
 
 def test_last_update_detection_takes_any_name_with_the_declared_extension() -> None:
     metadata = TableMetadata(file_detection_strategy=LAST_UPDATE)
-    found = ignored(folder("a.parquet", file_name(3), "b.csv", entry("c.parquet", below="day=1/")), metadata)
+    found = ignored(seen(folder("a.parquet", file_name(3), "b.csv", entry("c.parquet", below="day=1/")), metadata))
     assert [warning.file for warning in found] == [f"{ORDERS.folder}/b.csv"]
 
 
@@ -446,18 +450,16 @@ def test_delimited_files_behind_one_that_waits_are_seen_too(tmp_path: Path) -> N
     for number in (1, 2, 3, 5):
         (place / f"{number:020}.csv").write_text("id\n1\n")
     (tables,) = scan(LocalStorage(tmp_path)).tables.values()
-    seen: list[str] = []
+    asked: list[str] = []
 
     def steady_at(file: Entry) -> float:
-        seen.append(file.name)
+        asked.append(file.name)
         return 10.0
 
     metadata = TableMetadata(file_format="CSV", file_extension="csv")
-    found = pending(
-        tables, metadata, sequence(0), now=5.0, settle=60.0, read_footer=pq.read_metadata, steady_at=steady_at
-    )
+    found = look_at(seen(tables, metadata), sequence(0), Readiness(5.0, 60.0, pq.read_metadata, steady_at))
     assert not found.files and found.waiting is not None
-    assert sorted(set(seen)) == [f"{number:020}.csv" for number in (1, 2, 3)]
+    assert sorted(set(asked)) == [f"{number:020}.csv" for number in (1, 2, 3)]
 
 
 def test_a_publisher_that_renames_is_not_waited_for(tmp_path: Path) -> None:
@@ -467,8 +469,6 @@ def test_a_publisher_that_renames_is_not_waited_for(tmp_path: Path) -> None:
     (tables,) = scan(LocalStorage(tmp_path)).tables.values()
     for text, complete in (("{}", 0), ('{"lakemirror": {"complete": "rename"}}', 1)):
         metadata = parse_metadata(f'{{"fileFormat": "CSV", {text[1:]}'.replace(", }", "}").encode(), "m")
-        found = pending(
-            tables, metadata, sequence(0), now=time.time(), settle=60.0, read_footer=pq.read_metadata,
-            steady_at=lambda file: time.time() + 1,
-        )  # fmt: skip
+        readiness = Readiness(time.time(), 60.0, pq.read_metadata, lambda file: time.time() + 1)
+        found = look_at(seen(tables, metadata), sequence(0), readiness)
         assert len(found.files) == complete

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from folders import ORDERS, file_name, storage_with, write
 
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName, Zone, collisions, scan
-from lakemirror.landing_zone.zone_warnings import zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName, Zone, collisions, scan, zone_warnings
 from lakemirror.lint import check
 from lakemirror.storage import LocalStorage
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 import uuid
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import preloaded
 from tests.landing import MARKER, declare, folder, put
 from tests.unit.mirror.test_applies import no_spark, sync
 from tests.unit.mirror.test_columns_of_others import again, bag, rows
@@ -27,7 +27,7 @@ from lakemirror.maintenance import compaction, leftovers
 from lakemirror.maintenance.leftovers import remove_leftovers
 from lakemirror.maintenance.vacuum import named_paths
 from lakemirror.mirror import apply as applying
-from lakemirror.mirror import replicator
+from lakemirror.mirror import step
 
 __all__ = ["no_spark"]
 
@@ -35,7 +35,7 @@ __all__ = ["no_spark"]
 @pytest.fixture(autouse=True)
 def a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every apply here is the first of a process, as after a kill."""
-    monkeypatch.setattr(replicator, "is_first_look", lambda table: True)
+    monkeypatch.setattr(step, "is_first_look", lambda table: True)
 
 
 def test_a_process_looks_at_a_table_once(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_process_that_dies(tmp_path: Path, point: str) -> None:
     for number in range(2, 40):
         put(tmp_path, "t", number, upserts(number, value="b"))
     env = {**os.environ, "LAKEMIRROR_FAILPOINT": f"{point}:1", "LAKEMIRROR_BATCH_FILES": "1"}
-    dead = subprocess.run(
+    dead = preloaded.run(
         [sys.executable, "-m", "lakemirror.cli", "sync", str(tmp_path)], env=env, capture_output=True, timeout=60
     )
     assert dead.returncode == -9, dead.stderr
@@ -137,7 +137,7 @@ def test_an_engine_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     sync(tmp_path)
     put(tmp_path, "t", 2, upserts(1))
     table = tmp_path / "Tables/t"
-    true, seen = applying.commit, []
+    true, seen = applying.delta.commit, []
 
     def slow(*given: Any, **more: Any) -> int:
         if not seen:
@@ -146,7 +146,7 @@ def test_an_engine_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             assert seen[0] and not any((table / name).exists() for name in seen[0])
         return true(*given, **more)
 
-    monkeypatch.setattr(applying, "commit", slow)
+    monkeypatch.setattr(applying.delta, "commit", slow)
     sync(tmp_path)
     assert rows(table) == bag({"id": 1, "v": "a"}, {"id": 2, "v": "old"}) and not unnamed(table)
     assert not again(tmp_path)

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakemirror.delta.schema import Column, from_delta, is_widened, to_delta
-from lakemirror.errors import TableError
+from lakemirror.errors import Rejected, TableError
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.column_types import file_columns
-from lakemirror.mirror.next_batch import next_batch
+from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.mirror.next_batch import Limits, next_batch
 from lakemirror.mirror.schema_evolution import Rules, evolve
 from lakemirror.storage import Entry
 
@@ -31,8 +32,11 @@ def change_file(number: int, rows: dict[str, Any] | pa.Table, **options: Any) ->
 def batch(
     files: list[ChangeFile], keys: tuple[str, ...] = ("id",), columns: tuple[Column, ...] = (), **more: Any
 ) -> Any:
-    options = {"upsert_by_default": False, "most_files": 100, "most_bytes": 10**9, **more}
-    return next_batch(files, columns, keys, **options)
+    """The batch, if there is one, and why the file after it cannot be applied, if there is one."""
+    metadata = TableMetadata(keys, upsert_by_default=more.pop("upsert_by_default", False))
+    limits = Limits(more.pop("most_files", 100), more.pop("most_bytes", 10**9))
+    found = next_batch(files, columns, metadata, limits=limits, **more)
+    return (None, found) if isinstance(found, Rejected) else (found, found.rejected)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def batch(
         ({"id": [1, 2], MARKER: [0, None]}, {}, True),
         ({"id": [1, 2], MARKER: [0, None]}, {"upsert_by_default": True}, False),
         ({"id": [1, 2], MARKER: [0, 4]}, {}, False),
-        ({"id": [1], MARKER: [0]}, {"trust_statistics": False}, False),
+        ({"id": [1], MARKER: [0]}, {"mixed": True}, False),
         ({"id": pa.array([], pa.int64()), MARKER: pa.array([], pa.int32())}, {}, True),
     ],
 )

@@ -14,23 +14,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.landing import MARKER, declare, folder, put
-from tests.unit.mirror.test_applies import no_spark, sync
+from tests.unit.mirror.test_applies import meanwhile, no_spark, sync
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.commit import removed
 from lakemirror.delta.log import Protocol, read_snapshot
 from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, with_mapping
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.target import target_of
-from lakemirror.mirror import inspector, planner
+from lakemirror.lint import check
+from lakemirror.mirror import observe
 from lakemirror.mirror.operations import resync
 from lakemirror.mirror.stored_columns import STORED_PROPERTY
 from lakemirror.storage import LocalStorage
 from lakemirror.verify.proof import Options, verify_database
 
-__all__ = ["no_spark"]
+__all__ = ["meanwhile", "no_spark"]
 
 Fields = list[dict[str, Any]]
 
@@ -79,7 +80,7 @@ def rows(table: Path) -> Counter[str]:
     return Counter(
         json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
         for add in snapshot.files.values()
-        for part in living_rows(add, target)
+        for part in live_rows(add, target)
         for row in part.to_pylist()
     )
 
@@ -128,20 +129,21 @@ def test_a_lost_key_column_stops_the_table_and_verify_sees_it(tmp_path: Path, ho
     failed = MirroredDatabase(tmp_path).sync().failed["t"]
     assert failed.code == "key-columns-missing-in-table" and "'id'" in failed.message and told in failed.message
     assert not failed.retry and "resync" in failed.hint
+    assert "key-columns-missing-in-table" in [finding.code for finding in check(tmp_path)]
     assert rows(table) == before
     assert again(tmp_path) == ["verify-key-column-missing"]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_key_column_that_is_lost_between_look_and_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
-) -> None:
-    """The plan judges by its own snapshot, also where nobody has recorded how keys are stored."""
-    monkeypatch.setattr(inspector, "check_key_columns", lambda *_: None)
+@pytest.mark.parametrize("moment", ["identity.before-marker", "apply.before-write", "apply.before-commit"])
+def test_a_key_column_that_is_lost_after_the_look(tmp_path: Path, meanwhile: Any, moment: str, recorded: bool) -> None:
+    """Nothing is planned or committed on another version than the one that was looked at; also where nobody has
+    recorded how keys are stored."""
     table = mirrored(tmp_path)
-    altered(table, dropped("id"), **({} if recorded else {STORED_PROPERTY: None}))
     put(tmp_path, "t", 2, changes(4, id=[1], v=["c"]))
+    done = meanwhile(moment, lambda: altered(table, dropped("id"), **({} if recorded else {STORED_PROPERTY: None})))
     assert MirroredDatabase(tmp_path).sync().failed["t"].code == "key-columns-missing-in-table"
+    assert done and rows(table) == bag({"v": "a"}, {"v": "b"}), "only the column is gone"
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -153,8 +155,7 @@ def test_verify_sees_that_changes_were_applied_on_top(
     for act in LOST[how][0]:
         altered(table, act)
     with monkeypatch.context() as patch:
-        for module in (inspector, planner):
-            patch.setattr(module, "check_key_columns", lambda *_: None)
+        patch.setattr(observe, "check_key_columns", lambda *_: None)
         put(tmp_path, "t", 2, changes(4, id=[1]))
         MirroredDatabase(tmp_path).sync()
     if how != "swapped":  # there the type has changed, and nothing was applied
@@ -261,7 +262,7 @@ def with_values(database: Path, kind: Any, value: Any, **settings: Any) -> Path:
     assert snapshot is not None
     target = target_of(str(table), snapshot.metadata.value)
     (old,) = snapshot.files.values()
-    held = pa.concat_tables(living_rows(old, target))
+    held = pa.concat_tables(live_rows(old, target))
     place = held.schema.get_field_index("other")
     filled = held.set_column(place, "other", pa.array([value, None, value], held.schema.field("other").type))
     (add,) = write_rows(filled.to_batches(), target)

@@ -15,7 +15,8 @@ from tests.databases import Database
 from tests.landing import MARKER, declare, put
 
 from lakemirror import failpoints
-from lakemirror.engines import local_engine
+from lakemirror.engines import pipeline
+from lakemirror.engines.local_engine import LocalEngine
 
 ROWS = 200_000  # large enough for a file that becomes a data file as it is
 Meanwhile = Callable[[str, Callable[[], Any]], None]
@@ -64,11 +65,8 @@ def test_a_file_that_is_replaced_between_its_two_readings(tmp_path: Path, monkey
     database.sync()
     path = put(tmp_path, "t", 2, {"id": [1, 2], "v": ["x", "y"], MARKER: [1, 1]})
 
-    def too_much(*_: Any) -> Any:
-        raise local_engine.TooMuch
-
-    monkeypatch.setattr(local_engine.LocalEngine, "_at_once", too_much)
-    look_up, done = local_engine.look_up_keys, []
+    monkeypatch.setattr(LocalEngine, "read_changes", lambda *_: None)
+    look_up, done = pipeline.find_keys, []
 
     def looked_up(*given: Any) -> Any:
         found = look_up(*given)
@@ -77,7 +75,7 @@ def test_a_file_that_is_replaced_between_its_two_readings(tmp_path: Path, monkey
             replaced(path, pa.table({"id": [1, 3], "v": ["x", "z"], MARKER: [1, 1]}))
         return found
 
-    monkeypatch.setattr(local_engine, "look_up_keys", looked_up)
+    monkeypatch.setattr(pipeline, "find_keys", looked_up)
     database.sync()
     assert done and database.bag("t") == Counter([(1, "x"), (2, "b"), (3, "z")])
 

@@ -19,7 +19,7 @@ from tests.landing import MARKER, declare, folder, put
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels import add_files
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 
 
@@ -58,7 +58,7 @@ def rows(database: Path) -> list[tuple[Any, ...]]:
     snapshot = read_snapshot(database / "Tables/t")
     assert snapshot is not None
     target = target_of(str(database / "Tables/t"), snapshot.metadata.value, ())
-    found = [row for add in adds(database) for part in living_rows(add, target) for row in part.to_pylist()]
+    found = [row for add in adds(database) for part in live_rows(add, target) for row in part.to_pylist()]
     return sorted(tuple(row.values()) for row in found)
 
 

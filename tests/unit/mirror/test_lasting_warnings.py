@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.landing import MARKER, declare, folder, put
 import lakemirror
 from lakemirror import MirroredDatabase, settings_spelling
 from lakemirror.landing_zone.warned import EVENT_LASTS, EVENTS, Warned, lasting
-from lakemirror.mirror import declared_readers, known_tables
+from lakemirror.mirror import declared_readers, table_states
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import Runner
 from lakemirror.storage import LocalStorage
@@ -108,7 +107,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(known_tables, "time", clock)
+    monkeypatch.setattr(table_states, "time", clock)
     return clock
 
 
@@ -214,17 +213,17 @@ def test_an_event_outlives_a_change_of_the_settings_in_run(database: Path, monke
     """A new scheduler starts from what the one before knows, not from a status that may be older."""
     mirror = MirroredDatabase(database, engine="local", durability="process", maintenance=False)
     runner = Runner(LocalStorage(database), mirror._resolve, lambda *_: None)  # type: ignore[arg-type, return-value]
-    stop = threading.Event()
     lose_marker(database)
-    runner._round()
+    runner._list()
+    assert runner._scheduler.wait(30)
     shutil.rmtree(database / "Files/Monitoring")
     (database / "mirroring.json").write_text('{"lakemirror": {"retention": 1}}')
     before = runner._scheduler
     runner._definition_again = 0.0
     runner._follow_definition()
     assert runner._scheduler is not before
-    runner._round()
+    runner._list()
+    assert runner._scheduler.wait(30)
     (state,) = runner._scheduler.states.values()
     assert [each.code for each in state.warnings] == ["marker-lost"]
-    stop.set()
-    runner._end()
+    runner.end()

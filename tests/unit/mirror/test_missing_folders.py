@@ -15,11 +15,12 @@ from tests.unit.mirror.test_states_and_positions import applied, commit
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone import seen_files
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror import inspector
 from lakemirror.mirror.dropped_tables import MISSING, DroppedTables
 from lakemirror.mirror.missing_folders import NOTE, Look, note_of, read_note
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -59,9 +60,9 @@ class Engine:
         self.true = 0.0
         self.dropped = DroppedTables(self.storage, self.after, lambda: Look(self.machine, self.true + self.ahead))
 
-    def at(self, moment: float, *, present: bool = False, again: bool = False) -> list[str]:
+    def at(self, moment: float, *, present: bool = False) -> list[str]:
         self.true = moment
-        return self.dropped.look({"Tables/kept", *([GONE] if present else [])}, lambda _: False, again=again)
+        return self.dropped.look({"Tables/kept", *([GONE] if present else [])}, lambda _: False)
 
 
 @pytest.fixture
@@ -89,23 +90,10 @@ def test_two_looks_are_ten_seconds_apart(storage: Stamping) -> None:
     assert not storage.exists(NOTE)
 
 
-def test_one_pass_is_one_pass_however_often_it_looks(storage: Stamping) -> None:
-    engine = Engine(storage)
-    assert at(engine, 0.0) == []
-    assert [at(engine, moment, again=True) for moment in (20.0, 40.0)] == [[], []]
-    assert at(Engine(storage), 40.1) == [GONE], "the next pass"
-
-
-def test_one_pass_without_a_wait_drops_nothing(storage: Stamping) -> None:
-    engine = Engine(storage, after=0.0)
-    assert [at(engine, 0.0), at(engine, 0.0, again=True)] == [[], []]
-    assert at(engine, 0.0) == [GONE]
-
-
 def test_a_folder_that_is_back_begins_again(storage: Stamping) -> None:
     engine = Engine(storage)
     at(engine, 0.0)
-    at(engine, 5.0, present=True, again=True)
+    at(engine, 5.0, present=True)
     assert not engine.dropped.warnings
     assert [at(Engine(storage), moment) for moment in (30.0, 39.0)] == [[], []]
     assert at(Engine(storage), 40.0) == [GONE]
@@ -207,7 +195,7 @@ def rows_of(database: Path, table: str) -> int:
 
 
 def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector, "_STEADY", 0.05)
+    monkeypatch.setattr(seen_files, "_STEADY", 0.05)
     for name in ("orders", "sales.orders"):
         put(tmp_path, name, 1, {"id": [1]})
     sync(tmp_path)
@@ -215,16 +203,16 @@ def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypat
         folder(tmp_path, name).rename(tmp_path / name)
     declare(tmp_path, "text", [], fileFormat="CSV")
     (folder(tmp_path, "text") / f"{1:020}.csv").write_text("id\r\n1\r\n")
-    looks: list[bool] = []
-    tick = Scheduler.tick
+    looks: list[str] = []
+    observe = Replicator.observe
 
-    def counted(self: Scheduler, *given: Any, **more: Any) -> int:
-        looks.append(more["again"])
-        return tick(self, *given, **more)
+    def counted(self: Replicator, *given: Any, **more: Any) -> Any:
+        looks.append(str(self.name))
+        return observe(self, *given, **more)
 
-    monkeypatch.setattr(Scheduler, "tick", counted)
+    monkeypatch.setattr(Replicator, "observe", counted)
     assert sync(tmp_path, drop_after=0).dropped == []
-    assert looks == [False, True], "it looked twice"
+    assert looks == ["text", "text"], "it looked twice"
     status = MirroredDatabase(tmp_path).status()
     missing = [warned.file for warned in status.warnings if warned.code == MISSING]
     assert missing == ["Tables/orders", "Tables/sales/orders"]

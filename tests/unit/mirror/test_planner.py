@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from lakemirror.engines.engine import Preference
-from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.errors import Rejected
+from lakemirror.landing_zone.change_file import ChangeFile, TableFiles
 from lakemirror.landing_zone.column_types import file_columns
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.row_markers import ROW_MARKER
+from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.mirror import planner
-from lakemirror.mirror.apply_plan import ApplyPlan, ApplyStart, Limits
-from lakemirror.mirror.next_batch import BatchFile
-from lakemirror.mirror.position import Position
+from lakemirror.mirror.next_batch import BatchFile, Limits
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.planner import ApplyPlan, Base
+from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry
 
-START = ApplyStart(None, "me", 1, ("id",), False, {})
+VIEW = View(TableFiles(TableFolder(TableName("", "t")), TableMetadata(("id",))), identity="me")
 
 
 def change_file(number: int, rows: pa.Table, **options: Any) -> ChangeFile:
@@ -30,9 +30,9 @@ def change_file(number: int, rows: pa.Table, **options: Any) -> ChangeFile:
     return ChangeFile(Entry(f"t/{number:020}.parquet", buffer.tell(), number), number, pq.read_metadata(buffer))
 
 
-def planned(*files: ChangeFile, start: ApplyStart = START, **more: Any) -> Any:
-    given: dict[str, Any] = {"path_of": "/db/{}".format, "limits": Limits(10, 1 << 30), "preference": Preference()}
-    return planner.plan(start, files, None, "/db/Tables/t", **given, **more)
+def planned(*files: ChangeFile) -> Any:
+    rules = TableRules(limits=Limits(10, 1 << 30))
+    return planner.plan(VIEW, files, Base("/db/Tables/t", "/db"), rules, "/db/{}".format)
 
 
 def test_a_file_of_many_rows_is_several_units() -> None:
@@ -49,7 +49,7 @@ def test_a_plan_says_what_the_commit_does() -> None:
     assert isinstance(plan, ApplyPlan) and plan.row_work is not None
     assert not plan.row_work.append_only and plan.row_work.candidates == () and plan.version == 0
     assert plan.row_work.target.key_columns == ("id",) and plan.row_work.changes[1].path.endswith("2.parquet")
-    assert plan.choice.engine == "local" and not plan.added_as_they_are
+    assert plan.choice.engine == "local" and not plan.added
 
 
 def test_no_rows_are_no_row_work() -> None:
@@ -60,12 +60,6 @@ def test_no_rows_are_no_row_work() -> None:
 def test_the_bad_file_behind_ends_the_batch_and_the_first_one_is_the_answer() -> None:
     good, bad = change_file(1, pa.table({"id": [1]})), change_file(2, pa.table({"id": ["x"]}))
     plan = planned(good, bad)
-    assert len(plan.batch.files) == 1 and plan.error.code == "type-changed"
+    assert len(plan.batch.files) == 1 and plan.batch.rejected.code == "type-changed"
     found = planned(change_file(1, pa.table({"a": [1], "A": [2]})))
-    assert not isinstance(found, ApplyPlan) and found.code == "columns-ambiguous"
-
-
-def test_a_table_that_is_elsewhere_is_looked_at_again() -> None:
-    with pytest.raises(LakemirrorError) as raised:
-        planned(change_file(1, pa.table({"id": [1]})), start=replace(START, expected=Position("me", 1, 3)))
-    assert raised.value.code == "concurrent-commit"
+    assert isinstance(found, Rejected) and found.code == "columns-ambiguous"

@@ -21,8 +21,8 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.features.drop import drop
 from lakemirror.features.plan import Wish
 from lakemirror.maintenance.compaction import merge_at_rest
-from lakemirror.mirror import replicator
-from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror import step
+from lakemirror.mirror.step import Replicator
 from lakemirror.publisher import Landing
 
 __all__ = ["no_spark"]
@@ -245,12 +245,12 @@ def test_a_commit_of_another_process_is_on_the_disk_before_its_files_are_set_asi
         patch.setattr(Replicator, "archive", lambda *_: 0)
         sync(tmp_path, durability="process", maintenance=False)
     files = [folder(tmp_path, "t") / f"{number:020}.parquet" for number in (1, 2)]
-    true, seen = replicator.make_durable, []
+    true, seen = step.make_durable, []
 
     def make_durable(table: str) -> None:
         seen.append([path.exists() for path in files])
         true(table)
 
-    monkeypatch.setattr(replicator, "make_durable", make_durable)
+    monkeypatch.setattr(step, "make_durable", make_durable)
     sync(tmp_path, maintenance=False)
     assert seen == [[True, True]] and [path.exists() for path in files] == [False, True]

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,21 +16,19 @@ from lakemirror.delta.checkpoint import write_checkpoint
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.log_folder import RecentLog
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.change_file import Waiting
-from lakemirror.landing_zone.metadata import TableMetadata
+from lakemirror.landing_zone.change_file import ChangeFile, TableFiles, Waiting
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.mirror import table_state
-from lakemirror.mirror.apply_plan import ApplyStart
+from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest
 from lakemirror.mirror.table_log import TableLog, read_table_log
-from lakemirror.mirror.table_plan import TablePlan
-from lakemirror.mirror.table_state import TableState
-from lakemirror.storage import LocalStorage
+from lakemirror.mirror.table_state import LastApply, TableState, next_state
+from lakemirror.storage import Entry, LocalStorage
 
-FOLDER = TableFolder(TableName("", "t"))
 MANIFEST = Manifest("abc", 1, 7, "f", 10, 20, ("id",), 5, 6, 1.5, ("note",))
 
 
@@ -65,9 +64,6 @@ def test_the_position_is_found_behind_commits_of_others(tmp_path: Path) -> None:
     found = read_table_log(str(tmp_path))
     assert found is not None
     assert (found.position, found.manifest, found.key_columns) == (Position("abc", 1, 7), MANIFEST, ("id",))
-    before = read_table_log(str(tmp_path), version=0)
-    assert before is not None
-    assert before.position == Position("abc", 1, 3)
 
 
 def test_a_position_before_the_known_end_of_the_log_is_found(tmp_path: Path) -> None:
@@ -98,14 +94,22 @@ def test_a_table_of_somebody_else_has_no_position(tmp_path: Path) -> None:
     assert found.position is None
 
 
-def look(
-    state: TableState, *, position: int = 0, pending: int = 0, fingerprint: str = "1", work: bool = True, **facts: Any
-) -> TableState:
-    """The state after a look that found this. `work`: there is something to apply."""
+FILE = ChangeFile(Entry("Files/LandingZone/t/1.parquet", 1, 1), 1, None)
+
+
+def plan(
+    position: int = 0, pending: int = 0, *, file: str = "a", work: bool = True, identity: str = "i",
+    waiting: Waiting | None = None, error: LakemirrorError | None = None,
+) -> View:  # fmt: skip
+    """What a look found. `file`: the etag of the file that failed; `work`: there is something to apply."""
     log = TableLog(Position("i", 1, position), None) if position else None
-    start = ApplyStart(None, "i", 1, (), False, {}) if work else None
-    found = TablePlan(FOLDER, TableMetadata(), log, Pending(behind=pending), start, "i", **facts)
-    return table_state.looked(state, found, fingerprint, 0.0)
+    folder = TableFolder(TableName("", "t"), files=[Entry("bad", 1, 0, file)])
+    waits = Pending((FILE,) if work else (), pending, waiting=waiting)
+    return View(TableFiles(folder), log, identity=identity, pending=waits, failure=error)
+
+
+def after(state: TableState, look: View, done: Any = None, now: float = 0.0) -> TableState:
+    return next_state(state, look, done, now=now, longest=60.0)
 
 
 @pytest.mark.parametrize(
@@ -116,42 +120,61 @@ def look(
         ({"pending": 2}, "Snapshotting"),
         ({"position": 3}, "Replicating"),
         ({"position": 3, "pending": 1, "waiting": Waiting("number 4", 0.0)}, "Replicating"),
-        ({"reseeding": True}, "Reseeding"),
+        ({"position": 3, "identity": "j"}, "Reseeding"),
         ({"position": 3, "error": TableError("type-changed", "m")}, "Failed"),
         ({"position": 3, "error": LakemirrorError("storage-unavailable", "m")}, "Replicating"),
     ],
 )
 def test_states_after_a_look(facts: dict[str, Any], status: str) -> None:
-    assert look(TableState(), **facts).status == status
+    assert after(TableState(), plan(work=False, **facts)).status == status
 
 
 def test_a_permanent_failure_stays_until_what_it_failed_on_changes() -> None:
-    error = TableError("row-marker-invalid", "m")
-    state = table_state.failed(TableState(position=1), error, "file-a", now=0.0, longest=60.0)
-    assert (state.status, state.due("file-a", 10.0**9), state.due("file-b", 0.0)) == ("Failed", False, True)
-    assert look(state, position=1, fingerprint="file-a").error is error
-    assert look(state, position=1, fingerprint="file-b").error is None
+    error = TableError("row-marker-invalid", "m", file="bad")
+    state = after(TableState(position=1), plan(1), error)
+    assert state.status == "Failed"
+    assert [state.is_due(plan(1, file=file), 10.0**9) for file in "ab"] == [False, True]
+    assert not state.is_due(plan(1, file="b", work=False), 10.0**9)
+    assert after(state, plan(1)).error is error
+    assert after(state, plan(1, file="b")).error is None
 
 
 def test_an_error_goes_with_what_it_was_about() -> None:
     for code in ("concurrent-commit", "row-marker-invalid"):
-        state = table_state.failed(TableState(position=1), LakemirrorError(code, "m"), "f", now=0.0, longest=60.0)
-        assert look(state, position=1, fingerprint="f").error is not None
-        assert look(state, position=1, fingerprint="f", work=False).error is None
+        state = after(TableState(position=1), plan(1), LakemirrorError(code, "m"))
+        assert after(state, plan(1)).error is not None
+        assert after(state, plan(1, work=False)).error is None
 
 
-def test_what_may_pass_is_tried_again_with_growing_pauses() -> None:
+def test_a_look_that_fails_is_tried_again_and_delays_no_apply() -> None:
+    error = LakemirrorError("storage-unavailable", "m")
+    state, pauses = TableState(position=1), []
+    for _ in range(6):
+        state = after(state, plan(1, work=False, error=error), now=100.0)
+        assert state.failure is not None and state.status == "Replicating"
+        pauses.append(state.failure.next_try - 100.0)
+    assert pauses == pytest.approx([*table_state.FIRST_PAUSES, 8.0, 16.0, 32.0])
+    state = after(state, plan(1), now=100.0)
+    assert state.failure is None and state.is_due(plan(1), 100.0)
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (1.0, 2.0, 4.0))
     error = LakemirrorError("concurrent-commit", "m")
-    state, pauses = TableState(status="Replicating", position=1), []
+    state, pauses, statuses = TableState(position=1), [], []
     for _ in range(9):
-        state = table_state.failed(state, error, "f", now=100.0, longest=60.0)
-        pauses.append(state.next_try - 100.0)
+        state = after(state, plan(1), error, now=100.0)
+        assert state.failure is not None
+        pauses.append(state.failure.next_try - 100.0)
+        statuses.append(after(state, plan(1)).status)
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
-    assert state.status == "Failed"
-    assert not state.due("f", 159.0)
-    assert state.due("f", 160.0)
-    done = table_state.applied(state, position=2, files=1, rows=5, bytes=6, commit_time=7.0, now=8.0)
-    assert (done.status, done.error, done.failures, done.position) == ("Replicating", None, 0, 2)
+    assert statuses == ["Replicating"] * 4 + ["Failed"] * 5, "also after a look"
+    assert [state.is_due(plan(1), now) for now in (159.0, 160.0)] == [False, True]
+    batch: Any = SimpleNamespace(files=[1])
+    done = Applied(batch, Position("i", 1, 2), MANIFEST, 5, "local", "small")
+    state = after(state, plan(1), done, now=8.0)
+    assert (state.status, state.failure, state.position) == ("Replicating", None, 2)
+    assert state.last == LastApply(MANIFEST.rows, MANIFEST.bytes, MANIFEST.committed, 8.0, "local", "small")
 
 
 @pytest.fixture

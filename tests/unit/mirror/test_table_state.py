@@ -12,21 +12,21 @@ import pyarrow as pa
 import pytest
 
 from lakemirror.delta.log import Protocol, Snapshot
-from lakemirror.delta.schema import Column
+from lakemirror.delta.schema import Column, from_delta
 from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.target import target_of
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn
-from lakemirror.mirror import table_commit
+from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.mirror.applied_record import Detection
+from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile
-from lakemirror.mirror.schema_evolution import Rules
+from lakemirror.mirror.planner import check_deletes, check_writable, configuration_after, metadata_after
 
 
-def work(properties: dict[str, str] | None = None, *, replaces: bool = False) -> Any:
-    return SimpleNamespace(
-        replaces=replaces, identity="id", key_columns=("A B",), properties=properties or {}, rules=Rules()
-    )
+def view(*, replaces: bool = False) -> Any:
+    metadata = TableMetadata(("A B",))
+    return SimpleNamespace(is_recreated=replaces, identity="id", metadata=metadata, detection=Detection())
 
 
 def batch(*columns: Column, constants: tuple[str, ...] = (), append_only: bool = True) -> Batch:
@@ -36,8 +36,12 @@ def batch(*columns: Column, constants: tuple[str, ...] = (), append_only: bool =
     return Batch((BatchFile(file, tuple(held)),), columns, append_only)
 
 
-def metadata(before: dict[str, Any], given: Batch, **properties: Any) -> dict[str, Any]:
-    return table_commit.metadata(before, work(**properties), given, Detection())
+def metadata(
+    before: dict[str, Any], given: Batch, properties: dict[str, str] | None = None, *, replaces: bool = False
+) -> dict[str, Any]:
+    columns = from_delta(before["schemaString"]) if before and not replaces else ()
+    configuration = configuration_after(before, properties or {})
+    return metadata_after(before, columns, given, view(replaces=replaces), configuration)
 
 
 def as_snapshot(value: dict[str, Any], versions: tuple[int, int] = (1, 2)) -> Any:
@@ -55,11 +59,11 @@ def test_mapping_is_turned_on_with_the_rows(tmp_path: Path) -> None:
     assert (id_.physical_name, id_.field_id) == ("id", 1), "files hold it by its name"
     assert new.field_id == 2 and new.physical_name.startswith("col-")
     assert after["configuration"]["delta.columnMapping.maxColumnId"] == "2"
-    actions = table_commit.state_actions(as_snapshot(before), after)
+    actions = state_actions(as_snapshot(before), after)
     assert [next(iter(action)) for action in actions] == ["protocol", "metaData"]
     assert actions[0]["protocol"]["minReaderVersion"] == 2
     assert "columnMapping" in actions[0]["protocol"]["writerFeatures"]
-    assert table_commit.state_actions(as_snapshot(after, (2, 5)), after) == []
+    assert state_actions(as_snapshot(after, (2, 5)), after) == []
     replaced = metadata(after, batch(Column("c", "int")), replaces=True)
     (column,) = target_of("/t", replaced, ()).columns
     assert column.field_id == 3, "no id is given twice"
@@ -71,7 +75,7 @@ def test_a_mapped_table_is_read_by_another_reader(tmp_path: Path) -> None:
     target = target_of(str(tmp_path), value, ("id",))
     adds = write_rows([pa.record_batch({"id": [1], "a b": ["x"]})], target)
     (tmp_path / "_delta_log").mkdir()
-    actions = [*table_commit.state_actions(None, value), *({"add": add} for add in adds)]
+    actions = [*state_actions(None, value), *({"add": add} for add in adds)]
     (tmp_path / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
     table = deltalake.DeltaTable(tmp_path)
     query = deltalake.QueryBuilder().register("t", table).execute('SELECT id, "a b" FROM t WHERE id = 1')
@@ -95,7 +99,7 @@ def test_properties_show_in_the_target() -> None:
     value = metadata({}, batch(Column("id", "bigint")), properties=on)
     target = target_of("/t", value, ())
     assert target.vectors and target.feed
-    (protocol, _) = table_commit.state_actions(None, value)
+    (protocol, _) = state_actions(None, value)
     assert protocol["protocol"]["minReaderVersion"] == 3
     assert {"deletionVectors", "changeDataFeed"} <= set(protocol["protocol"]["writerFeatures"])
 
@@ -111,7 +115,9 @@ def test_what_stops_an_apply(configuration: dict[str, str], append_only: bool, c
     snapshot: Snapshot = as_snapshot(value)
     found = ""
     try:
-        table_commit.check_writable(value, snapshot, "Tables/t", deletes=not append_only)
+        check_writable(value, snapshot, "Tables/t")
+        if not append_only:
+            check_deletes(value, "Tables/t")
     except TableError as error:
         found = error.code
         assert error.hint and "Tables/t" in error.message

@@ -14,7 +14,7 @@ from tests.landing import MARKER, declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 
 
@@ -28,7 +28,7 @@ def rows(table: Path) -> list[dict[str, Any]]:
     snapshot = read_snapshot(table)
     assert snapshot is not None
     target = target_of(str(table), snapshot.metadata.value, ())
-    return [row for add in snapshot.files.values() for part in living_rows(add, target) for row in part.to_pylist()]
+    return [row for add in snapshot.files.values() for part in live_rows(add, target) for row in part.to_pylist()]
 
 
 def upsert(ids: list[int], value: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.landing import MARKER, declare, folder, put
 from lakemirror import MirroredDatabase
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.kernels import add_files
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.target import target_of
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.scheduler import Scheduler
@@ -49,7 +49,7 @@ def living(table: Path) -> list[tuple[Any, ...]]:
     snapshot = read_snapshot(table)
     assert snapshot is not None
     target = target_of(str(table), snapshot.metadata.value, ())
-    parts = [part for add in snapshot.files.values() for part in living_rows(add, target)]
+    parts = [part for add in snapshot.files.values() for part in live_rows(add, target)]
     return sorted(tuple(row.values()) for part in parts for row in part.to_pylist())
 
 

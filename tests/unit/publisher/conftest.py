@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.publisher.endpoint_folder import EndpointFolder
+from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -83,10 +83,14 @@ def door(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+LONG = ("test_a_number_of_another_run_is_never_taken", "test_stopped_anywhere")  # of test_publisher_batches
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Of what takes long, `make test` runs the local door alone."""
     if "endpoint" in item.name and item.path.parent == Path(__file__).parent:
         long = ("snapshot", "crash", "sql", "sql_types", "types", "files", "text")
         generated = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
-        if item.path.stem.removeprefix("test_publisher_") in long or generated or "race" in item.name:
+        is_long = item.path.stem.removeprefix("test_publisher_") in long or item.name.startswith(LONG)
+        if is_long or generated or "race" in item.name:
             item.add_marker(pytest.mark.full)

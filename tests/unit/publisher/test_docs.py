@@ -16,19 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from published_contents import MARKER, change_files, changes, fold, others
+from tests import preloaded
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "write-a-publisher.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = """#!/bin/sh
-exec "{python}" -c 'import sys, typer
+COMMAND = """
+import sys, typer
 from lakemirror.cli.publish import publish
 assert sys.argv.pop(1) == "publish"
-typer.run(publish)' "$@"
+typer.run(publish)
 """
-SQLITE = """#!/bin/sh
-exec "{python}" -c 'import sqlite3, sys
+SQLITE = """
+import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
-connection.executescript(sys.argv[2])' "$@"
+connection.executescript(sys.argv[2])
 """
 
 
@@ -49,8 +50,7 @@ def zone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     binaries = folder / "bin"
     binaries.mkdir()
     for name, script in (("lakemirror", COMMAND), ("sqlite3", SQLITE)):
-        (binaries / name).write_text(script.format(python=sys.executable))
-        (binaries / name).chmod(0o755)
+        preloaded.program(binaries / name, "-c", script)
     environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert [language for language, _ in blocks] == ["python"] * 4 + ["sh", "sql"] + ["sh"] * 4

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.passwords import without_passwords
 from lakemirror.publisher import Landing
-from lakemirror.publisher.files import read_file
+from lakemirror.publisher.sources.files import read_file
 from lakemirror.publisher.sql import publish_sql
 from lakemirror.storage.place import storage_of
 from lakemirror.verify.source_rows import Source
@@ -62,7 +62,7 @@ def refused(act: Callable[[], object]) -> LakemirrorError:
 @pytest.mark.parametrize("url", URLS)
 def test_what_the_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, password: str) -> None:
     """A driver that quotes all of the URL, and each part of it."""
-    from lakemirror.publisher.sql_databases import DRIVERS
+    from lakemirror.publisher.sources.sql_databases import DRIVERS
 
     given = url.format(password)
 
@@ -98,7 +98,7 @@ def test_addresses_that_are_no_place(tmp_path: Path, url: str) -> None:
         assert refused(lambda: publish_sql(table, given, "select 1")).code == "input-invalid"
     assert refused(lambda: Source(given).rows({}).__enter__()).code == "input-invalid"
     assert refused(lambda: read_file(given)).code == "input-invalid"
-    found = CliRunner().invoke(app, ["publish", str(tmp_path), "t", "--from", given, "--create"])
+    found = CommandRunner().invoke(app, ["publish", str(tmp_path), "t", "--from", given, "--create"])
     assert found.exit_code == 2
     assert "kxq" not in found.output and "wvz" not in found.output
 

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from published_contents import change_files, changes, fold
-from typer.testing import CliRunner, Result
+from tests import preloaded
+from tests.commands import CommandRunner
+from typer.testing import Result
 
 from lakemirror.cli.publish import publish
 
@@ -27,7 +29,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def run(db: Path, *arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(db), *(str(each) for each in arguments), "--create"], input=stdin)
+    return CommandRunner().invoke(app, [str(db), *(str(each) for each in arguments), "--create"], input=stdin)
 
 
 def folder(db: Path, table: str = "orders") -> Path:
@@ -287,7 +289,7 @@ def test_a_query_again_and_again(db: Path, tmp_path: Path) -> None:
     connection.execute("create table orders (id integer primary key, changed integer)")
     connection.execute("insert into orders values (1, 1)")
     script = "import typer; from lakemirror.cli.publish import publish; typer.run(publish)"
-    command = subprocess.Popen(
+    command = preloaded.Popen(
         [
             sys.executable, "-c", script, str(db), "orders", "--from-sql", f"sqlite:///{tmp_path}/s.db",
             "--query", "select * from orders", "--keys", "id", "--watermark", "changed", "--every", "20ms", "--create",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from published_contents import change_files, changes
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, batches, local_folder
-from lakemirror.publisher.batches import Prepared, Run, publish_batch
+from lakemirror.publisher import Landing, LandingTable, batches
+from lakemirror.publisher.batches import Run, publish_batch
+from lakemirror.publisher.folders import local_folder, remote_folder
+from lakemirror.publisher.table_writer import Prepared
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -121,6 +126,41 @@ def test_stopped_anywhere(point: str, times: int, other: bool, tmp_path: Path, m
     assert sorted(found) == sorted([1, 2, 11, 12, 21, 22, *([99] if other else [])])
     assert [id for id in found if id != 99] == [1, 2, 11, 12, 21, 22]
     assert list(change_files(table.folder)) == list(range(1, len(found) + 1))
+    assert not left(table)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_number_that_is_lost_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool) -> None:
+    """Where no lock keeps others out: the rest goes on in the types of then, and each row is there once."""
+    for folder in (local_folder.LocalFolder, remote_folder.RemoteFolder):
+        monkeypatch.setattr(folder, "locked", lambda _: contextlib.nullcontext())
+    table = Landing(tmp_path).table("t", ["id"])
+
+    def files() -> list[Prepared]:
+        rows = [{"id": 1}, {"id": 2, "w": 5}, {"id": 3}]
+        return [each for row in rows if (each := table.prepare([row], "insert")) is not None]
+
+    met: list[str] = []
+
+    def reach(name: str) -> None:
+        met.append(name)
+        if name == "batch.file-published" and met.count(name) == 1:
+            Landing(tmp_path).table("t").insert([{"id": 99, "w": 0.5}])
+            met.append("another")
+        if stopped and name == "publish.after-link" and "another" in met:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        batch = files()
+        for module in (batches, local_folder, remote_folder):
+            patch.setattr(module, "reach", reach)
+        try:
+            assert publish_batch(table, "q", 0, batch) == 3 and not stopped
+        except Stopped:
+            assert stopped
+    publish_batch(Landing(tmp_path).table("t", ["id"]), "q", 0, files())
+    assert ids(table) == [1, 99, 2, 3]
+    assert pq.read_schema(change_files(table.folder)[3]).field("w").type == pa.float64()
     assert not left(table)
 
 

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from doors import Doors, Loader
 from published_contents import change_files, changes
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable, endpoint, endpoint_folder
-from lakemirror.publisher.endpoint import Answer, Endpoint
+from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher.folders import endpoint, endpoint_folder
+from lakemirror.publisher.folders.endpoint import Answer, Endpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
@@ -182,7 +183,7 @@ def test_the_command_line_publishes_with_the_file_that_access_printed(
     url = f"{running.url}/sales/shop"
     command = ["publish", url, "orders", "--from", str(tmp_path / "orders.csv"), "--keys", "id"]
     monkeypatch.setenv("LAKEMIRROR_CA", str(running.ca))
-    done = CliRunner().invoke(app, [*command, "--credential", str(tmp_path / "shop.json")])
+    done = CommandRunner().invoke(app, [*command, "--credential", str(tmp_path / "shop.json")])
     assert (done.exit_code, done.stdout) == (0, f"orders: {1:020d}.parquet, 2 rows\n"), done.output
 
     def status() -> Any:
@@ -202,14 +203,16 @@ def test_the_command_line_publishes_with_the_file_that_access_printed(
         ([], {}, "LAKEMIRROR_CREDENTIAL is not set"),
         (["--credential", str(tmp_path / "shop.json")], {"LAKEMIRROR_CA": ""}, "the certificate is not trusted"),
     ):
-        done = CliRunner().invoke(app, [*command, *words], env=environment)
+        done = CommandRunner().invoke(app, [*command, *words], env=environment)
         assert done.exit_code == 2 and "credential-invalid" in done.output and reason in done.output, done.output
         assert issued.client_secret not in done.output and "Traceback" not in done.output
     for wrong, code in (
         (f"{running.url}/sales/none", "database-missing"),
         (f"{running.url}/other/x", "credential-invalid"),
     ):
-        done = CliRunner().invoke(app, ["publish", wrong, *command[2:], "--credential", str(tmp_path / "shop.json")])
+        done = CommandRunner().invoke(
+            app, ["publish", wrong, *command[2:], "--credential", str(tmp_path / "shop.json")]
+        )
         assert code in done.output, done.output
 
 

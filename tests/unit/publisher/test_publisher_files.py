@@ -18,10 +18,12 @@ import pytest
 from published_contents import change_files, changes, fold
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher import Landing, LandingTable, disk_rows
 from lakemirror.publisher.declared_types import named_type
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
+from lakemirror.publisher.sources import json_rows, workbook
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 
 pytestmark = pytest.mark.usefixtures("door")
 
@@ -95,12 +97,15 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, name: str, told: bool) 
 
     monkeypatch.setattr(sys, "stdin", Stdin())
     formats = {"o.parquet": "parquet", "o.csv": "csv", "o.jsonl": "jsonl", "o.json": "jsonl"}
-    assert read_file("-", formats.get(name, "arrow") if told else None).read_all().to_pylist() == ROWS
+    assert (
+        read_file("-", options=FileOptions(format=formats.get(name, "arrow") if told else "")).read_all().to_pylist()
+        == ROWS
+    )
 
 
 def csv_rows(tmp_path: Path, text: str, **types: pa.DataType) -> list[dict[str, Any]]:
     (tmp_path / "t.csv").write_text(text)
-    return read_file(tmp_path / "t.csv", columns=types).read_all().to_pylist()  # type: ignore[no-any-return]
+    return read_file(tmp_path / "t.csv", KnownTypes(types)).read_all().to_pylist()  # type: ignore[no-any-return]
 
 
 def test_null_and_empty_text(tmp_path: Path) -> None:
@@ -113,7 +118,7 @@ def test_line_breaks_and_quotes_in_a_field(tmp_path: Path) -> None:
 
 def test_another_delimiter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;b\n1;x,y\n")
-    assert read_file(tmp_path / "t.csv", text=TextForm(";")).read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
+    assert read_file(tmp_path / "t.csv", options=FileOptions(";")).read_all().to_pylist() == [{"a": 1, "b": "x,y"}]
 
 
 def test_a_type_that_is_named_keeps_zeros(tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_damage_that_shows_late_publishes_nothing(tmp_path: Path, orders: Landin
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert code_of(read_file, tmp_path / "none.csv") == "input-invalid"
-    assert code_of(read_file, tmp_path / "none.csv", "xml") == "input-invalid"
+    assert code_of(lambda: FileOptions(format="xml")) == "input-invalid"
 
 
 @pytest.mark.parametrize(
@@ -271,3 +276,43 @@ def test_types_by_name(text: str, kind: pa.DataType) -> None:
 @pytest.mark.parametrize("text", ["", "number", "decimal(x)", "decimal(99,1)"])
 def test_no_types(text: str) -> None:
     assert code_of(named_type, text) == "input-invalid"
+
+
+@pytest.mark.parametrize("mode", [None, "insert", "update", "upsert", "delete"])
+def test_a_header_without_rows_publishes_nothing(tmp_path: Path, mode: str | None) -> None:
+    (tmp_path / "h.csv").write_text("id,v\n")
+    table = Landing(tmp_path).table("t", ["id"])
+    assert publish_files(table, [tmp_path / "h.csv"], mode) == []
+    assert publish_files(Landing(tmp_path).table("none"), [tmp_path / "h.csv"], "insert") == []
+
+
+@pytest.mark.parametrize("mode", ["load", "snapshot"])
+def test_no_table_is_made_of_a_header_unless_types_are_named(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "h.csv").write_text("id,v\n")
+    with pytest.raises(LakemirrorError) as caught:
+        publish_files(Landing(tmp_path).table("t", ["id"]), [tmp_path / "h.csv"], mode)
+    assert (caught.value.code, "type of id" in caught.value.message) == ("input-invalid", True)
+    assert "--types id=bigint" in caught.value.hint
+    named = Landing(tmp_path).table("t", ["id"], columns=pa.schema({"id": pa.int64()}))
+    (published,) = publish_files(named, [tmp_path / "h.csv"], mode)
+    assert published.rows == 0
+    assert pq.read_schema(named.folder / published.path.name).names == ["id"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.xlsx"])
+def test_rows_beyond_memory_come_back_from_the_disk(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": number, "v": f"text {number}", "w": number / 4} for number in range(50)]
+    if name == "t.csv":
+        (tmp_path / name).write_text("id,v,w\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    elif name == "t.jsonl":
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        openpyxl = pytest.importorskip("openpyxl", reason="the publish extra is not installed")
+        book = openpyxl.Workbook()
+        for cells in (list(rows[0]), *(list(row.values()) for row in rows)):
+            book.active.append(cells)
+        book.save(tmp_path / name)
+    monkeypatch.setattr(disk_rows, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(json_rows, "ROWS", 7)
+    monkeypatch.setattr(workbook, "ROWS", 7)
+    assert read_file(tmp_path / name).read_all().to_pylist() == rows

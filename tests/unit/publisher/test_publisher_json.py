@@ -13,16 +13,18 @@ import pytest
 from published_contents import changes
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import Landing, json_rows
+from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.sources import json_rows
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 
 pytestmark = pytest.mark.filterwarnings("ignore::lakemirror.publisher.declared_types.TypeWarning")
 
 
 def read(tmp_path: Path, text: str, **types: pa.DataType) -> pa.Table:
     (tmp_path / "t.jsonl").write_text(text)
-    return read_file(tmp_path / "t.jsonl", columns=types).read_all()
+    return read_file(tmp_path / "t.jsonl", KnownTypes(types)).read_all()
 
 
 def refused(tmp_path: Path, text: str, **types: pa.DataType) -> LakemirrorError:
@@ -170,3 +172,14 @@ def test_later_values_of_another_kind_are_refused_with_the_line(tmp_path: Path) 
 def test_a_packed_file_is_read_in_lines(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(b'\xef\xbb\xbf{"v": 1}\r\n\r\n{"v": 2}'))
     assert read_file(tmp_path / "t.jsonl.gz").read_all()["v"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":[{}\n{}]}\n{},{}\n', '{"a":1},{"a":2}\n', '{"a":"x\n"}\n', '{"a":1}\n{"a":2}}\n', '{"a":1\n,"b":2}\n'],
+)
+def test_a_value_that_goes_beyond_its_line_is_refused(tmp_path: Path, text: str) -> None:
+    """Lines are decoded together: no two of them make up for each other."""
+    error = refused(tmp_path, '{"a":null}\n' + text)
+    assert error.code == "input-invalid"
+    assert error.row == (3 if "}}" in text else 2)

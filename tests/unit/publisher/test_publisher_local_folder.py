@@ -14,7 +14,7 @@ from published_contents import change_files
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
-from lakemirror.publisher.local_folder import LocalFolder
+from lakemirror.publisher.folders.local_folder import LocalFolder
 from lakemirror.publisher.sequence import Sequence
 
 

@@ -12,14 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from published_contents import changes
-from typer.testing import CliRunner, Result
+from tests.commands import CommandRunner
+from typer.testing import Result
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files
 from lakemirror.publisher.plain_names import plain_name
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import publish_files
 
 FORMATS = ["csv", "parquet", "arrow", "xlsx"]
 
@@ -44,7 +46,7 @@ def write(path: Path, names: Sequence[str]) -> Path:
 
 
 def publish(tmp_path: Path, source: Path, *options: str) -> Result:
-    return CliRunner().invoke(
+    return CommandRunner().invoke(
         app, ["publish", str(tmp_path / "db"), "t", "--from", str(source), "--keys", "id", "--create", *options]
     )
 
@@ -60,7 +62,15 @@ def publish(tmp_path: Path, source: Path, *options: str) -> Result:
         (["id", " "], "column-name-invalid"),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--preview",), ("--mode", "snapshot"), ("--names", "plain")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--preview",), marks=pytest.mark.full),
+        pytest.param(("--mode", "snapshot"), marks=pytest.mark.full),
+        ("--names", "plain"),
+    ],
+)
 def test_names_that_make_no_table(
     tmp_path: Path, names: list[str], code: str, format: str, options: tuple[str, ...]
 ) -> None:
@@ -144,13 +154,13 @@ def test_later_files_keep_the_types_of_renamed_columns(tmp_path: Path) -> None:
     for text in ("id,zip code\n1,007\n", "id,zip code\n2,12345\n"):
         (tmp_path / "t.csv").write_text(text)
         with pytest.warns(TypeWarning, match="'zip code' is published as zip_code"):
-            publish_files(table, [tmp_path / "t.csv"], plain_names=True)
+            publish_files(table, [tmp_path / "t.csv"], options=FileOptions(plain_names=True))
     assert [row["zip_code"] for _, row in changes(table.folder)] == ["007", "12345"]
 
 
 def test_a_query_names_its_columns(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "s.db").close()
-    done = CliRunner().invoke(
+    done = CommandRunner().invoke(
         app, ["publish", str(tmp_path / "db"), "t", "--from-sql", f"sqlite:///{tmp_path}/s.db", "--query", "select 1",
               "--names", "plain", "--create"]
     )  # fmt: skip
@@ -161,9 +171,9 @@ def test_a_query_names_its_columns(tmp_path: Path) -> None:
 def test_sync_and_tables_name_the_readers_that_are_lost(tmp_path: Path) -> None:
     publish(tmp_path, write(tmp_path / "t.csv", ["id", "first name"]))
     db = str(tmp_path / "db")
-    done = CliRunner().invoke(app, ["sync", db, "--engine", "local"])
+    done = CommandRunner().invoke(app, ["sync", db, "--engine", "local"])
     assert done.exit_code == 0, done.output
     assert "column-mapping" in done.output and "polars" in done.output
-    assert "polars" in CliRunner().invoke(app, ["tables", db]).output
-    (table,) = json.loads(CliRunner().invoke(app, ["tables", db, "--json"]).stdout)
+    assert "polars" in CommandRunner().invoke(app, ["tables", db]).output
+    (table,) = json.loads(CommandRunner().invoke(app, ["tables", db, "--json"]).stdout)
     assert any("polars" in each for each in table["unreadableBy"])

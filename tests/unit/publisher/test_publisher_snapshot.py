@@ -393,3 +393,12 @@ def test_positions_of_many_rows_with_wide_keys() -> None:
 
 def test_nan_is_one_value_here() -> None:
     assert comparable(float("nan")) == comparable(-math.nan)
+
+
+def test_a_snapshot_of_no_rows_deletes_all(tmp_path: Path) -> None:
+    table = Landing(tmp_path).table("t", ["id"])
+    table.publish_snapshot([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    published = table.publish_snapshot([])
+    assert published is not None and published.rows == 2
+    assert [(marker, row["id"]) for marker, row in changes(table.folder)][-2:] == [(2, 1), (2, 2)]
+    assert table.publish_snapshot([]) is None

@@ -260,3 +260,17 @@ def test_postgresql_that_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(LakemirrorError) as caught:
         publish_sql(Landing(tmp_path).table("t", ["id"]), "postgresql://shop@127.0.0.1:1/postgres", "select 1")
     assert (caught.value.code, caught.value.retry) == ("sql-failed", True)
+
+
+def test_a_name_that_is_there_twice(tmp_path: Path) -> None:
+    """SQLite calls the second one id:1, as a column of a view."""
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        connection.execute('create table t (id integer, "id:1" integer)')
+        connection.execute("insert into t values (1, 2)")
+    connection.close()
+    table = Landing(tmp_path).table("t", ["id"])
+    with pytest.raises(LakemirrorError) as caught:
+        publish_sql(table, f"sqlite:///{tmp_path}/s.db", "select id, id from t")
+    assert (caught.value.code, caught.value.column) == ("columns-ambiguous", "id")
+    published = publish_sql(table, f"sqlite:///{tmp_path}/s.db", "select * from t")
+    assert published is not None and pq.read_schema(table.folder / published.path.name).names[:2] == ["id", "id:1"]

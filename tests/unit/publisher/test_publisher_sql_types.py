@@ -15,8 +15,8 @@ import pytest
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
+from lakemirror.publisher.sources.sql_types import Digits, ReadAs, decided
 from lakemirror.publisher.sql import publish_sql
-from lakemirror.publisher.sql_types import Digits, ReadAs, decided
 
 pytestmark = pytest.mark.usefixtures("door")
 

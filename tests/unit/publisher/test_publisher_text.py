@@ -14,18 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from published_contents import changes, fold
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 
 pytestmark = pytest.mark.usefixtures("door")
 
-GERMAN = TextForm(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm", "windows-1252")
+GERMAN = FileOptions(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm", "windows-1252")
 EXPORT = 'sep=;\r\nid;amount;day;at;name\r\n1;1.234,50;01.03.2026;01.03.2026 07:08;Größe\r\n2;2,00;;;"a;b"\r\n'
 ROWS = [
     {"id": 1, "amount": Decimal("1234.50"), "day": dt.date(2026, 3, 1),
@@ -38,7 +39,7 @@ ROWS = [
 def test_a_german_export(name: str, tmp_path: Path) -> None:
     data = EXPORT.encode("windows-1252")
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    assert read_file(tmp_path / name, text=GERMAN).read_all().to_pylist() == ROWS
+    assert read_file(tmp_path / name, options=GERMAN).read_all().to_pylist() == ROWS
 
 
 def test_the_command_takes_the_same(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_the_command_takes_the_same(tmp_path: Path) -> None:
              "--timestamp-format", "dd.MM.yyyy HH:mm", "--encoding", "windows-1252", "--keys", "id",
              "--column", "amount=decimal(10,2)"]  # fmt: skip
     source = ["--from", str(tmp_path / "export.csv")]
-    done = CliRunner().invoke(app, ["publish", str(tmp_path / "shop"), "orders", *source, *given, "--create"])
+    done = CommandRunner().invoke(app, ["publish", str(tmp_path / "shop"), "orders", *source, *given, "--create"])
     assert done.exit_code == 0, done.output
     rows = fold(changes(tmp_path / "shop/Files/LandingZone/orders"), ["id"])
     assert rows[0]["amount"] == Decimal("1234.50")
@@ -58,25 +59,25 @@ def test_a_second_file_keeps_the_types_of_the_first(tmp_path: Path) -> None:
     table = Landing(tmp_path).table("orders", ["id"])
     for number, amount in ((1, "1,5"), (2, "2,0")):
         (tmp_path / "t.csv").write_text(f"id;amount\n{number};{amount}\n")
-        publish_files(table, [tmp_path / "t.csv"], text=TextForm(";", ","))
+        publish_files(table, [tmp_path / "t.csv"], options=FileOptions(";", ","))
     assert [row["amount"] for row in fold(changes(table.folder), ["id"])] == [Decimal("1.5"), Decimal("2.0")]
 
 
 @pytest.mark.parametrize(
     ("text", "form", "columns", "hint"),
     [
-        ('id,v\n1,2\n2,"2,5"\n', TextForm(), {"v": pa.float64()}, '--decimal ","'),
-        ("id,v\n1,2026-01-01\n2,31.1.2026\n", TextForm(), {"v": pa.date32()}, '--date-format "d.M.yyyy"'),
-        ("id,v\n1,2\n2,2,5\n", TextForm(), {}, ""),
-        ("id;v\n1;2,5\n2;2.5\n", TextForm(";", ","), {"v": pa.float64()}, ""),
+        ('id,v\n1,2\n2,"2,5"\n', FileOptions(), {"v": pa.float64()}, '--decimal ","'),
+        ("id,v\n1,2026-01-01\n2,31.1.2026\n", FileOptions(), {"v": pa.date32()}, '--date-format "d.M.yyyy"'),
+        ("id,v\n1,2\n2,2,5\n", FileOptions(), {}, ""),
+        ("id;v\n1;2,5\n2;2.5\n", FileOptions(";", ","), {"v": pa.float64()}, ""),
     ],
 )
 def test_what_does_not_fit_is_said_with_its_line(
-    text: str, form: TextForm, columns: dict[str, Any], hint: str, tmp_path: Path
+    text: str, form: FileOptions, columns: dict[str, Any], hint: str, tmp_path: Path
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(LakemirrorError) as caught:
-        read_file(tmp_path / "t.csv", columns=columns, text=form).read_all()
+        read_file(tmp_path / "t.csv", KnownTypes(columns), options=form).read_all()
     assert (caught.value.code, caught.value.row) == ("value-invalid", 3)
     assert "t.csv, line 3" in caught.value.message
     assert hint in caught.value.hint
@@ -90,13 +91,13 @@ def test_another_encoding_is_hinted_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [TextForm(decimal=";"), TextForm(thousands="x"), TextForm(decimal=",", thousands=","),
-             TextForm(date_format="x"), TextForm(encoding="none-such")],
+    "form", [FileOptions(decimal=";"), FileOptions(thousands="x"), FileOptions(decimal=",", thousands=","),
+             FileOptions(date_format="x"), FileOptions(encoding="none-such")],
 )  # fmt: skip
-def test_forms_that_are_none(form: TextForm, tmp_path: Path) -> None:
+def test_forms_that_are_none(form: FileOptions, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n")
     with pytest.raises(LakemirrorError) as caught:
-        read_file(tmp_path / "t.csv", text=form)
+        read_file(tmp_path / "t.csv", options=form)
     assert caught.value.code == "input-invalid"
 
 
@@ -111,7 +112,7 @@ def test_forms_that_are_none(form: TextForm, tmp_path: Path) -> None:
 def test_strings_that_look_like_more_are_warned_of(text: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.warns(TypeWarning, match=what):
-        read_file(tmp_path / "t.csv", text=TextForm(";")).read_all()
+        read_file(tmp_path / "t.csv", options=FileOptions(";")).read_all()
 
 
 def test_another_separator_is_hinted_at(tmp_path: Path) -> None:
@@ -162,9 +163,9 @@ def test_a_workbook(tmp_path: Path) -> None:
         dict(zip(header, (1, 2.5, dt.date(2026, 3, 1), moment, "tea", True, None), strict=True)),
         dict(zip(header, (2, 3.0, None, dt.datetime(2026, 3, 1), "cup", False, None), strict=True)),
     ]
-    assert read_file(tmp_path / "b.xlsx", text=TextForm(sheet="Other")).schema.names == ["only"]
+    assert read_file(tmp_path / "b.xlsx", options=FileOptions(sheet="Other")).schema.names == ["only"]
     with pytest.raises(LakemirrorError, match="has no sheet"):
-        read_file(tmp_path / "b.xlsx", text=TextForm(sheet="Missing"))
+        read_file(tmp_path / "b.xlsx", options=FileOptions(sheet="Missing"))
 
 
 def test_cells_of_several_kinds(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_cells_of_several_kinds(tmp_path: Path) -> None:
     with pytest.warns(TypeWarning, match="several kinds"):
         assert [row["code"] for row in read_file(tmp_path / "b.xlsx").read_all().to_pylist()] == ["A1", "7"]
     with pytest.raises(LakemirrorError) as caught:
-        read_file(tmp_path / "b.xlsx", columns={"code": pa.int64()}).read_all()
+        read_file(tmp_path / "b.xlsx", KnownTypes({"code": pa.int64()})).read_all()
     assert (caught.value.code, caught.value.row, caught.value.column) == ("value-invalid", 2, "code")
 
 

@@ -17,16 +17,16 @@ from published_contents import changes, fold
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing
 from lakemirror.publisher.declared_types import TypeWarning
-from lakemirror.publisher.files import publish_files, read_file
-from lakemirror.publisher.text_rows import TextForm
-from lakemirror.publisher.text_types import Choice, Guess
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import Choice, Guess, KnownTypes
 
 NAIVE, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 
-def choice(*texts: str | None, form: TextForm | None = None) -> Choice:
+def choice(*texts: str | None, form: FileOptions | None = None) -> Choice:
     """What is chosen where each text comes in a batch of its own, which is the same as in one batch."""
-    wanted = (form or TextForm()).delimited(";")
+    wanted = (form or FileOptions()).delimited(";")
     one_by_one, at_once = Guess(wanted), Guess(wanted)
     for text in texts:
         one_by_one.look_at(pa.array([text], pa.string()))
@@ -129,7 +129,7 @@ def test_the_reason_is_said(texts: list[str], reason: str) -> None:
     assert str(choice(*texts)) == reason
 
 
-GERMAN = TextForm(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm")
+GERMAN = FileOptions(";", ",", ".", "dd.MM.yyyy", "dd.MM.yyyy HH:mm")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_numbers_and_dates_in_a_form_that_is_given(texts: list[str], kind: pa.Da
 
 
 def test_a_date_whose_form_is_a_number(tmp_path: Path) -> None:
-    form = TextForm(date_format="yyyyMMdd")
+    form = FileOptions(date_format="yyyyMMdd")
     assert choice("20260301", "00010101", form=form).kind == pa.date32()
     assert choice("20260301", "2026030", form=form).kind == pa.int64()
 
@@ -190,16 +190,16 @@ def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(sys, "stdin", Stdin())
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"v\n1\n2\n03\n"))
-    rows = read_file(tmp_path / "t.csv.gz" if packed else "-", "csv").read_all()
+    rows = read_file(tmp_path / "t.csv.gz" if packed else "-", options=FileOptions(format="csv")).read_all()
     assert rows.to_pydict() == {"v": ["1", "2", "03"]}
 
 
-def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_grows_meanwhile_is_published_in_the_types_of_its_rows(tmp_path: Path) -> None:
+    """The text is read once: types and rows are of the same text."""
     path = tmp_path / "t.csv"
     path.write_text("v\n1\n")
-    with pytest.raises(LakemirrorError) as caught:
-        read_file(path, tell=lambda _: path.write_text("v\n1\n007\n")).read_all()
-    assert caught.value.code == "input-invalid"
+    rows = read_file(path, tell=lambda _: path.write_text("v\n1\n007\n")).read_all()
+    assert rows.to_pydict() == {"v": [1]}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_the_hint_of_a_refused_text_is_for_its_publisher(tmp_path: Path, later: 
 def test_a_type_that_is_named_for_no_column_is_said(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id\n1\n")
     with pytest.warns(TypeWarning, match="no column 'idd'"):
-        read_file(tmp_path / "t.csv", columns={"idd": pa.string()}).read_all()
+        read_file(tmp_path / "t.csv", KnownTypes({"idd": pa.string()})).read_all()
 
 
 def test_an_array_of_objects_may_begin_after_blank_lines(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_an_array_of_objects_may_begin_after_blank_lines(tmp_path: Path) -> None
 
 def test_a_named_type_reads_texts_as_declared(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("v\n007\n+5\n1\n")
-    assert read_file(tmp_path / "t.csv", columns={"V": pa.int64()}).read_all().to_pydict() == {"v": [7, 5, 1]}
+    assert read_file(tmp_path / "t.csv", KnownTypes({"V": pa.int64()})).read_all().to_pydict() == {"v": [7, 5, 1]}
 
 
 def test_types_are_known_behind_a_file_that_lacks_the_column(tmp_path: Path) -> None:
@@ -346,3 +346,8 @@ def test_a_snapshot_of_several_files_has_one_type(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.row) == ("value-invalid", 2)
     publish_files(table, [tmp_path / "b.csv", tmp_path / "a.csv"], "snapshot")
     assert fold(changes(table.folder), ["id"]) == [{"id": 2, "v": "007"}, {"id": 1, "v": "7"}]
+
+
+def test_a_small_double_is_its_value(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("v\n0.00001\n2.5\n")
+    assert read_file(tmp_path / "t.csv").read_all().to_pydict() == {"v": [0.00001, 2.5]}

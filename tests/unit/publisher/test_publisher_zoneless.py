@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
-from typer.testing import CliRunner
+from tests.commands import CommandRunner
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli.publish import publish
 from lakemirror.cli.verify import verify
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.files import publish_files
+from lakemirror.publisher.sources.file_options import FileOptions
+from lakemirror.publisher.sources.files import publish_files
 from lakemirror.publisher.sql import publish_sql
-from lakemirror.publisher.text_rows import TextForm
 
 UTC = dt.timezone.utc
 MORNING = dt.datetime(2026, 7, 1, 9)
@@ -45,7 +45,7 @@ def text(table: LandingTable, folder: Path) -> None:
 
 def german_text(table: LandingTable, folder: Path) -> None:
     (folder / "t.csv").write_text("id;at\n1;01.07.2026 09:00\n")
-    publish_files(table, [folder / "t.csv"], text=TextForm(delimiter=";", timestamp_format="dd.MM.yyyy HH:mm"))
+    publish_files(table, [folder / "t.csv"], options=FileOptions(delimiter=";", timestamp_format="dd.MM.yyyy HH:mm"))
 
 
 def workbook(table: LandingTable, folder: Path) -> None:
@@ -115,8 +115,8 @@ def test_text_into_a_column_of_instants(tmp_path: Path, plain: bool, zoneless: s
     )
     (tmp_path / "t.csv").write_text("id,at\n1,2026-07-01 09:00:00\n2,2026-07-01T09:00:00+01:00\n")
     table = Landing(tmp_path).table("t", ["id"], zoneless=zoneless)
-    form = TextForm() if plain else TextForm(thousands="_")
-    about = said(lambda: publish_files(table, [tmp_path / "t.csv"], text=form))
+    form = FileOptions() if plain else FileOptions(thousands="_")
+    about = said(lambda: publish_files(table, [tmp_path / "t.csv"], options=form))
     assert len(about) == (zoneless in ("", "ntz"))
     first = INSTANT.get(zoneless, INSTANT["utc"])
     assert newest(table).to_pylist() == [first, MORNING.replace(hour=8, tzinfo=UTC)]
@@ -139,7 +139,7 @@ def test_times_that_never_occur_are_refused(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.column) == ("value-invalid", "at")
     (tmp_path / "t.csv").write_text("id;at\n1;2026-03-29 02:30\n")
     with pytest.raises(LakemirrorError, match="does not occur in Europe/Berlin"):
-        publish_files(table, [tmp_path / "t.csv"], text=TextForm(delimiter=";"))
+        publish_files(table, [tmp_path / "t.csv"], options=FileOptions(delimiter=";"))
     assert not list(tmp_path.rglob("0*.parquet"))
     with pytest.raises(LakemirrorError) as caught:
         Landing(tmp_path).table("t", zoneless="Mars/Olympus")
@@ -198,18 +198,18 @@ def test_the_command_takes_it_and_verify_too(tmp_path: Path) -> None:
     app.command()(publish)
     db = str(tmp_path / "shop")
     arguments = [db, "t", "--from", str(tmp_path / "t.csv"), "--keys", "id", "--create"]
-    wrong = CliRunner().invoke(app, [*arguments, "--zoneless", "Mars"])
+    wrong = CommandRunner().invoke(app, [*arguments, "--zoneless", "Mars"])
     assert wrong.exit_code == 2 and "setting-invalid" in wrong.output
-    assert "without a zone" in CliRunner().invoke(app, [*arguments, "--mode", "load"]).output
-    done = CliRunner().invoke(app, [*arguments, "--zoneless", BERLIN, "--recreate"])
+    assert "without a zone" in CommandRunner().invoke(app, [*arguments, "--mode", "load"]).output
+    done = CommandRunner().invoke(app, [*arguments, "--zoneless", BERLIN, "--recreate"])
     assert done.exit_code == 0 and "without a zone" not in done.output
     MirroredDatabase(db, engine="local").sync()
     against = tmp_path / "source.parquet"
     pq.write_table(pa.table({"id": [1], "at": pa.array([MORNING], pa.timestamp("us"))}), against)
     app = typer.Typer()
     app.command()(verify)
-    assert CliRunner().invoke(app, [db, "t", "--against", str(against), "--zoneless", BERLIN]).exit_code == 0
-    assert CliRunner().invoke(app, [db, "t", "--against", str(against)]).exit_code == 3
+    assert CommandRunner().invoke(app, [db, "t", "--against", str(against), "--zoneless", BERLIN]).exit_code == 0
+    assert CommandRunner().invoke(app, [db, "t", "--against", str(against)]).exit_code == 3
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_postgresql_by_a_watermark(times: str, tmp_path: Path) -> None:
 def against(database: Path, url: str, query: str, *more: str) -> Any:
     app = typer.Typer()
     app.command()(verify)
-    return CliRunner().invoke(app, [str(database), "t", "--against", url, "--query", query, *more])
+    return CommandRunner().invoke(app, [str(database), "t", "--against", url, "--query", query, *more])
 
 
 @pytest.mark.parametrize("database", ["postgresql", "duckdb"])

@@ -26,7 +26,8 @@ from tests.rounds import rounds
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher import Landing, LandingTable
-from lakemirror.publisher.files import publish_files, read_file
+from lakemirror.publisher.sources.files import publish_files, read_file
+from lakemirror.publisher.sources.text_types import KnownTypes
 from lakemirror.publisher.sql import publish_sql
 
 SEED = int(os.environ.get("RANDOM_TEXTS_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -255,7 +256,7 @@ def test_a_later_file_is_read_in_the_types_of_the_first_or_refused(tmp_path: Pat
         before = {field.name: field.type for field in read_file(path).schema if not pa.types.is_null(field.type)}
         write_csv(path, {"id": ["d", "e", "f"], "v": later}, r)
         try:
-            values = read_file(path, before=before).read_all()["v"].to_pylist()
+            values = read_file(path, KnownTypes(before=before)).read_all()["v"].to_pylist()
         except LakemirrorError as error:
             assert (error.code, error.column) == ("value-invalid", "v"), number
             refused += 1

@@ -13,7 +13,7 @@ import pytest
 from published_contents import changes
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.publisher import local_folder
+from lakemirror.publisher.folders import local_folder
 from lakemirror.publisher.spark_batches import Target, publish_each_batch
 
 source = pytest.importorskip("lakemirror.publisher.spark", reason="PySpark 4.0 or newer is not installed")

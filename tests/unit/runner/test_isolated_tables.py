@@ -19,11 +19,12 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone import archive
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import scheduler as scheduling
+from lakemirror.mirror import table_state
 from lakemirror.mirror.dropped_tables import DroppedTables
-from lakemirror.mirror.inspector import Inspector
 from lakemirror.mirror.missing_folders import NOTE
-from lakemirror.mirror.replicator import Replicator
+from lakemirror.mirror.observe import TableObserver
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import LocalStorage
 
@@ -34,6 +35,12 @@ BAD, GOOD = TableName("", "bad"), TableName("", "good")
 def log_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LAKEMIRROR_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache/logs"
+
+
+@pytest.fixture(autouse=True)
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error is still there when the test looks."""
+    monkeypatch.setattr(table_state, "FIRST_PAUSES", (60.0, 60.0, 60.0))
 
 
 @pytest.fixture
@@ -51,12 +58,12 @@ def scheduler(database: Path) -> Iterator[Scheduler]:
 
 
 def breaks(
-    monkeypatch: pytest.MonkeyPatch, part: type[Replicator | Inspector], method: str, failure: Exception
+    monkeypatch: pytest.MonkeyPatch, part: type[Replicator | TableObserver], method: str, failure: Exception
 ) -> None:
     """The method fails for the table `bad`."""
     true = getattr(part, method)
 
-    def fails(self: Replicator | Inspector, *rest: Any, **more: Any) -> Any:
+    def fails(self: Replicator | TableObserver, *rest: Any, **more: Any) -> Any:
         if self.name == BAD:
             raise failure
         return true(self, *rest, **more)
@@ -77,12 +84,12 @@ def breaks(
 )
 @pytest.mark.parametrize(
     ("part", "method"),
-    [(Inspector, "_inspect"), *((Replicator, each) for each in ("inspect", "apply", "quarantine", "tidy_up"))],
+    [(TableObserver, "_with_table"), *((Replicator, each) for each in ("observe", "step", "quarantine", "tidy_up"))],
 )
 def test_a_failure_in_any_step_is_the_error_of_its_table(
     scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch,
-    part: type[Replicator | Inspector],
+    part: type[Replicator | TableObserver],
     method: str,
     failure: Exception,
     code: str,
@@ -100,7 +107,7 @@ def test_a_failure_in_any_step_is_the_error_of_its_table(
 def test_an_internal_failure_names_the_log_which_holds_it_once(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, log_folder: Path
 ) -> None:
-    breaks(monkeypatch, Inspector, "_inspect", ZeroDivisionError("nobody expected this"))
+    breaks(monkeypatch, TableObserver, "_with_table", ZeroDivisionError("nobody expected this"))
     for _ in range(5):
         scheduler.tick()
         scheduler.wait(30)
@@ -129,20 +136,20 @@ def test_tidying_that_fails_stops_nothing(
 
 def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    true = Inspector._inspect
+    true = TableObserver._with_table
 
-    def slow(self: Inspector, *rest: Any) -> None:
+    def slow(self: TableObserver, *rest: Any) -> Any:
         if self.name == BAD:
             release.wait(60)
-        true(self, *rest)
+        return true(self, *rest)
 
-    monkeypatch.setattr(Inspector, "_inspect", slow)
+    monkeypatch.setattr(TableObserver, "_with_table", slow)
     try:
-        assert scheduler.tick() == 1
+        scheduler.tick()
         assert not scheduler.wait(3), "the look at the other one goes on"
         assert scheduler.states[GOOD].position == 1
         assert BAD not in scheduler.states
-        assert scheduler.tick() == 0
+        scheduler.tick()
         with scheduler.paused(BAD) as is_free:
             assert not is_free
     finally:
@@ -153,10 +160,10 @@ def test_a_look_that_is_stuck_holds_up_nobody(scheduler: Scheduler, monkeypatch:
 
 def test_a_look_without_end_is_an_error_of_its_table(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    true = Inspector._inspect
+    true = TableObserver._with_table
     monkeypatch.setattr(scheduling, "LONGEST_LOOK", 0.5)
     monkeypatch.setattr(
-        Inspector, "_inspect", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
+        TableObserver, "_with_table", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
     )
     try:
         scheduler.tick()
@@ -176,7 +183,7 @@ def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, mon
         begun.set()
         release.wait(60)
 
-    monkeypatch.setattr(Replicator, "apply", stuck)
+    monkeypatch.setattr(Replicator, "step", stuck)
     try:
         scheduler.tick()
         assert begun.wait(10)
@@ -190,17 +197,17 @@ def test_no_commit_begins_after_a_stop(database: Path, monkeypatch: pytest.Monke
     for number in range(2, 40):
         put(database, "bad", number, {"id": [number]})
     made = Scheduler(LocalStorage(database), Settings(batch_files=1), lambda _: None)  # type: ignore[arg-type, return-value]
-    true = Replicator.apply
+    true = Replicator.step
     applied = []
 
-    def apply(self: Replicator, *rest: Any) -> Any:
+    def step(self: Replicator, *rest: Any) -> Any:
         if self.name == BAD:
             applied.append(1)
             if len(applied) == 3:
                 made.request_stop()
         return true(self, *rest)
 
-    monkeypatch.setattr(Replicator, "apply", apply)
+    monkeypatch.setattr(Replicator, "step", step)
     made.tick()
     assert made.wait(30)
     assert made.stop(30)
@@ -224,12 +231,15 @@ def test_drops_are_put_off_not_the_tables(scheduler: Scheduler, monkeypatch: pyt
         raise LakemirrorError("storage-unavailable", "Tables: Permission denied")
 
     monkeypatch.setattr(DroppedTables, "look", fails)
-    assert scheduler.tick() == 2
+    scheduler.tick()
     assert scheduler.wait(30)
-    assert scheduler.warnings["drop-postponed"].message.endswith("storage-unavailable: Tables: Permission denied")
+    assert [state.position for state in scheduler.states.values()] == [1, 1]
+    assert scheduler.tables.warnings["drop-postponed"].message.endswith(
+        "storage-unavailable: Tables: Permission denied"
+    )
     monkeypatch.undo()
     scheduler.tick()
-    assert scheduler.warnings == {}
+    assert scheduler.tables.warnings == {}
 
 
 def test_a_dropped_table_leaves_though_its_note_cannot_be_written(database: Path) -> None:
@@ -248,7 +258,7 @@ def test_status_shows_the_others_where_one_table_cannot_be_looked_at(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MirroredDatabase(database, maintenance=False).sync()
-    breaks(monkeypatch, Inspector, "_inspect", ZeroDivisionError("nobody expected this"))
+    breaks(monkeypatch, TableObserver, "_with_table", ZeroDivisionError("nobody expected this"))
     found = {table.name: table for table in MirroredDatabase(database).status().tables}
     assert found["good"].position == 1
     assert found["bad"].error_code == "internal"
@@ -298,4 +308,4 @@ def test_a_table_that_cannot_leave_keeps_no_other(
     for _ in range(3):
         scheduler.tick()
     assert [path.name for path in (database / "Tables").iterdir()] == names[:1]
-    assert "drop-postponed" in scheduler.warnings
+    assert "drop-postponed" in scheduler.tables.warnings

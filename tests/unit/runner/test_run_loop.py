@@ -126,7 +126,7 @@ def test_a_landing_zone_that_cannot_be_listed_is_waited_for(tmp_path: Path, capl
         storage.fails = False
         put(tmp_path, "orders", 2, {"id": [2]})
         wait_for(lambda: position(tmp_path, "orders") == 2)
-        assert status(tmp_path)["errorCode"] == ""
+        wait_for(lambda: status(tmp_path).get("errorCode") == "")
     assert [record.message for record in caplog.records].count("storage-unavailable: Input/output error") == 1
 
 

@@ -15,10 +15,10 @@ from tests.landing import declare, put
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror import unchanged_tables
+from lakemirror.mirror import scheduler as scheduling
 from lakemirror.mirror.missing_folders import NOTE
-from lakemirror.mirror.replicator import Replicator
 from lakemirror.mirror.scheduler import Scheduler
+from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, LocalStorage
 
@@ -41,13 +41,13 @@ class Opening(LocalStorage):
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each table was looked into."""
     counted: Counter[str] = Counter()
-    inspect = Replicator.inspect
+    observe = Replicator.observe
 
     def counting(self: Replicator, *given: Any, **more: Any) -> Any:
         counted[str(self.name)] += 1
-        return inspect(self, *given, **more)
+        return observe(self, *given, **more)
 
-    monkeypatch.setattr(Replicator, "inspect", counting)
+    monkeypatch.setattr(Replicator, "observe", counting)
     return counted
 
 
@@ -122,16 +122,31 @@ def test_a_log_that_has_just_changed_is_not_trusted(scheduler: Scheduler, looked
     assert ticked(scheduler, looked) == set()
 
 
-def test_a_table_with_an_error_is_looked_into(scheduler: Scheduler, looked: Counter[str]) -> None:
+def test_a_table_with_an_error_is_looked_into(
+    scheduler: Scheduler, looked: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = TableName("", "b")
-    scheduler._no_answer(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(Replicator, "observe", lambda *_, **__: 1 / 0)
+        put(tmp_path, "b", 2, {"id": [2]})
+        scheduler.tick()
+        assert scheduler.wait(30)
     assert isinstance(scheduler.states[name].error, LakemirrorError)
+    (tmp_path / f"Files/LandingZone/b/{2:020}.parquet").unlink()
     assert ticked(scheduler, looked) == {"b"}
     assert scheduler.states[name].error is None
 
 
-def test_a_note_ends(scheduler: Scheduler, looked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged_tables, "LASTS", 0.0)
-    notes = scheduler._settled._notes
-    notes.update({name: note._replace(until=0.0) for name, note in notes.items()})
-    assert ticked(scheduler, looked) == set(TABLES)
+def test_a_look_is_valid_for_a_limited_time(
+    scheduler: Scheduler, looked: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the table is due without an event or a listing."""
+    monkeypatch.setattr(scheduling, "LASTS", 0.3)
+    for table in TABLES:
+        (log_of(tmp_path, table) / "00000000000000000009.json.tmp").touch()
+    grow_old(tmp_path)
+    ticked(scheduler, looked)
+    looked.clear()
+    assert scheduler.wait(30), "nothing is due now"
+    assert not scheduler.wait(0.7, within=0.4)
+    assert set(looked) == set(TABLES)

@@ -15,6 +15,7 @@ from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone
 from lakemirror.mirror import status_writer
 from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_state import TableState
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.storage import LocalStorage
 
 ORDERS = TableName("", "orders")
@@ -55,7 +56,11 @@ class Database:
         self.folder = folder
         (folder / LANDING_ZONE).mkdir(parents=True)
         self.scheduler: Any = SimpleNamespace(
-            zone=Zone({}, []), states={ORDERS: TableState()}, warnings={}, at_work=0, missing_folders=[], absent=()
+            zone=Zone({}, []),
+            states={ORDERS: TableState()},
+            tables=TableStates(None, [], 0.0),
+            at_work=0,
+            missing_folders=[],
         )
         self._writer = StatusWriter(LocalStorage(folder))
         self._readers: Any = SimpleNamespace(warnings={})

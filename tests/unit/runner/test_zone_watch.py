@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,11 @@ from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.mirror import zone_watch
+from lakemirror.mirror import loop
+from lakemirror.mirror.loop import Shared
 from lakemirror.mirror.missing_folders import NOTE
-from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.storage import Listing, LocalStorage
-from lakemirror.storage.folder_watch import NotWatched
+from lakemirror.storage.folder_watch import NotWatched, not_watched, open_watch
 
 TABLES = [f"t{number}" for number in range(8)]
 
@@ -72,7 +73,7 @@ def wait_for(what: Callable[[], object]) -> None:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Counting:
-    if not ZoneWatch(LocalStorage(tmp_path)).sees_everything:
+    if isinstance(open_watch(tmp_path), NotWatched) or not_watched(tmp_path):
         pytest.skip("no inotify here")
     for table in TABLES:
         put(tmp_path, table, 1, {"id": [1]})
@@ -90,7 +91,7 @@ def settled(storage: Counting) -> None:
 def test_an_idle_engine_lists_nothing_and_a_new_file_lists_its_table(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    monkeypatch.setattr(loop, "Shared", partial(Shared, seldom=3600.0))
     with running(storage) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         settled(storage)
@@ -104,7 +105,7 @@ def test_an_idle_engine_lists_nothing_and_a_new_file_lists_its_table(
 def test_tables_and_partitions_that_come_while_it_runs(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    monkeypatch.setattr(loop, "Shared", partial(Shared, seldom=3600.0))
     with running(storage) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         settled(storage)
@@ -126,7 +127,7 @@ def test_tables_and_partitions_that_come_while_it_runs(
 def test_files_that_come_while_their_table_is_at_work_are_not_forgotten(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    monkeypatch.setattr(loop, "Shared", partial(Shared, seldom=3600.0))
     with running(storage, poll=0.2):
         for number in range(2, 12):
             put(tmp_path, "t0", number, {"id": [number]})
@@ -137,7 +138,7 @@ def test_files_that_come_while_their_table_is_at_work_are_not_forgotten(
 def test_without_a_watch_everything_is_polled(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalStorage, "watch", lambda _: NotWatched("a test"))
+    monkeypatch.setattr(LocalStorage, "watchable", lambda _: NotWatched("a test"))
     with running(storage, poll_idle=0.05) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         before = storage.listed[LANDING_ZONE]
@@ -149,7 +150,7 @@ def test_without_a_watch_everything_is_polled(
 def test_a_folder_that_is_gone_is_looked_for_again_when_its_drop_is_due(
     storage: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zone_watch, "SELDOM", 3600.0)
+    monkeypatch.setattr(loop, "Shared", partial(Shared, seldom=3600.0))
     with running(storage, drop_after=0.5) as applied:
         wait_for(lambda: all(applied[table] for table in TABLES))
         settled(storage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ import pytest
 from running_service import until
 
 from lakemirror.errors import SetupError
+from lakemirror.mirror import idle_time, loop, status_writer
+from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.service import host as host_module
-from lakemirror.service.host import EngineHost, WakeableStop
+from lakemirror.service.host import EngineHost
 from lakemirror.service.interface import DatabaseEntry, WorkspaceEntry
-from lakemirror.service.landing_watch import LandingWatch
 from lakemirror.service.operator_settings import OperatorSettings
 from lakemirror.service.rest.registry import FolderRegistry
 from lakemirror.settings import ProcessSettings, Settings
 from lakemirror.spark_session import session as spark_session
 from lakemirror.status import read_status
 from lakemirror.storage import LocalStorage
+from lakemirror.storage.folder_watch import NotWatched, not_watched
 
 
 def entry(folder: Path, state: str = "Running") -> DatabaseEntry:
@@ -44,20 +47,6 @@ def publish(database: DatabaseEntry, number: int) -> None:
 def rows(database: DatabaseEntry) -> int:
     found = read_status(LocalStorage(database.folder))
     return sum(table.processed_rows for table in found.tables) if found else 0
-
-
-def test_a_stop_that_can_be_woken() -> None:
-    stop = WakeableStop()
-    assert not stop.waited
-    stop.wake()
-    assert stop.wait(30) is False
-    assert stop.waited
-    assert stop.wait(0.01) is False
-    threading.Timer(0.05, stop.wake).start()
-    assert stop.wait(30) is False
-    threading.Timer(0.05, stop.set).start()
-    assert stop.wait(30) is True
-    assert stop.wait(30) is True
 
 
 def test_engines_follow_the_registry(tmp_path: Path) -> None:
@@ -112,25 +101,26 @@ def test_a_dead_engine_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     class Dying:
         """Needs Spark, and loses it the first time."""
 
-        is_restless = False
+        has_looked = False
+        ended_by: SetupError | None = None
 
         def __init__(self, storage: Any, resolve: Any, start_spark: Any, **_: Any) -> None:
             self._start = start_spark
 
-        def sign_of_life(self) -> None: ...
+        def begin(self) -> None:
+            self.has_looked = True
+            if self._start(Settings(), 0) is started[0]:
+                self.ended_by = SetupError("spark-failed", "Spark's process ended")
+                threading.Timer(0.05, lambda: self.on_end()).start()
 
-        def run(self, stop: threading.Event) -> None:
-            found = self._start(Settings(), 0)
-            if found is started[0]:
-                raise SetupError("spark-failed", "Spark's process ended")
-            stop.wait()
+        def on_end(self) -> None: ...
+        def end(self) -> None: ...
 
     monkeypatch.setattr(host_module, "Runner", Dying)
     host = EngineHost()
     databases = [entry(tmp_path / name) for name in ("one", "two")]
     host.follow(databases)
-    until(lambda: all(host.state(each) == ("Running", None) for each in databases))
-    assert len(started) == 2
+    until(lambda: len(started) == 2 and all(host.state(each) == ("Running", None) for each in databases))
     assert ended == [started[0]]
     assert host.shutdown(10)
 
@@ -170,95 +160,82 @@ def test_folders_by_hand(tmp_path: Path) -> None:
     assert registry.workspace("stock") is None
 
 
-def test_a_watch_sees_what_is_put_there(tmp_path: Path) -> None:
-    database = entry(tmp_path / "shop")
-    zone = database.folder / "Files/LandingZone"
-    (zone / "dbo.schema/orders").mkdir(parents=True)
-    watch = LandingWatch(database.folder)
-    assert watch.has_changed()
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the landing zone of each database was listed."""
+    counted: Counter[str] = Counter()
+    tick = Scheduler.tick
 
-    def noted() -> bool:
-        watch.note()
-        return not watch.has_changed()
+    def counting(self: Scheduler) -> None:
+        counted[Path(self._storage.uri()).name] += 1
+        tick(self)
 
-    for change in (
-        lambda: (zone / "dbo.schema/orders/1.parquet").write_bytes(b"x"),
-        lambda: (zone / "dbo.schema/orders/1.parquet").rename(zone / "dbo.schema/orders/2.parquet"),
-        lambda: (zone / "dbo.schema/orders/2.parquet").unlink(),
-        lambda: (zone / "customers").mkdir(),
-        lambda: (database.folder / "mirroring.json").write_text("{}"),
-        lambda: shutil.rmtree(zone),
-    ):
-        until(noted)
-        change()
-        assert watch.has_changed()
-    watch.note()
-    (zone / "fresh").mkdir(parents=True)
-    watch.note()
-    assert watch.has_changed()  # too fresh to tell
+    monkeypatch.setattr(Scheduler, "tick", counting)
+    return counted
 
 
-def test_an_idle_database_is_looked_at_rarely_and_reacts_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def heartbeat(database: DatabaseEntry) -> float:
+    found = read_status(LocalStorage(database.folder))
+    return found.process.heartbeat if found and found.process else 0.0
+
+
+def test_an_idle_database_is_listed_rarely_gives_signs_of_life_and_reacts_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: Counter[str]
 ) -> None:
+    for name, seconds in (("_REST", 0.0), ("_QUIET", 0.0), ("HEARTBEAT", 0.2)):
+        monkeypatch.setattr(loop, name, seconds)
+    monkeypatch.setattr(status_writer, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(idle_time, "_LATELY", 0.0)
+    host = EngineHost()
     database = entry(tmp_path / "shop")
-    monkeypatch.setattr(host_module, "REST_AFTER", 0.0)
-    monkeypatch.setattr(host_module, "LONGEST_REST", 60.0)
-    monkeypatch.setattr(host_module, "_IDLE_PAUSE", 0.05)
-    watch = LandingWatch(database.folder)
-    stop = WakeableStop(watch)
-    time.sleep(0.15)
-    stop.wait(0.05)  # remembers the folders
-    ended: list[float] = []
-
-    def rest() -> None:
-        stop.wait(0.05)
-        ended.append(time.monotonic())
-
-    for act in (stop.wake, lambda: publish(database, 1), stop.set):
-        stop._last_change = 0.0
-        until(lambda: watch.note() or not watch.has_changed())
-        resting = threading.Thread(target=rest)
-        resting.start()
-        time.sleep(0.3)
-        assert resting.is_alive()
-        act()
-        resting.join(10)
-        assert not resting.is_alive()
-
-
-def test_a_long_rest_gives_signs_of_life_and_is_kept_from_a_runner_that_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database = entry(tmp_path / "shop")
-    for name, seconds in (("REST_AFTER", 0.0), ("LONGEST_REST", 0.1), ("TOLD_REST", 60.0), ("_IDLE_PAUSE", 0.01)):
-        monkeypatch.setattr(host_module, name, seconds)
-    watch = LandingWatch(database.folder)
-    if not watch.is_told:
+    if not_watched(database.folder):
         pytest.skip("the system does not say what changes here")
-    stop = WakeableStop(watch)
-    signs: list[float] = []
-    stop.sign_of_life = lambda: signs.append(time.monotonic())
-    for restless in (True, False):
-        stop.is_restless = lambda restless=restless: restless  # type: ignore[misc]
-        time.sleep(0.15)
-        stop.wait(0.02)  # remembers the folders
-        stop._last_change = 0.0
-        until(lambda: watch.note() or not watch.has_changed())
-        resting = threading.Thread(target=stop.wait, args=(0.02,))
-        resting.start()
-        if restless:
-            resting.join(10)
-            assert not resting.is_alive()
-        else:
-            until(lambda: len(signs) > 3)
-            assert resting.is_alive()
-            publish(database, 1)
-            resting.join(10)
-            assert not resting.is_alive()
+    publish(database, 1)
+    host.follow([database])
+    until(lambda: rows(database) == 1)
+    until(lambda: not_listed(listed, 1.0))
+    before, beat = listed.copy(), heartbeat(database)
+    until(lambda: heartbeat(database) > beat)
+    for number, act in ((2, lambda: None), (3, lambda: host.wake(database.id))):
+        begun = time.monotonic()
+        publish(database, number)
+        act()
+        until(lambda number=number: rows(database) == number)  # type: ignore[misc]
+        assert time.monotonic() - begun < 5.0
+    assert listed == before, "the system named the table"
+    (database.folder / "Files/LandingZone/new").mkdir()
+    until(lambda: listed["shop"] > before["shop"])
+    assert host.shutdown(20)
 
 
-def test_idle_databases_ask_for_long_rests(tmp_path: Path) -> None:
+def not_listed(listed: Counter[str], seconds: float) -> bool:
+    before = listed.copy()
+    time.sleep(seconds)
+    return listed == before
+
+
+def test_a_database_that_is_polled_is_listed_at_once_after_a_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStorage, "watchable", lambda _: NotWatched("a test"))
+    monkeypatch.setattr(loop, "_QUIET", 0.0)
+    monkeypatch.setenv("LAKEMIRROR_POLL_IDLE", "3600")
+    host = EngineHost()
+    database = entry(tmp_path / "shop")
+    publish(database, 1)
+    host.follow([database])
+    until(lambda: rows(database) == 1)
+    until(lambda: host.shared.queue.commits(host._engines["shop"]._runner._lane) == 0)  # type: ignore[union-attr]
+    time.sleep(0.5)
+    publish(database, 2)
+    time.sleep(0.5)
+    assert rows(database) == 1, "nobody has said so"
+    host.wake(database.id)
+    until(lambda: rows(database) == 2)
+    assert host.shutdown(20)
+
+
+def test_a_database_that_waits_asks_for_no_long_rest(tmp_path: Path) -> None:
     """A Runner whose tables are all applied waits for nothing; one with a gap does."""
     host = EngineHost()
     calm, waiting = entry(tmp_path / "calm"), entry(tmp_path / "waiting")
@@ -266,8 +243,22 @@ def test_idle_databases_ask_for_long_rests(tmp_path: Path) -> None:
     publish(waiting, 2)
     host.follow([calm, waiting])
     until(lambda: rows(calm) == 1 and host.not_looked_at([calm, waiting]) == [])
-    stops = {database.id: host._engines[database.id].stop for database in (calm, waiting)}
-    assert until(lambda: stops["waiting"].is_restless())
+    runners = {name: host._engines[name]._runner for name in ("calm", "waiting")}
+    assert until(lambda: runners["waiting"].is_restless)
     publish(waiting, 1)
     until(lambda: rows(waiting) == 2)
     assert host.shutdown(20)
+
+
+def test_many_databases_need_few_threads_and_share_one_memory(tmp_path: Path) -> None:
+    before = threading.active_count()
+    host = EngineHost()
+    databases = [entry(tmp_path / f"db{number}") for number in range(40)]
+    for database in databases:
+        publish(database, 1)
+    host.follow(databases)
+    until(lambda: all(rows(database) == 1 for database in databases))
+    until(lambda: threading.active_count() - before < 80)
+    schedulers = [engine._runner._scheduler for engine in host._engines.values()]  # type: ignore[union-attr]
+    assert len({id(each._engines.get("local")) for each in schedulers}) == 1
+    assert host.shutdown(60)

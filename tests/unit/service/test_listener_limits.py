@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import pytest
 from running_service import Running, until
+from tests import preloaded
 from typer.testing import CliRunner
 
 from lakemirror.cli import app
@@ -229,7 +230,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_the_command_in_clear_until_sigterm(tmp_path: Path) -> None:
     Principals(tmp_path).add("shop", ["sales=contribute"])
     command = [sys.executable, "-m", "lakemirror.cli", "serve", str(tmp_path), "--http", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    process = preloaded.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
     assert process.stderr is not None
     try:
         line = process.stderr.readline()
@@ -251,7 +252,7 @@ def test_the_command_in_clear_until_sigterm(tmp_path: Path) -> None:
 def test_a_body_whose_rest_comes_after_sigterm_is_answered(tmp_path: Path) -> None:
     issued = Principals(tmp_path).add("shop", ["sales=contribute"])
     command = [sys.executable, "-m", "lakemirror.cli", "serve", str(tmp_path), "--http", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    process = preloaded.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
     assert process.stderr is not None
     try:
         port = int(process.stderr.readline().rpartition(":")[2])

@@ -11,9 +11,9 @@ from running_service import Running
 from lakemirror import bounded_json
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.auth import authenticator
+from lakemirror.service.refused import Refused
 from lakemirror.service.rest import rest
 from lakemirror.service.storage import blob, xml
-from lakemirror.service.storage.storage_answers import StorageError
 from lakemirror.settings import definition_values, parse_definition
 
 
@@ -55,7 +55,7 @@ def test_a_list_of_too_many_blocks() -> None:
         return b"<BlockList>" + b"<Latest>AA==</Latest>" * count + b"</BlockList>"
 
     assert len(xml.block_ids(listed(50_000))) == 50_000
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(Refused) as caught:
         xml.block_ids(listed(50_001))
     assert (caught.value.status, caught.value.code) == (400, "BlockListTooLong")
 

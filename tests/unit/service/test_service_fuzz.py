@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from running_service import Answer, Running, new
+from tests.rounds import rounds
 
 PIECES = (
     "v1", "workspaces", "sales", "mirroredDatabases", "items", "ui", "databases", "tables", "metrics", "adfs", "oauth2",
@@ -54,7 +55,7 @@ def fuzz(running: Running, token: str, seeds: range, outside: Path) -> None:
 
 
 def test_some_random_requests(running: Running, token: str) -> None:
-    fuzz(running, token, range(120), running.root.parent)
+    fuzz(running, token, range(rounds(40, 120)), running.root.parent)
 
 
 @pytest.mark.full

@@ -6,13 +6,13 @@ import re
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from running_service import until
+from tests import preloaded
 
 from lakemirror.service.auth.principals import Principals
 
@@ -61,7 +61,7 @@ def test_broken_requests_leave_no_traceback(tmp_path: Path, tls: bool) -> None:
     log = tmp_path / "log"
     words = [sys.executable, "-m", "lakemirror.cli", "serve", str(root), "--port", "0", *([] if tls else ["--http"])]
     with log.open("wb") as said:
-        process = subprocess.Popen(words, stderr=said, stdout=said)
+        process = preloaded.Popen(words, stderr=said, stdout=said)
     try:
         found = until(lambda: re.search(r"serving .*:(\d+)\n", log.read_text()), 60)
         port = int(found[1])

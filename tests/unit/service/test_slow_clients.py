@@ -14,8 +14,9 @@ import pytest
 from running_service import Running, until
 
 from lakemirror.service.auth.principals import Issued, Principals
-from lakemirror.service.interface import AccessDenied, Limits
+from lakemirror.service.interface import Limits
 from lakemirror.service.pace import Pace
+from lakemirror.service.refused import Refused
 from lakemirror.service.under_way import UnderWay
 
 KIB = 1024
@@ -60,7 +61,7 @@ def test_each_room_has_its_own_limit() -> None:
             stack.enter_context(under_way.request())
             under_way.enter_unknown("a")
         stack.enter_context(under_way.request())
-        with pytest.raises(AccessDenied) as caught:
+        with pytest.raises(Refused) as caught:
             under_way.enter_unknown("a")
         assert (caught.value.status, caught.value.code) == (503, "ServerBusy")
         under_way.enter_unknown("b")
@@ -68,7 +69,7 @@ def test_each_room_has_its_own_limit() -> None:
         stack.enter_context(under_way.request())
         under_way.enter_unknown("b")
         under_way.enter_metrics()
-        with pytest.raises(AccessDenied):
+        with pytest.raises(Refused):
             under_way.enter_principals("shop")
         assert under_way.total == 4
     assert under_way.total == 0
@@ -83,7 +84,7 @@ def test_no_principal_takes_every_place() -> None:
             stack.enter_context(under_way.request())
             try:
                 under_way.enter_principals(name)
-            except AccessDenied:
+            except Refused:
                 return taken
         return count
 

@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.interface import Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
-from lakemirror.service.storage import make_storage_handler
+from lakemirror.service.storage import StorageEndpoint
 
 WORKSPACE_ID = "11111111-2222-3333-4444-555555555555"
 DATABASE_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
@@ -89,11 +90,11 @@ class MemoryAuthenticator:
             kinds = frozenset(target.query.get("srt", "sco"))
             return Caller("loader", self.roles["loader"], frozenset(target.query.get("sp", "")), kinds)
         if not header:
-            raise AccessDenied(401, "NoAuthenticationInformation", "No credentials.", {"WWW-Authenticate": "Bearer"})
+            raise Refused(401, "NoAuthenticationInformation", "No credentials.", {"WWW-Authenticate": "Bearer"})
         kind, _, name = header.partition(" ")
         name = name if kind == "Bearer" else name.partition(":")[0]
         if name not in self.roles:
-            raise AccessDenied(401, "InvalidAuthenticationInfo", "The token is foreign.")
+            raise Refused(401, "InvalidAuthenticationInfo", "The token is foreign.")
         return Caller(name, self.roles[name])
 
 
@@ -105,7 +106,7 @@ class EndpointServer:
         self.root = root
         self.registry = MemoryRegistry(root)
         self.authenticator = MemoryAuthenticator()
-        self.handler = make_storage_handler(self.registry, self.authenticator, limits or Limits())
+        self.handler = StorageEndpoint(self.registry, self.authenticator, limits or Limits()).handle
         self.certificate = root / "certificate.pem"
         self._tls = own_certificate(self.certificate) if tls else None
         self._loop = asyncio.new_event_loop()

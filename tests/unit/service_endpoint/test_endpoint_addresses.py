@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakemirror.service.raw_query import AddressError, query_of, split_target
+from lakemirror.service.raw_query import query_of, split_target
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import (
     Address,
     address_of,
@@ -45,7 +46,7 @@ def test_queries() -> None:
         "maxresults": "5", "directory": "a/b%20", "x": "a+b", "flag": "", "": "v",
     }  # fmt: skip
     for twice in ("x=1&x=1", "x=1&X=2", "restype=&restype=container", "%78&x", "=&="):
-        with pytest.raises(AddressError) as caught:
+        with pytest.raises(Refused) as caught:
             query_of(f"/a?{twice}")
         assert caught.value.code == "InvalidQueryParameterValue"
     assert source_segments("https://h/ws/db/a%20b?x=/../") == ["ws", "db", "a b"]

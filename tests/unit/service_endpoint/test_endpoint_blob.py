@@ -15,7 +15,7 @@ from tests.rounds import rounds
 from wire import BASE, ZONE, Wire
 
 from lakemirror.service.storage.blob import list_page
-from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.listing import Tree
 
 XML = {"Accept": "application/xml"}
@@ -315,7 +315,7 @@ def test_lists_are_those_of_a_sorted_set(
 ) -> None:
     files = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
     root = tmp_path_factory.mktemp("tree")
-    place = Place(root, root / ".staged")
+    database = DatabaseFiles(root, root / ".staged")
     for name in files:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"x")
@@ -328,7 +328,7 @@ def test_lists_are_those_of_a_sorted_set(
             at = rest.find(delimiter) if delimiter else -1
             wanted.add(f"db/{name}" if at < 0 else f"db/{prefix}{rest[: at + len(delimiter)]}")
     found, following = [], ""
-    tree = Tree({"db": lambda: place})
+    tree = Tree({"db": lambda: database})
     while True:
         page = list_page(tree, f"db/{prefix}", max(f"db/{prefix}", following, key=str.encode), delimiter, most)
         found += [entry.name for entry in page.entries]

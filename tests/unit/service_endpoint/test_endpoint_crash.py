@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from endpoint_double import DATABASE_ID
+from tests import preloaded
 from wire import ZONE, Wire
 
 from lakemirror.failpoints import STORAGE_NAMES
@@ -40,7 +41,7 @@ class Killed:
         self.stop()
         environment = {**os.environ, "LAKEMIRROR_FAILPOINT": failpoint}
         program = [sys.executable, str(Path(__file__).with_name("endpoint_double.py")), str(self.root)]
-        self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = preloaded.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.wire = Wire(int(self.process.stdout.readline()))
         return self.wire
@@ -148,7 +149,7 @@ def test_a_publish_syncs_the_file_before_and_the_folders_after_its_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lakemirror.service.storage.conditions import Conditions
-    from lakemirror.service.storage.database_files import Place
+    from lakemirror.service.storage.database_files import DatabaseFiles
     from lakemirror.service.storage.publish_file import create_file, flush, publish, sync_file
 
     acts: list[str] = []
@@ -163,19 +164,19 @@ def test_a_publish_syncs_the_file_before_and_the_folders_after_its_rename(
         rename(source, target, **fds)  # type: ignore[call-overload]
 
     (tmp_path / "db").mkdir()
-    place = Place(tmp_path / "db", tmp_path / "staged")
-    create_file(place, "Files/LandingZone/t/1.parquet", Conditions())
+    files = DatabaseFiles(tmp_path / "db", tmp_path / "staged")
+    create_file(files, "Files/LandingZone/t/1.parquet", Conditions())
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(os, "rename", recorded_rename)
-    flush(place, "Files/LandingZone/t/1.parquet", 0, Conditions(), None)
+    flush(files, "Files/LandingZone/t/1.parquet", 0, Conditions(), None)
     assert acts[0].startswith("fsync /staged/up-") and acts[1] == "rename 1.parquet"
     assert acts[2] == "fsync /db/Files/LandingZone/t"
     assert {"fsync /db", "fsync /db/Files", "fsync /db/Files/LandingZone"} <= set(acts[2:])
     acts.clear()
-    complete = place.temporary("put")
+    complete = files.temporary("put")
     complete.write_bytes(b"x")
     sync_file(complete)
-    publish(place, complete, "Files/LandingZone/t/2.parquet", Conditions(), "BlobAlreadyExists")
+    publish(files, complete, "Files/LandingZone/t/2.parquet", Conditions(), "BlobAlreadyExists")
     assert len(acts) == 3 and acts[2] == "fsync /db/Files/LandingZone/t"
 
 

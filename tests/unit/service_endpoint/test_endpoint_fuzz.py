@@ -17,6 +17,7 @@ import pytest
 from endpoint_double import EndpointServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 HANGS = 60.0  # seconds: the disk may be slow
 CHOSEN = os.environ.get("FUZZ_EXAMPLES", "")
@@ -98,7 +99,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointServer]
 
 
 @pytest.mark.full
-@settings(max_examples=int(CHOSEN or 1500), derandomize=not CHOSEN, deadline=None,
+@settings(max_examples=int(CHOSEN or rounds(300, 1500)), derandomize=not CHOSEN, deadline=None,
           suppress_health_check=list(HealthCheck), database=None)  # fmt: skip
 @given(st.lists(st.one_of(requests, likely, likely), min_size=1, max_size=12))
 def test_random_requests(target: EndpointServer, sent: list[tuple[str, str, list, list, bytes, str]]) -> None:

@@ -16,16 +16,16 @@ from wire import ZONE, Wire
 
 from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import Place
+from lakemirror.service.storage.database_files import DatabaseFiles
 from lakemirror.service.storage.publish_file import create_file, flush, publish
 from lakemirror.service.storage.uploads import Part, chain, load_uploads
 
 FILE = "Files/LandingZone/t/1.parquet"
 
 
-def place(root: Path) -> Place:
+def files(root: Path) -> DatabaseFiles:
     (root / "db").mkdir(exist_ok=True)
-    return Place(root / "db", root / "staged")
+    return DatabaseFiles(root / "db", root / "staged")
 
 
 def test_of_overlapping_writers_one_counts() -> None:
@@ -55,7 +55,7 @@ def test_random_orders_of_appends(wire: Wire, endpoint: EndpointServer) -> None:
 
 
 def test_a_restart_finds_what_was_staged(tmp_path: Path) -> None:
-    first = place(tmp_path)
+    first = files(tmp_path)
     create_file(first, FILE, Conditions())
     upload = first.uploads[FILE]
     upload.data.write_bytes(b"abcdef")
@@ -67,7 +67,7 @@ def test_a_restart_finds_what_was_staged(tmp_path: Path) -> None:
     broken = tmp_path / "staged" / f"up-{'3' * 32}"
     broken.mkdir()
     (broken / "journal").write_text("{}\n")
-    again = place(tmp_path)
+    again = files(tmp_path)
     assert again.uploads[FILE].parts == [Part(0, 3, "data")]
     assert [each.name for each in (tmp_path / "staged").iterdir()] == [upload.folder.name]
     assert flush(again, FILE, 3, Conditions(), None).length == 3
@@ -91,7 +91,7 @@ def test_what_somebody_else_keeps_in_the_staging_folder_stays(tmp_path: Path) ->
     (elsewhere / "QQ==").write_bytes(b"somebody's")
     for name in (f"up-{'6' * 32}", f"put-{'7' * 32}", f"trash-{'8' * 32}", f"blocks/{'9' * 64}"):
         (staged / name).symlink_to(elsewhere)
-    here = place(tmp_path)
+    here = files(tmp_path)
     here.remove_old_uploads(time.time() + 60)
     remove_old_blocks(here, time.time() + 60)
     assert not any((staged / name).exists() for name in ours)
@@ -101,7 +101,7 @@ def test_what_somebody_else_keeps_in_the_staging_folder_stays(tmp_path: Path) ->
 
 
 def test_a_database_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = place(tmp_path)
+    here = files(tmp_path)
     rename = os.rename
 
     def refuse(source: Any, target: Any, **fds: int) -> None:

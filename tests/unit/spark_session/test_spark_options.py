@@ -76,7 +76,7 @@ def test_a_local_driver_is_on_loopback_unless_the_user_says_otherwise(
 
 def test_the_jvm_that_fetches_jars_is_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    with jvm._environment(Java(Path("/java"), "17"), {"spark.jars.packages": "a:b:1"}):
+    with jvm.environment(jvm._variables(Java(Path("/java"), "17"), {"spark.jars.packages": "a:b:1"})):
         assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert "SPARK_LOCAL_IP" not in os.environ
 
@@ -185,13 +185,15 @@ def test_a_session_of_somebody_else_is_not_ended(monkeypatch: pytest.MonkeyPatch
 
 def test_workers_run_this_python_or_the_one_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    with spark._worker_python({}):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    with jvm.environment(spark._variables({})):
         assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    assert "PYSPARK_PYTHON" not in os.environ
+        assert "SPARK_REMOTE" not in os.environ
+    assert "PYSPARK_PYTHON" not in os.environ and os.environ["SPARK_REMOTE"] == "sc://host"
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    with spark._worker_python({}):
+    with jvm.environment(spark._variables({})):
         assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
-    with spark._worker_python({"spark.pyspark.python": "/executors/python"}):
+    with jvm.environment(spark._variables({"spark.pyspark.python": "/executors/python"})):
         assert os.environ["PYSPARK_PYTHON"] == "/executors/python"
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
@@ -268,9 +270,6 @@ def test_two_connect_addresses_are_refused() -> None:
 def test_the_variable_of_pyspark(given: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", CONNECT)
     assert spark.remote_variable(Settings(**given)) == expected
-    with spark._without_variable("SPARK_REMOTE"):
-        assert "SPARK_REMOTE" not in os.environ
-    assert os.environ["SPARK_REMOTE"] == CONNECT
     asked: list[str] = []
     monkeypatch.setattr(spark, "_remote", lambda address: asked.append(address))
     monkeypatch.setattr(spark, "_new", lambda *_, **__: asked.append(""))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakemirror.storage import folder_watch
-from lakemirror.storage.folder_watch import Changed, FolderWatch, NotWatched, open_watch
+from lakemirror.storage.folder_watch import Changed, FolderWatch, NotWatched, not_watched, open_watch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
 
@@ -69,8 +69,10 @@ def test_a_folder_that_is_gone_is_left_out_and_one_that_is_refused_is_said(
     assert watch.watch(["gone"]) == set() and not watch.refused
     monkeypatch.setattr(folder_watch.ctypes, "get_errno", lambda: 28)
     assert watch.watch(["gone"]) == set()
-    assert "No space left" in watch.refused
-    assert "raise fs.inotify.max_user_watches" in watch.refused
+    assert "No space left" in watch.refused["gone"]
+    assert "raise fs.inotify.max_user_watches" in watch.refused["gone"]
+    watch.unwatch("gone")
+    assert not watch.refused
 
 
 def test_too_many_engines_for_the_system_name_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,5 +98,18 @@ def test_a_queue_that_overflowed_says_so(watch: FolderWatch, monkeypatch: pytest
 
 def test_a_file_system_that_others_may_write_to_is_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_watch, "file_system_of", lambda _: "nfs4")
-    found = open_watch(tmp_path)
-    assert isinstance(found, NotWatched) and "nfs4" in found.reason
+    found = not_watched(tmp_path)
+    assert found is not None and "nfs4" in found.reason
+
+
+def test_a_folder_that_is_left_says_nothing_more(watch: FolderWatch, tmp_path: Path) -> None:
+    (tmp_path / "a/deep").mkdir()
+    watch.watch(["a", "a/deep", "b"])
+    watch.unwatch("a")
+    while watch.wait(0.0, lambda: False) != Changed():
+        continue
+    (tmp_path / "a/deep/1").touch()
+    (tmp_path / "a/1").touch()
+    (tmp_path / "b/1").touch()
+    assert changes(watch).folders == {"b"}
+    assert watch.watch(["a", "a/deep"]) == {"a", "a/deep"}, "it can be watched again"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from lakemirror.cli.engine_options import _give_storage_options
+from lakemirror.cli.options import _give_storage_options
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage import connections
 from lakemirror.storage.addresses import is_store_address, parse_address

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.commands import CommandRunner
 from tests.landing import MARKER, declare, put
-from typer.testing import CliRunner
 
 from lakemirror import MirroredDatabase
 from lakemirror.cli import app
@@ -31,7 +31,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def run(*words: Any) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["verify", *map(str, words)])
+    result = CommandRunner().invoke(app, ["verify", *map(str, words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +20,8 @@ from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
 from lakemirror.engines.kernels.leaves import indexed_leaves
-from lakemirror.engines.row_work import Action, BadRow, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import Action, ChangeUnit, Target
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.row_markers import ROW_MARKER
@@ -49,12 +49,6 @@ _AS_THEY_ARE = {
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.large_string(): "string", pa.large_binary(): "binary",
 }  # fmt: skip
-
-
-class NotAdded(NamedTuple):
-    """Why a file with correct rows cannot be a data file. Its rows are then written as usual."""
-
-    reason: str
 
 
 def large_enough(sizes: Sequence[int]) -> bool:
@@ -105,15 +99,14 @@ def add_file(
     target: Target,
     footer: pq.FileMetaData,
     *,
-    folder: str | None = None,
     trust_footer: bool = False,
     is_own: bool = False,
-) -> Action | NotAdded | BadRow:
+) -> Action | Rejected:
     """Copies the file of a unit into the table's folder. Returns the content of the copy's `add` action.
 
-    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is BadRow
-    `file-unreadable`. A file whose bounds would make a reader miss rows is NotAdded. Then the copy is removed; the
-    copy of a killed process is removed by VACUUM.
+    The copy is read completely once. A file that cannot be decoded, or contradicts its footer, is Rejected with
+    `file-unreadable`. A file whose bounds would make a reader miss rows is Rejected with `try_as` rows: its rows are
+    correct. Then the copy is removed; the copy of a killed process is removed by VACUUM.
 
     `footer`: the footer as read before. `trust_footer`: rows are not decoded, and statistics come from the footer.
     `is_own`: this process has just written the file, so its footer is correct. Call `unsupported_reason` first. Error:
@@ -121,38 +114,22 @@ def add_file(
     """
     values = {column: partition_value(dict(unit.constants)[column]) for column in target.partition_columns}
     below = new_name(values, codec="", version=target.version)
-    top = place(folder or target.path)
+    top = place(target.path)
     copy = top / below
-    held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
-    columns = [Column(each.name, each.type) for each in held]
-    names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
-    indexed = [column for column in columns if column.name in names]
     keys = _KeysSeen(target)
     try:
         if "/" in below:
             make_folders(copy.parent, top)
         copy_to(unit.path, copy, unit.listed.size if unit.listed else 0)
-        if is_own:
-            stats = statistics_of_own(copy, indexed)
-        elif trust_footer:
-            found = pq.read_metadata(opened(copy))
-            _check_same(found, footer, unit)
-            stats = statistics_told(found, indexed)
-        else:
-            stats = _checked_statistics(copy, columns, footer, unit, names, keys)
+        stats = _statistics(copy, unit, target, footer, keys, trust_footer=trust_footer, is_own=is_own)
         status = status_of_new(copy)
     except BaseException as error:
         with contextlib.suppress(OSError, LakemirrorError):
             copy.unlink(missing_ok=True)
-        if isinstance(error, FileNotFoundError):
-            raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
-        if isinstance(error, UnsafeBounds):
-            return NotAdded(f"{unit.name}: {error}")
-        if isinstance(error, OSError) and error.errno is not None:
-            raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
-        if isinstance(error, pa.ArrowException | OSError | ValueError):
-            return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {error}")
-        raise
+        rejected = _rejected(unit, error)
+        if rejected is None:
+            raise
+        return rejected
     add = {
         "path": logged_path(below),
         "partitionValues": values,
@@ -163,6 +140,19 @@ def add_file(
     }
     keys.keep(add, footer)
     return add
+
+
+def _rejected(unit: ChangeUnit, error: BaseException) -> Rejected | None:
+    """Why the file of a unit is not copied; None for an error of other kinds. Raises what may be tried again."""
+    if isinstance(error, FileNotFoundError):
+        raise LakemirrorError("concurrent-commit", f"{unit.name} is gone") from error
+    if isinstance(error, UnsafeBounds):
+        return Rejected("value-invalid", f"{unit.name}: {error}", unit.name, try_as="rows")
+    if isinstance(error, OSError) and error.errno is not None:
+        raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
+    if isinstance(error, pa.ArrowException | OSError | ValueError):
+        return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {error}", unit.name)
+    return None
 
 
 class _KeysSeen:
@@ -186,6 +176,27 @@ class _KeysSeen:
 def _check_same(footer: pq.FileMetaData, planned: pq.FileMetaData, unit: ChangeUnit) -> None:
     if not footer.equals(planned):
         raise LakemirrorError("concurrent-commit", f"{unit.name} was replaced by another file", file=unit.name)
+
+
+def _statistics(
+    copy: Place, unit: ChangeUnit, target: Target, footer: pq.FileMetaData, keys: _KeysSeen, *, trust_footer: bool,
+    is_own: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The statistics of a copy: of its rows or, for a trusted footer, as the footer says. Parameters as in `add_file`.
+
+    Errors: as in `_checked_statistics`.
+    """
+    held = [each for each in target.columns if each.stored and each.name not in target.partition_columns]
+    columns = [Column(each.name, each.type) for each in held]
+    names = {leaf.path[0] for leaf in indexed_leaves(target) if len(leaf.path) == 1}
+    indexed = [column for column in columns if column.name in names]
+    if is_own:
+        return statistics_of_own(copy, indexed)
+    if trust_footer:
+        found = pq.read_metadata(opened(copy))
+        _check_same(found, footer, unit)
+        return statistics_told(found, indexed)
+    return _checked_statistics(copy, columns, footer, unit, names, keys)
 
 
 def _checked_statistics(

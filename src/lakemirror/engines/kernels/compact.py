@@ -1,6 +1,6 @@
-"""Compaction: writes the living rows of data files as fewer files. Commits nothing.
+"""Compaction: writes the live rows of data files as fewer files. Commits nothing.
 
-add actions ─▶ living rows, file by file ─▶ sorted by key, if they fit into memory ─▶ `into` files
+add actions ─▶ live rows, file by file ─▶ sorted by key, if they fit into memory ─▶ `into` files
                                          └▶ else in the order of the files
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakemirror.delta.commit import named_files
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.add_files import legacy_calendar
-from lakemirror.engines.kernels.live_rows import living_rows
+from lakemirror.engines.kernels.live_rows import live_rows
 from lakemirror.engines.kernels.write import FileSizes, write_rows
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.keys.look_up import read_footer
@@ -35,7 +35,7 @@ class Cancelled(Exception):
 def compact(
     work: RewriteWork, *, memory: int = IN_MEMORY, is_cancelled: Callable[[], bool] = lambda: False
 ) -> list[Action]:
-    """Writes the living rows of `work.files` to about `work.into` new files per partition. Returns their `add` actions.
+    """Writes the live rows of `work.files` to about `work.into` new files per partition. Returns their `add` actions.
 
     Rows are sorted by key, so that readers can skip row groups by their bounds. More than `memory` bytes of rows keep
     the order of the files. `is_cancelled` is called after each part of the rows.
@@ -45,7 +45,7 @@ def compact(
     """
     parts: list[pa.Table] = []
     size = 0
-    rest = _living(work, is_cancelled)
+    rest = _live(work, is_cancelled)
     for part in rest:
         parts.append(part)
         size += part.nbytes
@@ -58,15 +58,15 @@ def compact(
     return _write_slices(work.target, rows, work.into)
 
 
-def _living(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.Table]:
-    """The living rows of all files. Errors as in `compact`."""
+def _live(work: RewriteWork, is_cancelled: Callable[[], bool]) -> Iterator[pa.Table]:
+    """The live rows of all files. Errors as in `compact`."""
     for add in work.files:
         footer = read_footer(add, work.target)
         if legacy_calendar(footer):
             raise ValueError(f"{add['path']} uses the legacy calendar for dates")
         if footer.num_rows != record_count(add):
             raise ValueError(f"{add['path']} does not have the number of rows that the log says")
-        for rows in living_rows(add, work.target):
+        for rows in live_rows(add, work.target):
             if is_cancelled():
                 raise Cancelled
             if rows.num_rows:
@@ -98,9 +98,9 @@ def _write_slices(target: Target, rows: pa.Table, files: int) -> list[Action]:
 
 
 def _write_in_order(work: RewriteWork, parts: Iterator[pa.Table]) -> list[Action]:
-    living = sum(int(add["size"]) for add in work.files)
+    live = sum(int(add["size"]) for add in work.files)
     batches = (batch for part in parts for batch in part.to_batches())
-    sizes = FileSizes(rows_a_file=1 << 62, bytes_a_file=int(living // max(work.into, 1)) + 1)
+    sizes = FileSizes(rows_a_file=1 << 62, bytes_a_file=int(live // max(work.into, 1)) + 1)
     return write_rows(batches, work.target, sizes=sizes)
 
 

@@ -76,7 +76,7 @@ def _in_table_type(values: pa.Array, how: Conversion) -> pa.Array:
     kind, encoding = values.type, how.column.encoding
     if pa.types.is_nested(kind):
         return json_text(values, how.calendar, int96=how.int96)
-    if encoding == "uuid" or (_is_uuid(how.column.arrow_type) and pa.types.is_fixed_size_binary(kind)):
+    if encoding == "uuid" or (pa.types.is_fixed_size_binary(kind) and _is_uuid(how.column.arrow_type)):
         return _uuid_text(values)
     if encoding == "enum":
         text = values.cast(pa.binary()).view(pa.string())

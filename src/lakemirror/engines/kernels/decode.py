@@ -8,6 +8,7 @@ Sizes are upper bounds from the headers of the pages to be read, never from the 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.parquet.pages import DELTA_BYTES, DICTIONARY, PLAIN_DICTIONARY, RLE_DICTIONARY, Page
+
+DEFAULT = 512 << 20
+"""The default of the setting `memory`, in bytes."""
 
 MOST_ROWS = 64 * 1024
 """The most rows that are decoded at once."""
@@ -35,6 +39,34 @@ _FEW = 256  # values of a dictionary that are looked at one by one
 _OBJECT = 150  # bytes of a Python value; JSON text of some types is made from Python values
 _TEXT = 24  # bytes of a number as text
 _ESCAPED = 6  # bytes of an escaped character in JSON
+
+
+class MemoryBudget:
+    """`size` bytes that threads share: each thread takes bytes before it allocates them, and gives freed ones back."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._left = size
+        self._given = threading.Condition()
+
+    def take(self, size: int, *, waits: bool = False) -> bool:
+        """Takes so many bytes. Returns False, and takes nothing, if fewer are left.
+
+        `waits`: waits for them instead. For at most the budget's size, and for a thread that holds none of it.
+        """
+        with self._given:
+            while waits and size > self._left:
+                self._given.wait()
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give(self, size: int) -> None:
+        """Gives bytes back."""
+        with self._given:
+            self._left += size
+            self._given.notify_all()
 
 
 class TooLarge(Exception):

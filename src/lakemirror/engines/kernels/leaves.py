@@ -10,7 +10,7 @@ Source: Delta protocol, "Per-file Statistics".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -79,12 +79,11 @@ def stored_name(field: Mapping[str, Any], *, with_ids: bool) -> str:
     return name
 
 
-def _leaves(column: TargetColumn) -> Iterator[Leaf]:
+def _leaves(column: TargetColumn) -> Iterable[Leaf]:
     first = Leaf((column.physical_name,), column.type, (column.name,))
     if not column.type.startswith("{"):
-        yield first
-        return
-    yield from _leaves_of(first, json.loads(column.type), with_ids=column.field_id is not None)
+        return (first,)
+    return _leaves_of(first, json.loads(column.type), with_ids=column.field_id is not None)
 
 
 def _leaves_of(above: Leaf, kind: Any, *, with_ids: bool) -> Iterator[Leaf]:

@@ -1,12 +1,12 @@
-"""Reads the living rows of data files (those that no deletion vector deletes): all but given rows, or only given rows.
+"""Reads the live rows of data files (those that no deletion vector deletes): all but given rows, or only given rows.
 
-add action + deleted rows ─▶ living_rows ─▶ a new file without them (tables without deletion vectors, compaction)
+add action + deleted rows ─▶ live_rows ─▶ a new file without them (tables without deletion vectors, compaction)
                          └─▶ chosen_rows ─▶ their old content (change data feed)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.keys.look_up import row_groups
 
 
-def living_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
-    """The living rows of a data file, in the table's columns, without the rows in `gone` (row numbers, ascending).
+def live_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> Iterator[pa.Table]:
+    """The live rows of a data file, in the table's columns, without the rows in `gone` (row numbers, ascending).
 
     Errors: ValueError if its deletion vector cannot be read, ArrowException, FileNotFoundError.
     """
@@ -35,27 +35,13 @@ def living_rows(add: Action, target: Target, gone: np.ndarray | None = None) -> 
 def chosen_rows(
     add: Action, target: Target, numbers: np.ndarray, columns: Sequence[TargetColumn]
 ) -> Iterator[pa.Table]:
-    """The living rows among those with these numbers (ascending), in these columns."""
+    """The live rows among those with these numbers (ascending), in these columns."""
     deleted = deleted_rows(add, target)
     wanted = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
     for begin, rows in _rows(add, target, columns):
         low, high = np.searchsorted(wanted, [begin, begin + rows.num_rows])
         if high > low:
             yield rows.take(pa.array(wanted[low:high] - begin))
-
-
-def only_living(found: Mapping[str, np.ndarray], candidates: Sequence[Action], target: Target) -> dict[str, np.ndarray]:
-    """The living rows among `found` (row numbers by the candidates' paths). Files without such rows are left out."""
-    result = {}
-    for add in candidates:
-        numbers = found.get(add["path"])
-        if numbers is None:
-            continue
-        deleted = deleted_rows(add, target)
-        living = numbers if deleted is None else np.setdiff1d(numbers, deleted, assume_unique=True)
-        if len(living):
-            result[add["path"]] = living
-    return result
 
 
 def deleted_rows(add: Action, target: Target) -> np.ndarray | None:

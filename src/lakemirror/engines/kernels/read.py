@@ -1,58 +1,53 @@
-"""Reads the changes of one change file: its rows in the table's types with their markers, or the first bad row.
+"""Reads the changes of change files: rows in the table's types with their markers, or the first bad row.
 
-unit ─▶ its file, open ─▶ Reading ─▶ Changes … | BadRow
+unit ─▶ its file, open ─▶ Reading ─▶ Changes … | Rejected
 
-Reading stops at the first bad row. A file that cannot be read or needs too much memory is a BadRow too.
+Several small files of one form are read as one batch (`read_together`), because most of the time of a small file is not
+its rows' time. Reading stops at the first bad row. A file that cannot be read or needs too much memory is Rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
-from lakemirror.engines.kernels.decode import TooLarge
+from lakemirror.engines.kernels.decode import MemoryBudget, TooLarge, share_of
 from lakemirror.engines.kernels.row_reader import Changes, Reading, first_line, unreadable
-from lakemirror.engines.memory_budget import DEFAULT, MemoryBudget
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target
-from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.row_markers import INSERT
+from lakemirror.engines.row_work import ChangeUnit
+from lakemirror.engines.units import Shared
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.storage.place import opened
 
 
 def read_changes(
     unit: ChangeUnit,
-    target: Target,
+    shared: Shared,
     *,
     columns: Collection[str] | None = None,
-    append_only: bool = False,
-    default_marker: int = INSERT,
-    budget: MemoryBudget | None = None,
     encoded: bool = False,
     waits: bool = False,
-) -> Iterator[Changes | BadRow]:
-    """The changes of a unit. If it has a bad row: the changes before it, and then that BadRow as the last item.
+) -> Iterator[Changes | Rejected]:
+    """The changes of a unit. If it has a bad row: the changes before it, and then Rejected as the last item.
 
-    `columns`: the requested columns of the target; None: all. Others are neither read nor converted. `append_only`: a
-    row that is not an insert is BadRow `marker-statistics`. `default_marker`: the marker of rows without one. `budget`:
-    its size limits what is decoded at once; decoded bytes are taken from it if it has enough left, and given back
-    later. `encoded`: text with few distinct values stays dictionary-encoded, which is much faster to read and write.
-    `waits`: rows with very large values wait until the budget has enough left. Only for a thread that reads one unit at
-    a time to its end.
+    `shared`: if `append_only`, a row that is not an insert is Rejected, `try_as` mixed. The size of its budget limits
+    what is decoded at once; decoded bytes are taken from it if it has enough left, and given back later. `columns`: the
+    requested columns of the target; None: all. Others are neither read nor converted. `encoded`: text with few distinct
+    values stays dictionary-encoded, which is much faster to read and write. `waits`: rows with very large values wait
+    until the budget has enough left. Only for a thread that reads one unit at a time to its end.
 
     Errors: `concurrent-commit` if the file does not exist any more or was replaced, `storage-unavailable`.
     """
-    budget = budget or MemoryBudget(DEFAULT)
     try:
         with source_of(unit) as source:
-            reading = Reading(unit, target, columns, append_only, default_marker, budget, source, encoded, waits)
-            yield from reading.changes()
+            yield from Reading(unit, shared, source, columns, encoded=encoded, waits=waits).changes()
     except FileNotFoundError as error:
         raise LakemirrorError("concurrent-commit", f"{unit.name} is gone", file=unit.name) from error
     except TooLarge as error:
-        yield _too_large(unit, error.what, error.size, budget)
+        yield _too_large(unit, error.what, error.size, shared.budget)
     except MemoryError as error:
-        yield BadRow("file-too-large", unit.name, f"{unit.name} needs more memory than available: {first_line(error)}")
+        message = f"{unit.name} needs more memory than available: {first_line(error)}"
+        yield Rejected("file-too-large", message, unit.name)
     except OSError as error:
         if error.errno is not None:  # from the store; pyarrow also raises OSError for a damaged file, without errno
             raise LakemirrorError("storage-unavailable", f"{unit.name}: {error.strerror or error}") from error
@@ -66,9 +61,44 @@ def source_of(unit: ChangeUnit) -> pa.NativeFile:
     return pa.input_stream(opened(unit.path, unit.listed), compression=None)
 
 
-def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> BadRow:
+def _too_large(unit: ChangeUnit, what: str, size: int, budget: MemoryBudget) -> Rejected:
     message = (
         f"{unit.name}: {what} of this file of {unit.bytes} bytes needs {size} bytes of memory, and the setting "
         f"`memory` allows {budget.size}"
     )
-    return BadRow("file-too-large", unit.name, message)
+    return Rejected("file-too-large", message, unit.name)
+
+
+def read_together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None:
+    """The changes of all units, in order; None if they must be read one by one.
+
+    None if a unit is not small, has another schema than the first, cannot be read, or has a row that cannot be applied.
+    Every check of `read_changes` is made here, too.
+    """
+    try:
+        return _together(units, shared)
+    except (LakemirrorError, TooLarge, MemoryError, OSError, pa.ArrowException, ValueError, LookupError):
+        return None  # reading the files one by one says what is wrong with which
+
+
+def _together(units: Sequence[ChangeUnit], shared: Shared) -> Changes | None:
+    first: Reading | None = None
+    left, parts = share_of(shared.budget.size), []
+    for unit in units:
+        with source_of(unit) as source:
+            reading = Reading(unit, shared, source)
+            if first is None:
+                if reading.prepare() is not None:
+                    return None
+                first = reading
+            elif not reading.prepare_as(first):
+                return None
+            decoded = reading.at_once(left)
+        if decoded is None:
+            return None
+        parts.append(decoded[0])
+        left -= decoded[1]
+    if first is None:
+        return None
+    (rows,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    return first.converted(rows)

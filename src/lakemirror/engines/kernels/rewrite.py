@@ -1,7 +1,7 @@
-"""Rewrites one data file: the same living rows, with the names, types and partition names of another schema.
+"""Rewrites one data file: the same live rows, with the names, types and partition names of another schema.
 
     add action ─▶ unsupported_file: can its rows be read here? (footer alone)
-               └▶ rewrite_file: living rows, batch by batch ─▶ columns by stored name, nested ones too
+               └▶ rewrite_file: live rows, batch by batch ─▶ columns by stored name, nested ones too
                                                                └ narrower types widened, missing fields NULL
                                 ─▶ new files of at most 512 MiB, with exact statistics
 
@@ -69,7 +69,7 @@ def unsupported_file(add: Action, footer: pq.FileMetaData, source: Target, *, by
 
 
 def rewrite_file(add: Action, source: Target, target: Target) -> list[Action]:
-    """Writes the living rows of a data file as new files. Returns the content of their `add` actions.
+    """Writes the live rows of a data file as new files. Returns the content of their `add` actions.
 
     `source`: the table as its files are now. `target`: the same columns, with the names and types that the new files
     get. Call `unsupported_file` first.
@@ -80,10 +80,10 @@ def rewrite_file(add: Action, source: Target, target: Target) -> list[Action]:
     values = add.get("partitionValues") or {}
     stored = {column.name: column.physical_name for column in source.columns}
     partition = {name: values.get(stored[name]) for name in source.partition_columns}
-    return write_rows(_living(add, source, target), target, sizes=FileSizes(rows_a_file=1 << 62), partition=partition)
+    return write_rows(_live(add, source, target), target, sizes=FileSizes(rows_a_file=1 << 62), partition=partition)
 
 
-def _living(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatch]:
+def _live(add: Action, source: Target, target: Target) -> Iterator[pa.RecordBatch]:
     deleted = deleted_rows(add, source)
     begin = 0
     for rows in _rows(add, source, target):

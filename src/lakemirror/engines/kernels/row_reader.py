@@ -1,6 +1,6 @@
 """Reads the rows of one change file: a pass over its row groups, within the memory budget.
 
-footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … | BadRow
+footer ─▶ columns to read ─▶ page headers, checked ─▶ batches within the budget ─▶ converted ─▶ Changes … | Rejected
 
 Every value that goes into a table is decoded, checked and converted here (contract sections 3, 4 and 6).
 """
@@ -35,8 +35,9 @@ from lakemirror.engines.kernels.decode import (
 )
 from lakemirror.engines.kernels.marker import read_markers
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
-from lakemirror.engines.memory_budget import MemoryBudget
-from lakemirror.engines.row_work import BadRow, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.row_work import ChangeUnit, TargetColumn
+from lakemirror.engines.units import Shared
+from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER
 from lakemirror.parquet.footer import read_footer
@@ -67,22 +68,18 @@ class Reading:
     def __init__(
         self,
         unit: ChangeUnit,
-        target: Target,
-        columns: Collection[str] | None,
-        append_only: bool,
-        default_marker: int,
-        budget: MemoryBudget,
+        shared: Shared,
         source: pa.NativeFile,
-        encoded: bool,
-        waits: bool,
+        columns: Collection[str] | None = None,
+        *,
+        encoded: bool = False,
+        waits: bool = False,
     ) -> None:
+        """For the parameters see `read_changes`. `source`: the unit's file, open."""
         self._unit = unit
-        self._target = target
+        self._shared, self._target, self._budget = shared, shared.target, shared.budget
         asked = None if columns is None else {name.lower() for name in columns}
-        self._asked = [each for each in target.columns if asked is None or each.name.lower() in asked]
-        self._append_only = append_only
-        self._default = default_marker
-        self._budget = budget
+        self._asked = [each for each in self._target.columns if asked is None or each.name.lower() in asked]
         data = source.read_buffer() if source.size() <= _IN_MEMORY else None  # memory that Arrow uses again
         self._source = source if data is None else pa.BufferReader(data)
         self._data: memoryview | None = None if data is None else memoryview(data)
@@ -91,7 +88,7 @@ class Reading:
         self._constants = {name.lower(): value for name, value in unit.constants}
         self._names = [each.name for each in self._asked]
 
-    def changes(self) -> Iterator[Changes | BadRow]:
+    def changes(self) -> Iterator[Changes | Rejected]:
         unit = self._unit
         problem = self.prepare()
         if problem is not None:
@@ -103,17 +100,17 @@ class Reading:
         for group in groups:
             for item in self._group(group, row):
                 yield item
-                if isinstance(item, BadRow):
+                if isinstance(item, Rejected):
                     return
             row += footer.row_group(group).num_rows
         if row - unit.first_row != unit.rows:
             yield unreadable(unit, f"{row - unit.first_row} rows, but its footer says {unit.rows}")
 
-    def prepare(self) -> BadRow | None:
+    def prepare(self) -> Rejected | None:
         """Reads the footer and decides how each column is converted. Returns the error if one cannot be."""
         self._footer = read_footer(self._source)
         wanted = wanted_columns(self._footer, self._unit, self._asked, self._target.key_columns)
-        if isinstance(wanted, BadRow):
+        if isinstance(wanted, Rejected):
             return wanted
         self._wanted = wanted
         return None
@@ -156,7 +153,7 @@ class Reading:
         found = self._converted(batch, 0)
         return found if isinstance(found, Changes) else None
 
-    def _group(self, group: int, row: int) -> Iterator[Changes | BadRow]:
+    def _group(self, group: int, row: int) -> Iterator[Changes | Rejected]:
         footer = self._footer.row_group(group)
         rows = footer.num_rows
         chunks = self._measured(group, self._pages(group))
@@ -178,7 +175,7 @@ class Reading:
                     decoded += part.num_rows
                     if item is not None:
                         yield item
-                        if isinstance(item, BadRow):
+                        if isinstance(item, Rejected):
                             return
                     del item, part  # before the next rows are decoded
                 del batch
@@ -260,7 +257,7 @@ class Reading:
             batches = iter(list(batches))  # the reader gives its pages and dictionaries back
         yield from batches
 
-    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | BadRow | None:
+    def _converted(self, batch: pa.RecordBatch, first_row: int) -> Changes | Rejected | None:
         """The changes of a decoded batch, or its first bad row."""
         if not batch.num_rows:
             return None
@@ -282,7 +279,11 @@ class Reading:
                     continue
                 found = found.dictionary_decode()
             try:
-                values.append(self._told_apart(column, convert(found)))
+                converted = convert(found)
+                if column.name in self._target.partition_columns and pa.types.is_string(converted.type):
+                    # the table stores an empty string in a partition column as NULL, also in a key
+                    converted = pc.if_else(pc.equal(converted, ""), pa.scalar(None, converted.type), converted)
+                values.append(converted)
             except InvalidValue as error:
                 if error.row is None or error.row < rows:
                     bad = self._invalid(each.column, error, first_row)
@@ -290,12 +291,6 @@ class Reading:
         if bad is not None:
             return bad
         return Changes(pa.RecordBatch.from_arrays(values, names=self._names), marker, first_row)
-
-    def _told_apart(self, column: TargetColumn, values: pa.Array) -> pa.Array:
-        """The values as the table stores them: an empty string in a partition column is NULL, also in a key."""
-        if column.name not in self._target.partition_columns or not pa.types.is_string(values.type):
-            return values
-        return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
 
     def _constant(self, column: TargetColumn, rows: int) -> pa.Array:
         kind = arrow_type(column.type)
@@ -308,45 +303,44 @@ class Reading:
             return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([value], kind))
         return pa.repeat(pa.scalar(value, pa.string()), rows).cast(kind)
 
-    def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], BadRow | None]:
+    def _markers(self, batch: pa.RecordBatch, first_row: int) -> tuple[npt.NDArray[np.int8], Rejected | None]:
         held = self._wanted.marker
         values = None if held is None else batch.column(self._wanted.at[held.place])
-        marker, wrong = read_markers(values, batch.num_rows, self._default)
-        code, place, shown = "", len(marker), ""
+        marker, wrong = read_markers(values, batch.num_rows, self._shared.default_marker)
+        bad = None
+        place = len(marker)
         if wrong is not None:
-            code, (place, shown) = "row-marker-invalid", wrong
-        reason = self._refusal()
-        if reason:
+            place, shown = wrong
+            bad = self._marked(first_row + place, shown, "row-marker-invalid", "is not one of 0, 1, 2, 4")
+        if self._shared.append_only or not self._target.key_columns or self._wanted.absent_key is not None:
             changing = marker[:place] != INSERT
             if changing.any():
-                code, place = reason, int(changing.argmax())
+                place = int(changing.argmax())
                 shown = str(values[place].as_py()) if values is not None and values[place].is_valid else "NULL"
-        if not code:
-            return marker, None
-        unit, row = self._unit, first_row + place + 1
+                bad = self._no_insert(first_row + place, shown)
+        return marker, bad
+
+    def _no_insert(self, row: int, marker: str) -> Rejected:
+        """The rejection of a row that must be an insert and is none. `row` counts from 0."""
         absent = self._wanted.absent_key
-        sentence = {
-            "row-marker-invalid": f"row marker {shown!r} is not one of 0, 1, 2, 4",
-            "key-columns-missing": f"row marker {shown!r} needs key columns, and _metadata.json declares none",
-            "key-column-absent": f"row marker {shown!r} needs every key column; the file lacks {absent!r}",
-            "marker-statistics": f"row marker {shown!r} contradicts the footer's statistics",
-        }[code]
-        column = absent if code == "key-column-absent" else ROW_MARKER
-        return marker, BadRow(code, unit.name, f"{unit.name}, row {row}: {sentence}", row, column)
-
-    def _refusal(self) -> str:
-        """The error code of a row that is not an insert; empty if such rows are allowed."""
-        if self._append_only:
-            return "marker-statistics"
+        if self._shared.append_only:
+            why = "contradicts the footer's statistics"
+            return replace(self._marked(row, marker, "row-marker-invalid", why), try_as="mixed")
         if not self._target.key_columns:
-            return "key-columns-missing"
-        return "key-column-absent" if self._wanted.absent_key is not None else ""
+            why = "needs key columns, and _metadata.json declares none"
+            return self._marked(row, marker, "key-columns-missing", why)
+        why = f"needs every key column; the file lacks {absent!r}"
+        return replace(self._marked(row, marker, "key-column-absent", why), column=absent)
 
-    def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> BadRow:
+    def _marked(self, row: int, marker: str, code: str, why: str) -> Rejected:
+        name = self._unit.name
+        return Rejected(code, f"{name}, row {row + 1}: row marker {marker!r} {why}", name, row + 1, ROW_MARKER)
+
+    def _invalid(self, column: FileColumn, error: InvalidValue, first_row: int) -> Rejected:
         name = self._unit.name
         row = None if error.row is None else first_row + error.row + 1
         where = name if row is None else f"{name}, row {row}"
-        return BadRow("value-invalid", name, f"{where}: column {column.name!r}: {error}", row, column.name)
+        return Rejected("value-invalid", f"{where}: column {column.name!r}: {error}", name, row, column.name)
 
 
 def _is_valid(values: pa.Array) -> bool:
@@ -359,8 +353,8 @@ def _is_valid(values: pa.Array) -> bool:
     return True
 
 
-def unreadable(unit: ChangeUnit, why: object) -> BadRow:
-    return BadRow("file-unreadable", unit.name, f"{unit.name}: its rows cannot be read: {first_line(why)}")
+def unreadable(unit: ChangeUnit, why: object) -> Rejected:
+    return Rejected("file-unreadable", f"{unit.name}: its rows cannot be read: {first_line(why)}", unit.name)
 
 
 def first_line(why: object) -> str:

@@ -1,6 +1,6 @@
 """Which columns of a change file are read, and how each is converted to the table's type. Pure.
 
-footer of the file, columns of the table ─▶ the same as planned? ─▶ names, types fit? ─▶ WantedColumns | BadRow
+footer of the file, columns of the table ─▶ the same as planned? ─▶ names, types fit? ─▶ WantedColumns | Rejected
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from lakemirror.engines.kernels.calendar_days import calendar_of
 from lakemirror.engines.kernels.convert_types import Conversion
-from lakemirror.engines.row_work import BadRow, ChangeUnit, TargetColumn
-from lakemirror.errors import LakemirrorError
+from lakemirror.engines.row_work import ChangeUnit, TargetColumn
+from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.landing_zone.column_types import FileColumn, file_columns, fits, leaves
 from lakemirror.landing_zone.row_markers import ROW_MARKER
 
@@ -50,8 +50,8 @@ class WantedColumns:
 
 def wanted_columns(
     footer: pq.FileMetaData, unit: ChangeUnit, asked: Sequence[TargetColumn], key_columns: Sequence[str]
-) -> WantedColumns | BadRow:
-    """What to read of a file for these columns of the table. BadRow if names are ambiguous or a type does not fit.
+) -> WantedColumns | Rejected:
+    """What to read of a file for these columns of the table. Rejected if names are ambiguous or a type does not fit.
 
     LakemirrorError `concurrent-commit` if the file has other columns than the planned ones.
     """
@@ -87,7 +87,7 @@ def wanted_columns(
         chosen[found[0].place] = found[0]  # one column is needed to count the rows
     if marker is not None and not _can_mark(marker.column.arrow_type):
         message = f"{unit.name}: {ROW_MARKER} is {marker.column.arrow_type}; it must be an integer or a string"
-        return BadRow("row-marker-invalid", unit.name, message, column=ROW_MARKER)
+        return Rejected("row-marker-invalid", message, unit.name, column=ROW_MARKER)
     read = tuple(chosen[place] for place in sorted(chosen))
     return WantedColumns(
         read,
@@ -117,25 +117,24 @@ def _is_same(planned: FileColumn | None, found: FileColumn) -> bool:
     return bool(planned.arrow_type == found.arrow_type) or str(planned.arrow_type) == str(found.arrow_type)
 
 
-def _ambiguous(found: Collection[Wanted], file: str) -> BadRow | None:
+def _ambiguous(found: Collection[Wanted], file: str) -> Rejected | None:
     seen: set[str] = set()
     for each in found:
         name = each.column.name
         same = name if name == ROW_MARKER else name.lower()
         if same in seen:
             message = f"{file}: more than one column is named {name!r} if case is ignored"
-            return BadRow("columns-ambiguous", file, message, column=name)
+            return Rejected("columns-ambiguous", message, file, column=name)
         seen.add(same)
     return None
 
 
-def _misfit(found: FileColumn, column: TargetColumn, file: str) -> BadRow:
+def _misfit(found: FileColumn, column: TargetColumn, file: str) -> Rejected:
     if found.unsupported is not None:
-        return BadRow(
-            "type-unsupported", file, f"{file}: column {found.name!r}: {found.unsupported}", column=found.name
-        )
+        message = f"{file}: column {found.name!r}: {found.unsupported}"
+        return Rejected("type-unsupported", message, file, column=found.name)
     message = f"{file}: column {found.name!r} is {found.table_type} in this file and {column.type} in the table"
-    return BadRow("type-changed", file, message, column=found.name)
+    return Rejected("type-changed", message, file, column=found.name)
 
 
 def _can_mark(kind: pa.DataType) -> bool:

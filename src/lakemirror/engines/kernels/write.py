@@ -65,35 +65,28 @@ def write_rows(
     batches: Iterable[pa.RecordBatch],
     target: Target,
     *,
-    folder: str | None = None,
     sizes: FileSizes = SIZES,
     partition: Mapping[str, str | None] | None = None,
 ) -> list[Action]:
     """Writes rows as data files of the table. Returns the content of an `add` action for each file.
 
     `batches`: the table's columns by logical name, in the types of `stored_type`, text also dictionary-encoded; a
-    missing column is NULL. `folder`: for the files; None: the table's own folder. Uses memory for one row group per
-    open file, at most `sizes.bytes_buffered` beside the current batch. `partition`: the partition values of all rows
-    by column name, as the log spells them; then the batches need no partition columns.
+    missing column is NULL. Uses memory for one row group per open file, at most `sizes.bytes_buffered` beside the
+    current batch. `partition`: the partition values of all rows by column name, as the log spells them; then the
+    batches need no partition columns.
 
     Error: ConstraintViolated for NULL in a NOT NULL column (`row` counts the given rows, from 1). After any error, the
     written files are removed.
     """
-    return _write(batches, target, folder, sizes, feed=False, partition=partition)
+    return _write(batches, _Files(target, sizes, partition))
 
 
-def write_change_feed(
-    batches: Iterable[pa.RecordBatch],
-    target: Target,
-    *,
-    folder: str | None = None,
-    sizes: FileSizes = SIZES,
-) -> list[Action]:
+def write_change_feed(batches: Iterable[pa.RecordBatch], target: Target, *, sizes: FileSizes = SIZES) -> list[Action]:
     """Writes rows of the change data feed, which also have the column CHANGE_TYPE. Returns `cdc` actions.
 
     The files are in `_change_data/` (Delta protocol, "Add CDC File"). All else is as in `write_rows`.
     """
-    return _write(batches, target, folder, sizes, feed=True)
+    return _write(batches, _Files(target, sizes, feed=True))
 
 
 def file_count(rows: int) -> int:
@@ -124,16 +117,7 @@ def file_schema(target: Target, *, feed: bool = False) -> pa.Schema:
     return pa.schema([*fields, *([pa.field(CHANGE_TYPE, pa.string())] if feed else [])])
 
 
-def _write(
-    batches: Iterable[pa.RecordBatch],
-    target: Target,
-    folder: str | None,
-    sizes: FileSizes,
-    *,
-    feed: bool,
-    partition: Mapping[str, str | None] | None = None,
-) -> list[Action]:
-    files = _Files(target, place_at(folder or target.path), sizes, feed, partition)
+def _write(batches: Iterable[pa.RecordBatch], files: _Files) -> list[Action]:
     try:
         for batch in batches:
             files.add(batch)
@@ -168,10 +152,10 @@ class _Files:
     """The open files by partition, and the actions of the complete files."""
 
     def __init__(
-        self, target: Target, folder: Place, sizes: FileSizes, feed: bool,
-        partition: Mapping[str, str | None] | None,
+        self, target: Target, sizes: FileSizes, partition: Mapping[str, str | None] | None = None, *,
+        feed: bool = False,
     ) -> None:  # fmt: skip
-        self._target, self._folder, self._feed, self._partition = target, folder, feed, partition
+        self._target, self._folder, self._feed, self._partition = target, place_at(target.path), feed, partition
         self._sizes = sizes
         self._schema = file_schema(target, feed=feed)
         self._columns = {column.name: column for column in target.columns}

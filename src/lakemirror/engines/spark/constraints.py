@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 
-from lakemirror.engines.change_rows import null_row
-from lakemirror.engines.row_work import FILE, ROW, BadRow, RowWork
+from lakemirror.engines.row_work import ROW, RowWork
 from lakemirror.engines.spark.jobs import Jobs, Stage, spark_errors
+from lakemirror.engines.unit_kernels import null_row, place_of
+from lakemirror.errors import Rejected
 
 
-def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> BadRow | None:
+def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage) -> Rejected | None:
     """The first row that breaks a constraint; None if there is none, or the table has no CHECK constraints.
 
     A condition that is NULL is broken, too (Delta protocol, "CHECK constraints"). If a row also breaks NOT NULL, that
-    is reported. `stage`: makes the rows to insert, with FILE and ROW. Error: `spark-job-failed`.
+    is reported. `stage`: makes the rows to insert, with their positions among all changes as ROW. Error:
+    `spark-job-failed`.
     """
     target = work.target
     if not target.constraints or not stage.units:
@@ -33,19 +35,18 @@ def broken_constraint(jobs: Jobs, description: str, work: RowWork, stage: Stage)
         is_null = F.expr(f"`{column.replace('`', '``')}` IS NULL")
         broken = F.when(is_null, F.lit(number)).otherwise(broken)
     with jobs.described(description), spark_errors(description):
-        rows = jobs.rows(stage, f"{columns}, {FILE} bigint, {ROW} bigint")
-        first = rows.select(FILE, ROW, broken.alias("broken")).where("broken IS NOT NULL")
-        found = first.agg(F.min(F.struct(FILE, ROW, "broken")).alias("first")).collect()[0]["first"]
-    if found is None:
+        rows = jobs.rows(stage, f"{columns}, {ROW} bigint")
+        breaking = rows.select(ROW, broken.alias("broken")).where("broken IS NOT NULL")
+        first = breaking.agg(F.min(F.struct(ROW, "broken")).alias("first")).collect()[0]["first"]
+    if first is None:
         return None
-    file = next(unit.name for unit in work.changes if unit.number == found[FILE])
-    row = found[ROW] + 1
-    if found["broken"] < len(required):
-        return null_row(file, row, required[found["broken"]])
-    name, expression = target.constraints[found["broken"] - len(required)]
+    file, row = place_of(work.changes, first[ROW])
+    if first["broken"] < len(required):
+        return null_row(file, row, required[first["broken"]])
+    name, expression = target.constraints[first["broken"] - len(required)]
     message = f"{file}, row {row}: the table's CHECK constraint {name} ({expression}) does not hold"
     named = [each.name for each in target.columns if _names(expression, each.name)]
-    return BadRow("constraint-violated", file, message, row, named[0] if len(named) == 1 else None)
+    return Rejected("constraint-violated", message, file, row, named[0] if len(named) == 1 else None)
 
 
 def _names(expression: str, column: str) -> bool:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import pickle
 import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lakemirror.engines.spark.messages import dumps, loads
 from lakemirror.engines.spark.store_options import StoreOptions
 from lakemirror.engines.spark.task_code import task
+from lakemirror.engines.unit_kernels import Kernel
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.spark_session.python_workers import running
 
@@ -35,9 +37,9 @@ _PARALLELISM = 8  # tasks at once, if a Connect server does not say how many
 
 @dataclass(frozen=True)
 class Stage:
-    """A function of `tasks`, the data that all its units share, and the units. All values can be pickled."""
+    """A kernel, what all its units share, and the units. All values can be pickled (`messages`)."""
 
-    function: str
+    kernel: Kernel
     shared: Any
     units: Sequence[Any]
 
@@ -59,6 +61,11 @@ class Jobs:
         """The number of tasks that the cluster runs at once, as far as the session knows."""
         if not self.is_remote:
             return max(1, int(self.session.sparkContext.defaultParallelism))
+        return self._remote_parallelism
+
+    @cached_property
+    def _remote_parallelism(self) -> int:
+        """What the server's settings say. Each look at a setting is a request."""
         known = self._setting("spark.default.parallelism")
         local = re.fullmatch(r"local\[(\d+)\]", self._setting("spark.master"))
         cores, executors = self._setting("spark.executor.cores"), self._setting("spark.executor.instances")
@@ -77,19 +84,25 @@ class Jobs:
         return self._collect(description, frame, len(stage.units))
 
     def run_by_bucket(
-        self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, function: str, shared: Any
+        self, description: str, stages: Sequence[Stage], buckets: int, partitions: int, kernel: Kernel, shared: Any
     ) -> list[Any]:
-        """Groups the blobs of the stages by bucket, and calls `function` for them. Returns its results in any order."""
+        """Groups the tables of the stages by bucket of key. Returns the results of `kernel` in any order.
+
+        `kernel` gets `shared` and tables by bucket and kind, which is the place of their stage among `stages`.
+        """
         with spark_errors(description):
-            made = [self._started(stage, "blobs", _BLOBS, buckets) for stage in stages if stage.units]
+            made = [
+                self._started(stage, "blobs", _BLOBS, kind, buckets)
+                for kind, stage in enumerate(stages) if stage.units
+            ]  # fmt: skip
             blobs = made[0]
             for more in made[1:]:
                 blobs = blobs.union(more)
-            run = task("gathered", function, pickle.dumps(shared), store_options=self._store_options.reference())
+            run = task("gathered", dumps((kernel, shared)), store_options=self._store_options.reference())
             with running(self.session, self._interpreter):
-                found = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
+                frame = blobs.repartition(partitions, "bucket").mapInArrow(run, _RESULTS)
         tasks = sum(len(stage.units) for stage in stages) + partitions
-        return self._collect(description, found, 1, tasks)[0]
+        return self._collect(description, frame, 1, tasks)[0]
 
     def rows(self, stage: Stage, schema: str) -> DataFrame:
         """The rows of a stage as a DataFrame, not computed yet."""
@@ -115,9 +128,8 @@ class Jobs:
             context.setJobDescription(before)  # type: ignore[arg-type]
 
     def _started(self, stage: Stage, how: str, schema: str, *more: Any) -> DataFrame:
-        units = [pickle.dumps(unit) for unit in stage.units]
-        shared, options = pickle.dumps(stage.shared), self._store_options.reference()
-        run = task(how, stage.function, shared, units, *more, store_options=options)
+        units, shared = [dumps(unit) for unit in stage.units], dumps((stage.kernel, stage.shared))
+        run = task(how, shared, units, *more, store_options=self._store_options.reference())
         count = len(units)
         with running(self.session, self._interpreter):
             return self.session.range(0, count, 1, count).mapInArrow(run, schema)
@@ -127,10 +139,10 @@ class Jobs:
         with self.described(description), spark_errors(description):
             rows = frame.collect()
         log.debug("%s: %d tasks, %.1f s", description, tasks or units, time.monotonic() - begun)
-        found: list[list[Any]] = [[] for _ in range(units)]
+        results: list[list[Any]] = [[] for _ in range(units)]
         for row in rows:
-            found[row["unit"]].append(pickle.loads(bytes(row["result"])))
-        return found
+            results[row["unit"]].append(loads(bytes(row["result"])))
+        return results
 
     def _setting(self, name: str) -> str:
         with contextlib.suppress(Exception):  # a managed server may refuse to show its settings

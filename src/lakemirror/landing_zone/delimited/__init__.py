@@ -8,5 +8,7 @@ nothing else (`docs/decisions/003-delimited-text.md`).
 """
 
 from lakemirror.landing_zone.delimited.convert import TextDoubts, convert, line_of, read_columns
+from lakemirror.landing_zone.delimited.typed_text import TypedText
+from lakemirror.landing_zone.delimited.values import BadValue
 
-__all__ = ["TextDoubts", "convert", "line_of", "read_columns"]
+__all__ = ["BadValue", "TextDoubts", "TypedText", "convert", "line_of", "read_columns"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from typing import IO
 
 import pyarrow as pa
@@ -13,18 +13,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakemirror.errors import TableError
+from lakemirror.landing_zone.column_types import arrow_type
 from lakemirror.landing_zone.delimited.exact_rows import ExactRows, header
 from lakemirror.landing_zone.delimited.fast_reader import FastReader, Inexact, Piece, whole_rows
-from lakemirror.landing_zone.delimited.hints import hint_for_separator, hint_for_value, separator_line
-from lakemirror.landing_zone.delimited.plain_values import converted_as_written, looks_like
+from lakemirror.landing_zone.delimited.hints import hint_for_separator, separator_line
+from lakemirror.landing_zone.delimited.plain_values import is_number, looks_like
 from lakemirror.landing_zone.delimited.records import Blocks, RecordReader
 from lakemirror.landing_zone.delimited.text_source import utf8_blocks
-from lakemirror.landing_zone.delimited.values import BadValue, arrow_type
+from lakemirror.landing_zone.delimited.typed_text import TypedText
+from lakemirror.landing_zone.delimited.values import BadValue
 from lakemirror.landing_zone.metadata import ROW_MARKER, DelimitedFormat, TableMetadata, Warned
 from lakemirror.landing_zone.zoneless import NTZ, Zones
+from lakemirror.worker_pool import worker_pool
 
 _THREADS = 2
-_NUMBERS = ("smallint", "int", "bigint", "float", "double")
 _SAMPLE = 5_000  # rows
 _GROUP_BYTES = 64 * 1024 * 1024
 
@@ -109,19 +111,22 @@ def read_columns(
     form, zones = metadata.delimited or DelimitedFormat(), zones or Zones()
     blocks, reader = _opened(source, file, form, memory)
     names = header(reader, file, form)
-    types = _types(names, file, metadata, undeclared, zones)
-    schema = pa.schema([(name, arrow_type(kind)) for name, kind in types.items()])
-    yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    fast = FastReader({name: _parsed_type(name, kind, form) for name, kind in types.items()}, form)
+    text = TypedText(_types(names, file, metadata, undeclared, zones), form, zones)
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in text.types.items()])
+    yield pa.RecordBatch.from_pylist([], schema)
+    fast = FastReader({name: _parsed_type(name, kind, form) for name, kind in text.types.items()}, form)
     while True:
         reader.put_back()
-        refused = yield from _fast(blocks, fast, reader.line, types, schema, form, zones)
+        refused = yield from _fast(blocks, fast, reader.line, text)
         if refused is None:
             return
         # the exact reader says where the piece is wrong, or gives its rows
         reader = RecordReader(blocks, form, file, refused.line, memory)
         for texts, lines in ExactRows(reader, names, file, form).columns(len(refused.text)):
-            yield _exactly_typed(texts, lines, types, schema, file, form, zones)
+            try:
+                yield text.values(texts)
+            except BadValue as bad:
+                raise text.error(bad, file, lines[bad.place]) from bad
 
 
 def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) -> int:
@@ -129,7 +134,8 @@ def line_of(source: IO[bytes], row: int, *, file: str, metadata: TableMetadata) 
     form = metadata.delimited or DelimitedFormat()
     _, reader = _opened(source, file, form)
     rows = ExactRows(reader, header(reader, file, form), file, form).rows()
-    return next(itertools.islice(rows, row - 1, None)).line
+    record = next(itertools.islice(rows, row - 1, None), None)
+    return record.line if record is not None else row + 1  # the file is another by now
 
 
 def _opened(
@@ -143,20 +149,19 @@ def _opened(
 
 
 def _fast(
-    blocks: Blocks, reader: FastReader, line: int, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat,
-    zones: Zones,
-) -> Generator[pa.RecordBatch, None, Piece | None]:  # fmt: skip
+    blocks: Blocks, reader: FastReader, line: int, text: TypedText
+) -> Generator[pa.RecordBatch, None, Piece | None]:
     """The rows by the fast reader, several pieces at once, and the first piece that it refuses.
 
     Afterwards that piece and all text after it are in `blocks`.
     """
 
     def batch(piece: Piece) -> pa.RecordBatch:
-        return _typed(reader.parsed(piece), types, schema, form, zones)
+        return text.values(reader.parsed(piece))
 
     at_work: deque[tuple[Piece, Future[pa.RecordBatch]]] = deque()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="delimited") as pool:
-        pieces = whole_rows(blocks, form, line)
+    with worker_pool(_THREADS, "delimited") as pool:
+        pieces = whole_rows(blocks, text.form, line)
         while True:
             while len(at_work) <= _THREADS and (piece := next(pieces, None)) is not None:
                 at_work.append((piece, pool.submit(batch, piece)))
@@ -216,41 +221,7 @@ def _types(names: Sequence[str], file: str, metadata: TableMetadata, undeclared:
 def _parsed_type(name: str, kind: str, form: DelimitedFormat) -> pa.DataType:
     """The type in which Arrow parses a column: a number's where it reads the text as the contract does, else text."""
     plain = name == ROW_MARKER or (form.decimal_separator == "." and not form.thousands_separator)
-    return arrow_type(kind) if plain and kind in _NUMBERS else pa.string()
+    return arrow_type(kind) if plain and is_number(kind) and not kind.startswith("decimal") else pa.string()
 
 
-def _typed(
-    texts: pa.RecordBatch, types: Mapping[str, str], schema: pa.Schema, form: DelimitedFormat, zones: Zones
-) -> pa.RecordBatch:
-    arrays = [_column(texts.column(place), *each, form, zones) for place, each in enumerate(types.items())]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _column(texts: pa.Array, name: str, kind: str, form: DelimitedFormat, zones: Zones) -> pa.Array:
-    """One column's values; Arrow may have parsed them already. Row markers are plain numbers in any form."""
-    if texts.type != pa.string():
-        return texts
-    return converted_as_written(texts, kind, DelimitedFormat() if name == ROW_MARKER else form, name, zones)
-
-
-def _exactly_typed(
-    texts: pa.RecordBatch, lines: Sequence[int], types: Mapping[str, str], schema: pa.Schema, file: str,
-    form: DelimitedFormat, zones: Zones,
-) -> pa.RecordBatch:  # fmt: skip
-    """The rows of a block; TableError for the first value that does not convert, by line, then column."""
-    found, bad = [], []
-    for place, (name, kind) in enumerate(types.items()):
-        try:
-            found.append(_column(texts.column(place), name, kind, form, zones))
-        except BadValue as value:
-            bad.append((value.place, name, kind, value.text, value.why))
-    if bad:
-        place, name, kind, text, why = min(bad, key=lambda each: each[0])
-        shown = text if len(text) <= 100 else text[:99] + "…"
-        code = "row-marker-invalid" if name == ROW_MARKER else "value-invalid"
-        what = "an integer" if name == ROW_MARKER else kind
-        raise TableError(
-            code, f"{file}, line {lines[place]}, column {name}: {shown!r} {why or f'is not {what}'}", file=file,
-            row=lines[place], column=name, hint=hint_for_value(text, kind, form) or None,
-        )  # fmt: skip
-    return pa.RecordBatch.from_arrays(found, schema=schema)
+__all__ = ["TextDoubts", "convert", "line_of", "read_columns"]

@@ -82,14 +82,14 @@ def _noted(values: pa.Array, texts: pa.Array, table_type: str, name: str, zones:
 
 def _reads_otherwise(table_type: str, form: DelimitedFormat) -> bool:
     """True where the column's text is not what `converted` reads already."""
-    if _is_number(table_type):
+    if is_number(table_type):
         return form.decimal_separator != "." or bool(form.thousands_separator)
     return bool(form.date_format if table_type == "date" else _is_time(table_type) and form.timestamp_format)
 
 
 def _plain(texts: pa.Array, table_type: str, form: DelimitedFormat) -> pa.Array:
     """The texts in the form that `converted` reads; NULL where they are not as declared."""
-    if _is_number(table_type):
+    if is_number(table_type):
         return _numbers(texts, form)
     if table_type == "date":
         return date_pattern(form.date_format).iso(texts, with_time=False)
@@ -100,7 +100,8 @@ def _is_time(table_type: str) -> bool:
     return table_type in ("timestamp", "timestamp_ntz")
 
 
-def _is_number(table_type: str) -> bool:
+def is_number(table_type: str) -> bool:
+    """True for the table types of numbers."""
     return table_type in _NUMBERS or table_type.startswith("decimal(")
 
 
@@ -146,4 +147,4 @@ _LOOKS = (
     ),
 )
 
-__all__ = ["converted_as_written", "looks_like"]
+__all__ = ["converted_as_written", "is_number", "looks_like"]

@@ -18,7 +18,8 @@ from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Principal, Principals, fits
 from lakemirror.service.auth.shared_key import is_signed
 from lakemirror.service.auth.tokens import TokenRefused, Tokens
-from lakemirror.service.interface import AccessDenied, Caller
+from lakemirror.service.interface import Caller
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import Target
 from lakemirror.service.request_notes import notes
 
@@ -54,7 +55,7 @@ class PrincipalAuthenticator:
             caller = self._by_token(request, value.strip(), target is not None)
         elif target is None:
             message = "This call needs a token: Authorization: Bearer …"
-            raise AccessDenied(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+            raise Refused(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
         elif scheme == "SharedKey":
             caller = self._by_key(request, value.strip())
         elif scheme:
@@ -65,7 +66,7 @@ class PrincipalAuthenticator:
         return caller
 
     async def by_secret(self, request: web.BaseRequest) -> Caller:
-        """Who asks by Basic NAME:secret, or by a token. AccessDenied with status 401, or 429 after many failures."""
+        """Who asks by Basic NAME:secret, or by a token. Refused with status 401, or 429 after many failures."""
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             caller = self._by_token(request, value.strip(), False)
@@ -74,7 +75,7 @@ class PrincipalAuthenticator:
             found = None if pair is None else await self.principal(*pair, request.remote or "")
             if found is None:
                 header = {"WWW-Authenticate": 'Basic realm="lakemirror", charset="UTF-8"'}
-                raise AccessDenied(401, "Unauthorized", "Sign in with the name and the secret of a principal.", header)
+                raise Refused(401, "Unauthorized", "Sign in with the name and the secret of a principal.", header)
             caller = found.caller()
         notes().caller = caller
         return caller
@@ -82,7 +83,7 @@ class PrincipalAuthenticator:
     async def principal(self, client_id: str, secret: str, remote: str) -> Principal | None:
         """The principal with this client id, or name, and secret. Takes as long for one that does not exist.
 
-        `remote`: the client's address. AccessDenied with status 429 where too many secrets from there were wrong.
+        `remote`: the client's address. Refused with status 429 where too many secrets from there were wrong.
         """
         found = self._principals.by_client_id(client_id)
         stored = None if found is None else found.secret
@@ -91,7 +92,7 @@ class PrincipalAuthenticator:
         if self._remembered.get(key, 0.0) > time.monotonic():
             return found
         if self._failures.is_reached(remote):
-            raise AccessDenied(429, "TooManyRequests", "Too many failures from this address.", {"Retry-After": "1"})
+            raise Refused(429, "TooManyRequests", "Too many failures from this address.", {"Retry-After": "1"})
         if not await asyncio.get_running_loop().run_in_executor(self._hashing, fits, secret, stored):
             self._failures.note(remote)
             return None
@@ -107,11 +108,11 @@ class PrincipalAuthenticator:
                 raise TokenRefused("the principal of this token was removed")
         except TokenRefused as refused:
             if storage:
-                raise AccessDenied(
+                raise Refused(
                     401, "InvalidAuthenticationInfo", f"Access refused: {refused}.", self._challenge(request)
                 ) from refused
             code = "TokenExpired" if refused.expired else "Unauthorized"
-            raise AccessDenied(
+            raise Refused(
                 401, code, f"Access refused: {refused}.", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
             ) from refused
         return found.caller()
@@ -132,7 +133,7 @@ class PrincipalAuthenticator:
             raise target.refused
         query = target.query
         if "sig" not in query:
-            raise AccessDenied(
+            raise Refused(
                 401, "NoAuthenticationInformation", "The request has no Authorization header.", self._challenge(request)
             )
         account = _account_in_host(request.host)
@@ -167,8 +168,8 @@ def _account_in_host(host: str) -> str:
     return label.lower() if rest.startswith(("dfs.", "blob.")) else ""
 
 
-def _does_not_fit(message: str) -> AccessDenied:
-    return AccessDenied(403, "AuthenticationFailed", message)
+def _does_not_fit(message: str) -> Refused:
+    return Refused(403, "AuthenticationFailed", message)
 
 
 __all__ = ["PrincipalAuthenticator", "basic_credentials"]

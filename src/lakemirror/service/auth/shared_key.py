@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 
 from lakemirror.service.raw_query import query_pairs, raw_path_of
+from lakemirror.service.refused import Refused
 
 SKEW = 15 * 60  # seconds that a request's date may be away from now
 _SIGNED = (
@@ -45,7 +46,7 @@ def is_signed(
     try:
         date = parsedate_to_datetime(lowered.get("x-ms-date") or lowered.get("date", "")).timestamp()
         wanted = signature(account_key, string_to_sign(method, target, lowered, account))
-    except (ValueError, TypeError, OverflowError):
+    except (Refused, ValueError, TypeError, OverflowError):
         return False
     return abs(now - date) <= SKEW and hmac.compare_digest(wanted.encode(), given.encode("utf-8", "replace"))
 

@@ -14,9 +14,10 @@ from lakemirror.service.auth.authenticator import PrincipalAuthenticator, basic_
 from lakemirror.service.auth.failure_limit import FailureLimit
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.auth.tokens import Tokens
-from lakemirror.service.interface import AccessDenied, Limits
-from lakemirror.service.raw_query import AddressError, query_of, raw_path_of
-from lakemirror.service.request_body import BodyRefused, read_body
+from lakemirror.service.interface import Limits
+from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
+from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.under_way import UnderWay
 from lakemirror.service.workspace_names import is_guid
@@ -86,7 +87,7 @@ class Authority:
         host = base.partition("://")[2]
         try:
             asked = query_of(request.raw_path).get("authorization_endpoint", "")
-        except AddressError:
+        except Refused:
             asked = ""
         tenant = asked.partition("://")[2].partition("/")[2].partition("/")[0]
         tenant = tenant if is_guid(tenant) or tenant in ALIASES else self.principals.tenant_id
@@ -107,12 +108,12 @@ class Authority:
             )
         try:
             self.under_way.enter_unknown(remote)
-        except AccessDenied as busy:
+        except Refused as busy:
             return _refused(busy.status, "temporarily_unavailable", busy.message, busy.headers)
         try:
             body = await read_body(request, self.limits, MOST_BYTES)
             fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
-        except BodyRefused as error:
+        except Refused as error:
             return _refused(error.status, "invalid_request", error.message, error.headers)
         except ValueError:
             return _refused(400, "invalid_request", "The body is no form.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -99,33 +99,34 @@ class _Tables(Collector):
         yield from _of_tables(tables)
 
 
-def _of_tables(tables: Iterable[tuple[list[str], TableStatus]]) -> Iterator[Metric]:
+_Family = type[CounterMetricFamily | GaugeMetricFamily]
+_OF_TABLES: tuple[tuple[_Family, str, str, Callable[[TableStatus, float], float]], ...] = (
+    (CounterMetricFamily, "rows", "Changes that were applied to a table.", lambda t, now: t.processed_rows),
+    (CounterMetricFamily, "bytes", "Bytes of change files that were applied to a table.",
+     lambda t, now: t.processed_bytes),
+    (GaugeMetricFamily, "pending_files", "Change files that arrived and are not applied.",
+     lambda t, now: t.pending_files),
+    (GaugeMetricFamily, "lag_seconds", "Age of the oldest change file that is not applied.", lambda t, now: t.lag(now)),
+    (GaugeMetricFamily, "last_commit_timestamp_seconds", "When the last commit of a table was made.",
+     lambda t, now: t.last_sync or 0),
+)  # fmt: skip
+"""The metrics of a table: kind, name after `lakemirror_table_`, meaning, and the value of a table now."""
+
+
+def _of_tables(tables: Sequence[tuple[list[str], TableStatus]]) -> Iterator[Metric]:
     labels = ["workspace", "database", "schema", "table"]
     state = GaugeMetricFamily(
         "lakemirror_table_state", "1 for the state that a table is in.", labels=[*labels, "state"]
     )
-    rows = CounterMetricFamily("lakemirror_table_rows", "Changes that were applied to a table.", labels=labels)
-    size = CounterMetricFamily(
-        "lakemirror_table_bytes", "Bytes of change files that were applied to a table.", labels=labels
-    )
-    pending = GaugeMetricFamily(
-        "lakemirror_table_pending_files", "Change files that arrived and are not applied.", labels=labels
-    )
-    lag = GaugeMetricFamily(
-        "lakemirror_table_lag_seconds", "Age of the oldest change file that is not applied.", labels=labels
-    )
-    commit = GaugeMetricFamily(
-        "lakemirror_table_last_commit_timestamp_seconds", "When the last commit of a table was made.", labels=labels
-    )
-    now = time.time()
     for named, table in tables:
         state.add_metric([*named, table.status], 1)
-        rows.add_metric(named, table.processed_rows)
-        size.add_metric(named, table.processed_bytes)
-        pending.add_metric(named, table.pending_files)
-        lag.add_metric(named, table.lag(now))
-        commit.add_metric(named, table.last_sync or 0)
-    yield from (state, rows, size, pending, lag, commit)
+    yield state
+    now = time.time()
+    for kind, name, meaning, value in _OF_TABLES:
+        metric = kind(f"lakemirror_table_{name}", meaning, labels=labels)
+        for named, table in tables:
+            metric.add_metric(named, value(table, now))
+        yield metric
 
 
 def _size(folder: Path) -> int:

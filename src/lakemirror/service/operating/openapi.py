@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakemirror.service.rest.calls import CALLS, DATABASE, RestCall
+from lakemirror.status import TABLE_STATES
 
 _MEANINGS = {
     "400": "The request is invalid.",
@@ -96,7 +97,6 @@ _PART = _object("path payload payloadType", path=_TEXT, payload=_TEXT, payloadTy
 _PARTS = _object("parts", parts={"type": "array", "items": _PART})
 _NAME = {"type": "string", "minLength": 1, "maxLength": 123}
 _DESCRIPTION = {"type": "string", "maxLength": 256}
-_TABLE_STATES = ["Initialized", "Snapshotting", "Replicating", "Reseeding", "Stopped", "Failed"]
 _STATES = ["Initializing", "Initialized", "Starting", "Running", "Paused", "Stopping", "Stopped"]
 _SHORT_ERROR = _object("errorCode message", errorCode=_TEXT, message=_TEXT)
 
@@ -132,7 +132,7 @@ _SCHEMAS: dict[str, Any] = {
     "MirroringStatus": _object("status", status={"enum": _STATES}, error=_SHORT_ERROR),
     "TableStatus": _object(
         "sourceTableName status metrics", sourceObjectType={"const": "Table"}, sourceSchemaName=_TEXT,
-        sourceTableName=_TEXT, status={"enum": _TABLE_STATES}, error=_SHORT_ERROR,
+        sourceTableName=_TEXT, status={"enum": list(TABLE_STATES)}, error=_SHORT_ERROR,
         metrics=_object(
             "processedRows processedBytes", processedRows=_WHOLE, processedBytes=_WHOLE,
             lastSyncDateTime={"type": "string", "format": "date-time"}, lastSyncLatencyInSeconds=_WHOLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,15 +16,15 @@ from aiohttp import web
 
 from lakemirror.service.auth.authenticator import PrincipalAuthenticator
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import AccessDenied, Caller, DatabaseEntry
+from lakemirror.service.interface import Caller, DatabaseEntry
 from lakemirror.service.operating import page
 from lakemirror.service.operating.metrics import CONTENT_TYPE, ServiceMetrics
 from lakemirror.service.operating.openapi import description
 from lakemirror.service.operating.views import database_view, overview, table_view
 from lakemirror.service.raw_query import raw_path_of
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.registry import FolderRegistry
-from lakemirror.service.rest.rest_answers import Refused
 from lakemirror.service.under_way import UnderWay
 
 _OPEN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -45,33 +45,22 @@ class Operating:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "metrics"))
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        """The answer. AccessDenied, Refused."""
-        path = raw_path_of(request.raw_path)
+        """The answer. Refused."""
         if request.method not in ("GET", "HEAD"):
             raise Refused(405, "OperationNotSupported", "Use GET.", {"Allow": "GET, HEAD"})
-        if path == "/livez":
-            notes().operation = "Livez"
-            return _json({"alive": True})
-        if path == "/readyz":
-            notes().operation = "Readyz"
-            return self._ready()
-        if path == "/openapi.json":
-            notes().operation = "OpenApi"
-            return _json(description(self.base_url(request), version()))
-        if path == "/ui/style.css":
-            notes().operation = "Style"
-            return web.Response(text=page.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
-        if path == "/metrics":
-            notes().operation = "Metrics"
-            self.under_way.enter_metrics()
-            return await self._all_metrics(await self.authenticator.by_secret(request))
-        notes().operation = "Page"
-        self.under_way.enter_unknown(request.remote or "")
-        caller = await self.authenticator.by_secret(request)
-        self.under_way.enter_principals(caller.name)
-        return await self._page(caller, path)
+        notes().operation, answer = ROUTES.get(raw_path_of(request.raw_path), ("Page", Operating._page))
+        return await answer(self, request)
 
-    def _ready(self) -> web.Response:
+    async def _alive(self, request: web.BaseRequest) -> web.Response:
+        return _json({"alive": True})
+
+    async def _description(self, request: web.BaseRequest) -> web.Response:
+        return _json(description(self.base_url(request), version()))
+
+    async def _style(self, request: web.BaseRequest) -> web.Response:
+        return web.Response(text=page.STYLE, content_type="text/css", headers={"X-Content-Type-Options": "nosniff"})
+
+    async def _ready(self, request: web.BaseRequest) -> web.Response:
         reasons = []
         if not self._all_looked_at:
             waiting = len(self.host.not_looked_at(self.registry.all_databases()))
@@ -82,15 +71,20 @@ class Operating:
             reasons.append({"reason": "DiskFull", "message": "less than 1 GiB or 2 % of the disk is free"})
         return _json({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
-    async def _all_metrics(self, caller: Caller) -> web.Response:
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        self.under_way.enter_metrics()
+        caller = await self.authenticator.by_secret(request)
         if not caller.may("*", "read"):
-            raise AccessDenied(403, "InsufficientPrivileges", "The metrics need a role on *.")
+            raise Refused(403, "InsufficientPrivileges", "The metrics need a role on *.")
         body = await asyncio.get_running_loop().run_in_executor(self._thread, self.metrics.text, self.under_way.total)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, **_OPEN})
 
-    async def _page(self, caller: Caller, path: str) -> web.Response:
+    async def _page(self, request: web.BaseRequest) -> web.Response:
+        self.under_way.enter_unknown(request.remote or "")
+        caller = await self.authenticator.by_secret(request)
+        self.under_way.enter_principals(caller.name)
         try:
-            parts = [unquote(part, errors="strict") for part in path.split("/") if part]
+            parts = [unquote(part, errors="strict") for part in raw_path_of(request.raw_path).split("/") if part]
         except ValueError:
             parts = [""]
         now = time.time()
@@ -127,6 +121,16 @@ class Operating:
         return None if twin is None else (twin, True)
 
 
+ROUTES: dict[str, tuple[str, Callable[[Operating, web.BaseRequest], Awaitable[web.Response]]]] = {
+    "/livez": ("Livez", Operating._alive),
+    "/readyz": ("Readyz", Operating._ready),
+    "/openapi.json": ("OpenApi", Operating._description),
+    "/ui/style.css": ("Style", Operating._style),
+    "/metrics": ("Metrics", Operating._metrics),
+}
+"""The operation at each path, and its answer; every other path of the plane is a page."""
+
+
 def _may_read(caller: Caller, database: DatabaseEntry) -> bool:
     return database.workspace is not None and caller.may(database.workspace.name, "read")
 
@@ -148,4 +152,4 @@ def version() -> str:
         return "unknown"
 
 
-__all__ = ["Operating", "version"]
+__all__ = ["ROUTES", "Operating", "version"]

@@ -10,7 +10,8 @@ from typing import Any
 from lakemirror.errors import LakemirrorError
 from lakemirror.mirror.declared_readers import allowed
 from lakemirror.service.interface import DatabaseEntry
-from lakemirror.service.rest.rest_answers import Refused, invalid
+from lakemirror.service.refused import Refused
+from lakemirror.service.rest.rest_answers import invalid
 from lakemirror.settings import (
     DATABASE,
     DEFINITION,

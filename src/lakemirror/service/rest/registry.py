@@ -264,7 +264,7 @@ class FolderRegistry:
             entry = DatabaseEntry(made, name, folder, held.entry, "", "Running")
             (folder / LANDING_ZONE).mkdir(parents=True, exist_ok=True)
             write_json(folder / ITEM_FILE, _item(entry))
-            log.info("%s: adopted", folder)
+            log.info("%s: is now a mirrored database", folder)
         self._hold(held, entry)
 
     def _found(self, name_or_id: str) -> _Workspace | None:

@@ -17,23 +17,17 @@ from aiohttp import web
 from lakemirror.bounded_json import parsed
 from lakemirror.errors import LakemirrorError
 from lakemirror.service.host import EngineHost
-from lakemirror.service.interface import (
-    AccessDenied,
-    Authenticator,
-    Caller,
-    DatabaseEntry,
-    Limits,
-    WorkspaceEntry,
-)
-from lakemirror.service.raw_query import AddressError, query_of, raw_path_of
-from lakemirror.service.request_body import BodyRefused, read_body
+from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, WorkspaceEntry
+from lakemirror.service.raw_query import query_of, raw_path_of
+from lakemirror.service.refused import Refused
+from lakemirror.service.request_body import read_body
 from lakemirror.service.request_notes import notes
 from lakemirror.service.rest.calls import DATABASE, RestCall, calls_at
 from lakemirror.service.rest.database_status import read_definition_file, status_of, table_rows
 from lakemirror.service.rest.definition import default_schema, definition_of, parts_of, stored_definition
 from lakemirror.service.rest.paging import Paging
 from lakemirror.service.rest.registry import FolderRegistry, NameInUse
-from lakemirror.service.rest.rest_answers import Refused, answer, invalid
+from lakemirror.service.rest.rest_answers import answer, invalid
 from lakemirror.service.workspace_names import is_display_name, is_guid
 
 MOST_BYTES = 16 * 1024**2  # of a request
@@ -81,14 +75,12 @@ class Rest:
     has_room: Callable[[], bool]
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        """The answer. Refused, AccessDenied; LakemirrorError where the store fails."""
+        """The answer. Refused; LakemirrorError where the store fails."""
         caller = await self.authenticator.authenticate(request)
         try:
             raw = raw_path_of(request.raw_path)
             parts = [unquote(part, errors="strict") for part in raw.split("/") if part][1:]
             query = query_of(request.raw_path)
-        except AddressError as refused:
-            raise Refused(400, refused.code, str(refused)) from refused
         except ValueError as error:
             raise invalid("The address is no UTF-8.") from error
         asked = _Asked(request, caller, query, f"{self.base_url(request)}{raw}")
@@ -135,7 +127,7 @@ class Rest:
     def _workspace(self, caller: Caller, name_or_id: str, role: str) -> WorkspaceEntry:
         found = self.registry.workspace(name_or_id)
         if not caller.may(found.name if found else "*", role):
-            raise AccessDenied(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
+            raise Refused(403, "InsufficientPrivileges", f"{caller.name} has no role for this on the workspace.")
         if found is None:
             raise Refused(404, "WorkspaceNotFound", "There is no such workspace.")
         return found
@@ -275,7 +267,7 @@ class Rest:
             raise Refused(503, "ServerBusy", "The disk is almost full.", {"Retry-After": "60"})
         try:
             found = parsed((await read_body(request, self.limits, MOST_BYTES)).decode("utf-8-sig"))
-        except BodyRefused as error:
+        except Refused as error:
             code = {408: "RequestTimeout", 413: error.code}.get(error.status, "InvalidRequest")
             raise Refused(error.status, code, error.message, error.headers) from error
         except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The storage plane: files of mirrored databases in the vendor's DFS and Blob dialects.
 
-request ─▶ handler ─▶ dfs | blob ─▶ place (what is there) ─▶ staging ─▶ publish, rename, removal
+request ─▶ handler ─▶ dfs | blob ─▶ database_files (what is there) ─▶ staging ─▶ publish, rename, removal
 """
 
-from lakemirror.service.storage.handler import StorageHandler, make_storage_handler
+from lakemirror.service.storage.handler import StorageEndpoint
 
-__all__ = ["StorageHandler", "make_storage_handler"]
+__all__ = ["StorageEndpoint"]

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.refused import Refused
 
 MOST_PARTS = 256
 MOST_BYTES = 4 << 20
@@ -38,7 +38,7 @@ class PartAnswer:
 
 
 def parts_of(content_type: str, body: bytes) -> list[Part]:
-    """The requests of a `multipart/mixed` body. StorageError 400 `InvalidInput`."""
+    """The requests of a `multipart/mixed` body. Refused 400 `InvalidInput`."""
     match = _BOUNDARY.search(content_type)
     if not content_type.lower().startswith("multipart/mixed") or not match:
         raise _invalid("The content type is not multipart/mixed with a boundary.")
@@ -90,5 +90,5 @@ def _fields(text: str) -> dict[str, str]:
     return found
 
 
-def _invalid(message: str) -> StorageError:
-    return StorageError(400, "InvalidInput", message)
+def _invalid(message: str) -> Refused:
+    return Refused(400, "InvalidInput", message)

@@ -13,17 +13,19 @@ from pathlib import Path
 from aiohttp import web
 from multidict import CIMultiDict
 
-from lakemirror.service.raw_query import AddressError, split_target
+from lakemirror.service.raw_query import split_target
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, checked_segments, target_of
 from lakemirror.service.request_body import announced_length
+from lakemirror.service.request_notes import notes
 from lakemirror.service.storage import batch_delete
 from lakemirror.service.storage.blocks import block_name, drop_blocks, keep_block, publish_blocks, uncommitted
 from lakemirror.service.storage.bodies import read_small, receive, to_new_file
-from lakemirror.service.storage.call import Call, asked_for, meant_method
+from lakemirror.service.storage.call import Call, asked_for, meant_method, on_path
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import Conditions, conditions_of
 from lakemirror.service.storage.copy import copy, missing_source
-from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.dfs import make_folder
 from lakemirror.service.storage.filesystems import (
     filesystem_status,
@@ -37,7 +39,7 @@ from lakemirror.service.storage.publish_file import check_now, publish, sync_fil
 from lakemirror.service.storage.reads import left_as_it_is, read, written
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.storage_answers import (
-    StorageError,
+    Codes,
     error_answer,
     forbidden,
     http_date,
@@ -52,55 +54,48 @@ _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-async def put_blob(call: Call) -> web.Response:
+@on_path
+async def put_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the file is published, durably. With `x-ms-meta-hdi_isfolder` and no bytes: the folder exists."""
-    database = call.database()
     path = call.address.path
     kind = call.headers.get("x-ms-blob-type", "").lower()
     if not kind:
-        raise StorageError(400, "MissingRequiredHeader", "The header x-ms-blob-type is missing.")
+        raise Refused(400, "MissingRequiredHeader", "The header x-ms-blob-type is missing.")
     if kind in ("appendblob", "pageblob"):
-        raise StorageError(501, "NotImplemented", "Only block blobs are offered.")
+        raise Refused(501, "NotImplemented", "Only block blobs are offered.")
     if kind != "blockblob":
-        raise StorageError(400, "InvalidHeaderValue", "The header x-ms-blob-type is not BlockBlob.")
+        raise Refused(400, "InvalidHeaderValue", "The header x-ms-blob-type is not BlockBlob.")
     length = announced_length(call.request, call.serving.limits.max_body)
-    place = await call.place(database)
-    if call.headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true" and length == 0:
-        if path != "Files/LandingZone":
-            call.check_writable(path)
-        return written(201, await call.serving.workers.run(make_folder, place, path, call))
-    call.check_writable(path)
+    if call.makes_folder:
+        return written(201, await call.serving.workers.run(make_folder, files, path, call))
     conditions, md5 = call.conditions(), digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     if length is None or length > _SMALL:  # of a small file the conditions are looked at once, when it is published
-        await run(_before_put, place, path, conditions)
-    complete = place.temporary("put")
+        await run(_before_put, files, path, conditions)
+    complete = files.temporary("put")
     published: list[Found] = []
     try:
         await receive(
-            call, to_new_file(complete), 0, lambda: published.append(_publish(place, complete, path, conditions, md5))
+            call, to_new_file(complete), 0, lambda: published.append(_publish(files, complete, path, conditions, md5))
         )
     except BaseException:
         await run(complete.unlink, missing_ok=True)
         raise
-    call.serving.registry.published(database)
     return written(201, published[0])
 
 
-async def put_block(call: Call) -> web.Response:
+@on_path
+async def put_block(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the block outlives the process; the blob is not there yet."""
-    database = call.database()
-    call.check_writable(call.address.path)
     if "x-ms-copy-source" in call.headers:
-        raise StorageError(400, "UnsupportedHeader", "Blocks from an address are not offered.")
+        raise Refused(400, "UnsupportedHeader", "Blocks from an address are not offered.")
     name, conditions = block_name(call.query.get("blockid", "")), call.conditions()
     announced_length(call.request, call.serving.limits.max_body)
-    place = await call.place(database)
     run = call.serving.workers.run
-    temporary = await run(place.temporary, "block")
+    temporary = await run(files.temporary, "block")
     try:
         await receive(
-            call, to_new_file(temporary), 0, lambda: keep_block(place, call.address.path, name, temporary, conditions)
+            call, to_new_file(temporary), 0, lambda: keep_block(files, call.address.path, name, temporary, conditions)
         )
     except BaseException:
         await run(temporary.unlink, missing_ok=True)
@@ -108,54 +103,44 @@ async def put_block(call: Call) -> web.Response:
     return web.Response(status=201, headers={"x-ms-request-server-encrypted": "false"})
 
 
-async def put_block_list(call: Call) -> web.Response:
+@on_path
+async def put_block_list(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the listed blocks are published as one file, durably."""
-    database = call.database()
     path = call.address.path
-    call.check_writable(path)
-    place = await call.place(database)
     md5 = digest_of(call.headers.get("x-ms-blob-content-md5"))
     run = call.serving.workers.run
     listed = await run(block_ids, await read_small(call, _MOST_LIST_BYTES))
-    found = await run(publish_blocks, place, path, listed, call.conditions(), md5)
-    call.serving.registry.published(database)
+    found = await run(publish_blocks, files, path, listed, call.conditions(), md5)
     return written(201, found)
 
 
-async def get_blocks(call: Call) -> web.Response:
+@on_path
+async def get_blocks(call: Call, files: DatabaseFiles) -> web.Response:
     """The uncommitted blocks; 404 where there is neither a blob nor a block."""
-    database = call.database()
-    place = await call.place(database)
-    blocks = await call.serving.workers.run(uncommitted, place, call.address.path)
-    if not blocks and await call.serving.workers.run(place.find, call.address.path) is None:
+    blocks = await call.serving.workers.run(uncommitted, files, call.address.path)
+    if not blocks and await call.serving.workers.run(files.find, call.address.path) is None:
         raise not_found(call.dialect)
     return web.Response(text=uncommitted_blocks(blocks), content_type="application/xml")
 
 
-async def copy_blob(call: Call) -> web.Response:
+@on_path
+async def copy_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the copy is published, durably, when this is answered."""
-    database = call.database()
     path = call.address.path
-    call.check_writable(path)
-    source = call.source("x-ms-copy-source", database, missing_source())
-    place = await call.place(database)
+    source = call.source("x-ms-copy-source", missing_source())
     conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
-    found = await call.serving.workers.run(copy, place, source, path, conditions, of_source)
-    call.serving.registry.published(database)
+    found = await call.serving.workers.run(copy, files, source, path, conditions, of_source)
     answer = written(202, found)
     answer.headers["x-ms-copy-id"] = str(uuid.uuid4())
     answer.headers["x-ms-copy-status"] = "success"
     return answer
 
 
-async def delete_blob(call: Call) -> web.Response:
+@on_path
+async def delete_blob(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the file, or the empty folder, is gone, durably."""
-    database = call.database()
     path = call.address.path
-    call.check_writable(path)
-    place = await call.place(database)
-    await call.serving.workers.run(_delete, place, path, call.conditions())
-    call.serving.registry.published(database)
+    await call.serving.workers.run(_delete, files, path, call.conditions(), call.codes)
     return web.Response(status=202, headers={"x-ms-delete-type-permanent": "true"})
 
 
@@ -213,7 +198,7 @@ async def answer_batch(call: Call) -> web.Response:
     parts = batch_delete.parts_of(call.headers.get("Content-Type", ""), body)
     answers = await asyncio.gather(*(_batch_part(call, part) for part in parts))
     targets = (split_target(part.target)[0] for part in parts)
-    call.outcome.parts += zip(targets, (each.status for each in answers), strict=True)
+    notes().parts += zip(targets, (each.status for each in answers), strict=True)
     content_type, answer = batch_delete.batch_body(answers)
     return web.Response(status=202, body=answer, headers={"Content-Type": content_type})
 
@@ -251,15 +236,13 @@ async def _batch_part(call: Call, part: batch_delete.Part) -> batch_delete.PartA
         method = meant_method(part.method, fields)
         operation = asked_for(BLOB, method, target, fields)
         if operation.name != "DeleteBlob":
-            raise StorageError(400, "InvalidInput", "Only the deletion of a blob can be in a batch.")
+            raise Refused(400, "InvalidInput", "Only the deletion of a blob can be in a batch.")
         if not call.is_same_workspace(target.address.workspace):
-            raise StorageError(400, "InvalidInput", "The part is not in this workspace.")
+            raise Refused(400, "InvalidInput", "The part is not in this workspace.")
         deletion = call.for_part(method, target, operation, fields)
         deletion.check_sas()
         await delete_blob(deletion)
-    except AddressError as error:
-        refused = StorageError(400, error.code, str(error))
-    except StorageError as error:
+    except Refused as error:
         refused = error
     else:
         headers = {"x-ms-request-id": str(uuid.uuid4()), "x-ms-delete-type-permanent": "true"}
@@ -270,20 +253,20 @@ async def _batch_part(call: Call, part: batch_delete.Part) -> batch_delete.PartA
     return batch_delete.PartAnswer(part.content_id, refused.status, reason, headers, answer.text or "")
 
 
-def _before_put(place: Place, path: str, conditions: Conditions) -> None:
-    with place.lock:
-        check_now(place, path, conditions, "BlobAlreadyExists")
+def _before_put(files: DatabaseFiles, path: str, conditions: Conditions) -> None:
+    with files.lock:
+        check_now(files, path, conditions, "BlobAlreadyExists")
 
 
-def _publish(place: Place, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
+def _publish(files: DatabaseFiles, complete: Path, path: str, conditions: Conditions, md5: bytes | None) -> Found:
     sync_file(complete, md5)
-    return publish(place, complete, path, conditions, "BlobAlreadyExists")
+    return publish(files, complete, path, conditions, "BlobAlreadyExists")
 
 
-def _delete(place: Place, path: str, conditions: Conditions) -> None:
-    remove(place, path, conditions, recursive=False, missing="BlobNotFound", filled="DirectoryIsNotEmpty")
-    with place.lock:
-        drop_blocks(place, path)
+def _delete(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes) -> None:
+    remove(files, path, conditions, codes, recursive=False)
+    with files.lock:
+        drop_blocks(files, path)
 
 
 def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:
@@ -294,7 +277,7 @@ def _beginning(entries: Iterator[Entry], prefix: str) -> Iterator[Entry]:
 
 
 def _prefix(text: str) -> str:
-    """The start of a name, without empty segments. AddressError."""
+    """The start of a name, without empty segments. Refused."""
     normal = "/".join(checked_segments(text))
     return f"{normal}/" if normal and text.endswith("/") else normal
 

@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakemirror.failpoints import reach
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError, invalid_parameter
+from lakemirror.service.storage.storage_answers import invalid_parameter
 from lakemirror.service.storage.uploads import remove_files
 from lakemirror.storage.own_files import is_folder
 
@@ -28,7 +29,7 @@ _BLOCK = re.compile("[A-Za-z0-9_-]+=*")
 
 
 def block_name(text: str) -> str:
-    """The staged file's name for a block id. StorageError 400 where it is not Base64 of 1 to 64 bytes."""
+    """The staged file's name for a block id. Refused 400 where it is not Base64 of 1 to 64 bytes."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -38,30 +39,30 @@ def block_name(text: str) -> str:
     return base64.urlsafe_b64encode(raw).decode()
 
 
-def keep_block(place: Place, path: str, name: str, temporary: Path, conditions: Conditions) -> None:
-    """Makes a received block count, over one with the same id. StorageError 403 where something may not be replaced."""
-    folder = _folder(place, path)
-    with place.lock:
-        conditions.check_overwrite(place.find(path) is not None or (folder / name).exists())
+def keep_block(files: DatabaseFiles, path: str, name: str, temporary: Path, conditions: Conditions) -> None:
+    """Makes a received block count, over one with the same id. Refused 403 where something may not be replaced."""
+    folder = _folder(files, path)
+    with files.lock:
+        conditions.check_overwrite(files.find(path) is not None or (folder / name).exists())
         folder.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder / name)
     reach("block.staged")
 
 
-def uncommitted(place: Place, path: str) -> list[tuple[str, int]]:
+def uncommitted(files: DatabaseFiles, path: str) -> list[tuple[str, int]]:
     """The blocks that no list has used: ids in Base64, lengths in bytes."""
     found = []
     with suppress(FileNotFoundError):
-        for block in sorted(_folder(place, path).iterdir()):
+        for block in sorted(_folder(files, path).iterdir()):
             with suppress(FileNotFoundError):
                 found.append((_id_of(block.name), block.stat().st_size))
     return found
 
 
 def publish_blocks(
-    place: Place, path: str, listed: list[tuple[str, str]], conditions: Conditions, md5: bytes | None
+    files: DatabaseFiles, path: str, listed: list[tuple[str, str]], conditions: Conditions, md5: bytes | None
 ) -> Found:
-    """Publishes the listed blocks as one file. StorageError 400 `InvalidBlockList` for a block that is not there.
+    """Publishes the listed blocks as one file. Refused 400 `InvalidBlockList` for a block that is not there.
 
     Blocks that are not listed are dropped. The last list of a path may be repeated, as after a lost answer.
     """
@@ -69,47 +70,47 @@ def publish_blocks(
     for kind, text in listed:
         try:
             names.append(block_name(text))
-        except StorageError:
+        except Refused:
             raise _unknown() from None
         if kind == "Committed":
             raise _unknown()
-    with place.lock:
-        check_now(place, path, conditions, "BlobAlreadyExists")
-    complete = place.temporary("put")
-    folder = _folder(place, path)
+    with files.lock:
+        check_now(files, path, conditions, "BlobAlreadyExists")
+    complete = files.temporary("put")
+    folder = _folder(files, path)
     try:
         _join(folder, names, complete)
         sync_file(complete, md5)
-        found = publish(place, complete, path, conditions, "BlobAlreadyExists")
+        found = publish(files, complete, path, conditions, "BlobAlreadyExists")
     except BaseException as error:
         complete.unlink(missing_ok=True)
-        there = place.on_disk(path)
-        is_unknown = isinstance(error, StorageError) and error.code == "InvalidBlockList"
-        if is_unknown and there and place.committed.get(path) == (names, there.etag) and not uncommitted(place, path):
+        there = files.on_disk(path)
+        is_unknown = isinstance(error, Refused) and error.code == "InvalidBlockList"
+        if is_unknown and there and files.committed.get(path) == (names, there.etag) and not uncommitted(files, path):
             return there
         raise
-    with place.lock:
-        drop_blocks(place, path)
-        if len(place.committed) >= _MOST_COMMITTED:
-            place.committed.clear()
-        place.committed[path] = (names, found.etag)
+    with files.lock:
+        drop_blocks(files, path)
+        if len(files.committed) >= _MOST_COMMITTED:
+            files.committed.clear()
+        files.committed[path] = (names, found.etag)
     return found
 
 
-def drop_blocks(place: Place, path: str) -> None:
+def drop_blocks(files: DatabaseFiles, path: str) -> None:
     """Removes the blocks of a path."""
-    folder = _folder(place, path)
+    folder = _folder(files, path)
     if folder.exists():
-        place.trash(folder)
+        files.trash(folder)
 
 
-def remove_old_blocks(place: Place, before: float) -> None:
+def remove_old_blocks(files: DatabaseFiles, before: float) -> None:
     """Removes blocks of paths that nobody has gone on with since a time (Unix seconds)."""
     with suppress(FileNotFoundError):
-        for folder in (place.staging / "blocks").iterdir():
+        for folder in (files.staging / "blocks").iterdir():
             if not _FOLDER.fullmatch(folder.name) or not is_folder(folder):
                 continue
-            with place.lock, suppress(FileNotFoundError):
+            with files.lock, suppress(FileNotFoundError):
                 if max([folder.stat().st_mtime, *(each.lstat().st_mtime for each in folder.iterdir())]) < before:
                     remove_files(folder, _BLOCK)
 
@@ -133,13 +134,13 @@ def _join(folder: Path, names: list[str], complete: Path) -> None:
         os.close(target)
 
 
-def _folder(place: Place, path: str) -> Path:
-    return place.staging / "blocks" / hashlib.sha256(path.encode()).hexdigest()
+def _folder(files: DatabaseFiles, path: str) -> Path:
+    return files.staging / "blocks" / hashlib.sha256(path.encode()).hexdigest()
 
 
 def _id_of(name: str) -> str:
     return base64.b64encode(base64.urlsafe_b64decode(name)).decode()
 
 
-def _unknown() -> StorageError:
-    return StorageError(400, "InvalidBlockList", "The list names a block that was not put.")
+def _unknown() -> Refused:
+    return Refused(400, "InvalidBlockList", "The list names a block that was not put.")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakemirror.service.request_body import BodyChunks, read_body
+from lakemirror.service.request_notes import notes
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.checksums import BodyChecksum
 
@@ -17,7 +18,7 @@ async def receive(call: Call, file: Callable[[], int], offset: int, then: Callab
     """Writes the body to an open file from `offset` on; the number of bytes. `file` opens it, in a worker thread;
     `then` is called there once the body is complete and the file closed.
 
-    BodyRefused where the body ends early, is too slow or too large; StorageError 400 where its checksum differs. What
+    Refused where the body ends early, is too slow or too large; Refused 400 where its checksum differs. What
     is written then is nothing's content yet: the caller drops it.
     """
     limits, workers = call.serving.limits, call.serving.workers
@@ -39,7 +40,7 @@ async def receive(call: Call, file: Callable[[], int], offset: int, then: Callab
     finally:
         if target >= 0:
             os.close(target)
-    call.outcome.uploaded_bytes = received + buffered
+    notes().uploaded = received + buffered
     return received + buffered
 
 
@@ -49,7 +50,7 @@ def to_new_file(path: Path) -> Callable[[], int]:
 
 
 async def read_small(call: Call, most: int) -> bytes:
-    """A small body. BodyRefused; StorageError 400 where its checksum differs."""
+    """A small body. Refused, also 400 where its checksum differs."""
     checksum = BodyChecksum(call.headers)
     data = await read_body(call.request, call.serving.limits, most)
     checksum.add(data)

@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import TypeVar
 
 from aiohttp import web
 
 from lakemirror.service.interface import Authenticator, Caller, DatabaseEntry, Limits, Registry, WorkspaceEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_address import BLOB, DFS, Address, Target, address_of, is_writable, source_segments
+from lakemirror.service.request_body import announced_length
+from lakemirror.service.request_notes import notes
 from lakemirror.service.storage.blocks import remove_old_blocks
 from lakemirror.service.storage.conditions import Conditions, conditions_of
-from lakemirror.service.storage.database_files import Place
-from lakemirror.service.storage.storage_answers import StorageError, forbidden, invalid_parameter, not_found
+from lakemirror.service.storage.database_files import DatabaseFiles
+from lakemirror.service.storage.storage_answers import CODES, Codes, forbidden, invalid_parameter, not_found
 from lakemirror.service.storage.workers import Workers
-from lakemirror.service.storage_operations import OBJECT, SERVICE, Operation, kind_of, operation_of
+from lakemirror.service.storage_operations import OBJECT, PUBLISHES, SERVICE, Operation, kind_of, operation_of
 
 KEPT_SECONDS = 7 * 86400
+LANDING_ZONE = "Files/LandingZone"
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"})
 
 
-class Places:
-    """The databases that requests have met, one Place each."""
+class FilesByDatabase:
+    """The files of every database that requests have met."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._places: dict[str, Place] = {}
+        self._files: dict[str, DatabaseFiles] = {}
         self._lock = threading.Lock()
 
-    def of(self, database: DatabaseEntry) -> Place:
-        """The place of a database. Reads its staging folder the first time: call it in a worker thread."""
+    def of(self, database: DatabaseEntry) -> DatabaseFiles:
+        """The files of a database. Reads its staging folder the first time: call it in a worker thread."""
         return self._serve(self._at(database.id), database)
 
-    def known(self, database: DatabaseEntry) -> Place | None:
+    def known(self, database: DatabaseEntry) -> DatabaseFiles | None:
         """The same without a look at the disk; None the first time."""
-        place = self._places.get(database.id)
-        return None if place is None else self._serve(place, database)
+        files = self._files.get(database.id)
+        return None if files is None else self._serve(files, database)
 
     def remove_old_uploads(self, now: float) -> None:
         """Removes what was staged and not touched for 7 days, in every database (service.md section 6)."""
         with suppress(FileNotFoundError):
             for folder in self._registry.staging.iterdir():
-                place = self._at(folder.name)
-                remove_old_blocks(place, now - KEPT_SECONDS)
-                place.remove_old_uploads(now - KEPT_SECONDS)
+                files = self._at(folder.name)
+                remove_old_blocks(files, now - KEPT_SECONDS)
+                files.remove_old_uploads(now - KEPT_SECONDS)
 
-    def _serve(self, place: Place, database: DatabaseEntry) -> Place:
-        place.folder = database.folder
-        place.is_served = partial(self._is_served, database)
-        return place
+    def _serve(self, files: DatabaseFiles, database: DatabaseEntry) -> DatabaseFiles:
+        files.folder = database.folder
+        files.is_served = partial(self._is_served, database)
+        return files
 
     def _is_served(self, database: DatabaseEntry) -> bool:
         """False where the database was deleted, or moved, since a request found it."""
@@ -61,29 +66,12 @@ class Places:
         found = self._registry.database(database.workspace, database.id)
         return found is not None and (found.id, found.folder) == (database.id, database.folder)
 
-    def _at(self, database_id: str) -> Place:
+    def _at(self, database_id: str) -> DatabaseFiles:
         with self._lock:
-            if database_id not in self._places:
+            if database_id not in self._files:
                 staging = self._registry.staging / database_id
-                self._places[database_id] = Place(staging, staging)  # its folder is set when it is asked for
-            return self._places[database_id]
-
-
-@dataclass
-class Outcome:
-    """What is known of a request when it is answered, for logs and metrics. "" and 0 where there is none.
-
-    `parts`: path and status of each part of a batch.
-    """
-
-    principal: str = ""
-    operation: str = ""
-    workspace: str = ""
-    database: str = ""
-    uploaded_bytes: int = 0
-    status: int = 0
-    code: str = ""
-    parts: list[tuple[str, int]] = field(default_factory=list)
+                self._files[database_id] = DatabaseFiles(staging, staging)  # its folder is set when it is asked for
+            return self._files[database_id]
 
 
 @dataclass(frozen=True)
@@ -93,7 +81,7 @@ class Serving:
     registry: Registry
     authenticator: Authenticator
     limits: Limits
-    places: Places
+    databases: FilesByDatabase
     workers: Workers
 
 
@@ -113,13 +101,12 @@ class Call:
     query: Mapping[str, str]
     address: Address
     headers: Mapping[str, str]
-    outcome: Outcome
 
     def check_sas(self) -> None:
-        """StorageError 403 where the caller's SAS does not allow the operation."""
+        """Refused 403 where the caller's SAS does not allow the operation."""
         wanted = self.operation
         if wanted.kind not in self.caller.sas_kinds:
-            raise StorageError(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
+            raise Refused(403, "AuthenticationFailed", f"The SAS is not for this kind of resource: {wanted.kind}.")
         if not self.caller.sas_allows(wanted.letters) or not self.caller.sas_allows(wanted.source):
             raise forbidden("The SAS does not allow this.")
 
@@ -129,27 +116,26 @@ class Call:
         return replace(conditions_of(self.headers), creates_only=creates_only)
 
     def workspace(self) -> WorkspaceEntry:
-        """The workspace that is addressed. StorageError 403 without the operation's role, 404 where there is none."""
+        """The workspace that is addressed. Refused 403 without the operation's role, 404 where there is none."""
         name = self.address.workspace
         found = self.serving.registry.workspace(name) if name else None
         if not name or not self.caller.may(found.name if found else name, self.operation.role):
             raise forbidden("This caller has no such role on the workspace.")
         if found is None:
-            code = "FilesystemNotFound" if self.dialect == DFS else "ContainerNotFound"
-            raise StorageError(404, code, "The workspace does not exist.")
+            raise Refused(404, self.codes.no_workspace, "The workspace does not exist.")
         return found
 
     def database(self) -> DatabaseEntry:
-        """The database that is addressed. StorageError 403, 404."""
+        """The database that is addressed. Refused 403, 404."""
         workspace = self.workspace()
         found = self.serving.registry.database(workspace, self.address.database) if self.address.database else None
         if found is None:
             raise not_found(self.dialect)
-        self.outcome.workspace, self.outcome.database = workspace.name, found.display_name
+        notes().workspace, notes().database = workspace.name, found.display_name
         return found
 
     def check_writable(self, path: str) -> None:
-        """StorageError 403 where clients may not write."""
+        """Refused 403 where clients may not write."""
         if not is_writable(path):
             raise forbidden("Clients may write below Files/ only, and not where the engine writes.")
 
@@ -165,17 +151,25 @@ class Call:
             self, method=method, operation=operation, query=target.query, address=target.address, headers=headers
         )
 
-    def later(self, database: DatabaseEntry) -> Callable[[], Place]:
-        """Gives a database's place when it is called, in a worker thread."""
-        return lambda: self.serving.places.of(database)
+    def later(self, database: DatabaseEntry) -> Callable[[], DatabaseFiles]:
+        """Gives a database's files when it is called, in a worker thread."""
+        return lambda: self.serving.databases.of(database)
 
-    async def place(self, database: DatabaseEntry) -> Place:
-        """The addressed database's place."""
-        known = self.serving.places.known(database)
-        return known if known is not None else await self.serving.workers.run(self.serving.places.of, database)
+    async def files(self, database: DatabaseEntry) -> DatabaseFiles:
+        """The files of the addressed database."""
+        known = self.serving.databases.known(database)
+        return known if known is not None else await self.serving.workers.run(self.serving.databases.of, database)
 
-    def source(self, header: str, database: DatabaseEntry, wrong: StorageError) -> str:
+    @property
+    def makes_folder(self) -> bool:
+        """True for a request that makes a folder, in the way of either dialect."""
+        if self.operation.name == "PutBlob" and self.headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true":
+            return announced_length(self.request, self.serving.limits.max_body) == 0
+        return self.operation.name == "CreateDirectory"
+
+    def source(self, header: str, wrong: Refused) -> str:
         """The path inside the database that a rename or copy source names; `wrong` where it is not in the database."""
+        database = self.database()
         address = address_of(source_segments(self.headers[header]), self.is_account)
         workspace = self.serving.registry.workspace(self.address.workspace)
         if workspace is None or not self.is_same_workspace(address.workspace) or not address.database:
@@ -189,24 +183,49 @@ class Call:
         return self.serving.authenticator.is_principal(name)
 
     @property
-    def exists_code(self) -> str:
-        return "BlobAlreadyExists" if self.dialect == BLOB else "PathAlreadyExists"
+    def codes(self) -> Codes:
+        """The error codes of the request's dialect."""
+        return CODES[self.dialect]
+
+
+Answer = TypeVar("Answer")
+
+
+def on_path(
+    act: Callable[[Call, DatabaseFiles], Coroutine[None, None, Answer]],
+) -> Callable[[Call], Coroutine[None, None, Answer]]:
+    """An operation on a path: `act` gets the files of the addressed database.
+
+    An operation with an effect is refused where clients may not write; what it has published wakes the replicator.
+    """
+
+    @wraps(act)
+    async def answer(call: Call) -> Answer:
+        database = call.database()
+        if call.operation.effect and not (call.address.path == LANDING_ZONE and call.makes_folder):
+            call.check_writable(call.address.path)
+        answer = await act(call, await call.files(database))
+        if call.operation.effect == PUBLISHES:
+            call.serving.registry.published(database)
+        return answer
+
+    return answer
 
 
 def meant_method(method: str, headers: Mapping[str, str]) -> str:
-    """The method that is meant: PATCH where a PUT says so. StorageError 400, 405."""
+    """The method that is meant: PATCH where a PUT says so. Refused 400, 405."""
     override = headers.get("X-HTTP-Method-Override")
     if override is not None:
         if method != "PUT" or override.upper() != "PATCH":
-            raise StorageError(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
+            raise Refused(400, "InvalidHeaderValue", "X-HTTP-Method-Override can make PUT a PATCH only.")
         return "PATCH"
     if method not in _METHODS:
-        raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+        raise Refused(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
     return method
 
 
 def asked_for(dialect: str, method: str, target: Target, headers: Mapping[str, str]) -> Operation:
-    """The operation that a request asks for. StorageError 400, 405 where there is none."""
+    """The operation that a request asks for. Refused 400, 405 where there is none."""
     found = operation_of(dialect, method, target.address, target.query, headers)
     if found is not None:
         return found
@@ -215,4 +234,4 @@ def asked_for(dialect: str, method: str, target: Target, headers: Mapping[str, s
         raise invalid_parameter("comp")
     if dialect == DFS and kind == OBJECT and method in ("PUT", "PATCH"):
         raise invalid_parameter("resource" if method == "PUT" else "action")
-    raise StorageError(405, "UnsupportedHttpVerb", "The resource does not support this verb.")
+    raise Refused(405, "UnsupportedHttpVerb", "The resource does not support this verb.")

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from awscrt.checksums import crc64nvme
 
-from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.refused import Refused
 
 
 class BodyChecksum:
     """The checksums of a body as it arrives, where the request carries some to compare them with."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        """StorageError 400 where a header is no checksum."""
+        """Refused 400 where a header is no checksum."""
         self._wanted_md5 = digest_of(headers.get("Content-MD5"))
         self._wanted_crc = _decoded(headers.get("x-ms-content-crc64"), 8, "InvalidHeaderValue")
         self._md5 = None if self._wanted_md5 is None else hashlib.md5(usedforsecurity=False)
@@ -35,20 +35,20 @@ class BodyChecksum:
             self._crc = crc64nvme(data, self._crc)
 
     def check(self) -> None:
-        """StorageError 400 `Md5Mismatch` or `Crc64Mismatch` where the body is not what the request says."""
+        """Refused 400 `Md5Mismatch` or `Crc64Mismatch` where the body is not what the request says."""
         if self._md5 is not None and self._md5.digest() != self._wanted_md5:
             raise _mismatch()
         if self._crc is not None and self._crc.to_bytes(8, "little") != self._wanted_crc:
-            raise StorageError(400, "Crc64Mismatch", "The CRC64 of the content is not the one that the request gives.")
+            raise Refused(400, "Crc64Mismatch", "The CRC64 of the content is not the one that the request gives.")
 
 
 def digest_of(text: str | None) -> bytes | None:
-    """The 16 bytes of a Base64 MD5, None for none. StorageError 400 `InvalidMd5`."""
+    """The 16 bytes of a Base64 MD5, None for none. Refused 400 `InvalidMd5`."""
     return _decoded(text, 16, "InvalidMd5")
 
 
 def check_file(file: int, md5: bytes | None) -> None:
-    """StorageError 400 `Md5Mismatch` where the MD5 of an open file is another one; None checks nothing."""
+    """Refused 400 `Md5Mismatch` where the MD5 of an open file is another one; None checks nothing."""
     if md5 is None:
         return
     digest, at = hashlib.md5(usedforsecurity=False), 0
@@ -67,9 +67,9 @@ def _decoded(text: str | None, length: int, code: str) -> bytes | None:
     except (binascii.Error, ValueError):
         digest = b""
     if len(digest) != length:
-        raise StorageError(400, code, f"The checksum is not Base64 of {length} bytes.")
+        raise Refused(400, code, f"The checksum is not Base64 of {length} bytes.")
     return digest
 
 
-def _mismatch() -> StorageError:
-    return StorageError(400, "Md5Mismatch", "The MD5 of the content is not the one that the request gives.")
+def _mismatch() -> Refused:
+    return Refused(400, "Md5Mismatch", "The MD5 of the content is not the one that the request gives.")

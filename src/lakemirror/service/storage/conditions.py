@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.database_files import Found
-from lakemirror.service.storage.storage_answers import StorageError, forbidden
+from lakemirror.service.storage.storage_answers import forbidden
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Conditions:
         return 0
 
     def check_write(self, found: Found | None, exists_code: str) -> None:
-        """StorageError 409 with this code, 412 `ConditionNotMet`, or 403, where the write may not happen."""
+        """Refused 409 with this code, 412 `ConditionNotMet`, or 403, where the write may not happen."""
         self.check_overwrite(found is not None)
         status = (
             self.verdict(found.etag, found.modified_ns, reading=False)
@@ -49,12 +50,12 @@ class Conditions:
             else self.verdict(None, 0, reading=False)
         )
         if status == 409:
-            raise StorageError(409, exists_code, "The path exists already.")
+            raise Refused(409, exists_code, "The path exists already.")
         if status:
-            raise StorageError(412, "ConditionNotMet", "The condition of the request does not hold.")
+            raise Refused(412, "ConditionNotMet", "The condition of the request does not hold.")
 
     def check_overwrite(self, exists: bool) -> None:
-        """StorageError 403 where something exists that the caller may not overwrite."""
+        """Refused 403 where something exists that the caller may not overwrite."""
         if exists and self.creates_only:
             raise forbidden("The SAS allows to create here, and not to overwrite.")
 

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import os
 
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import Found, Place, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.publish_file import check_now, copy_into, publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError
 
 
-def copy(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
-    """Publishes a copy of a file. StorageError 404 `CannotVerifyCopySource`, 409, 412."""
-    with place.lock:
-        check_now(place, target, conditions, "BlobAlreadyExists")
-        staged = place.find(source)
+def copy(files: DatabaseFiles, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
+    """Publishes a copy of a file. Refused 404 `CannotVerifyCopySource`, 409, 412."""
+    with files.lock:
+        check_now(files, target, conditions, "BlobAlreadyExists")
+        staged = files.find(source)
         is_created = staged is not None and staged.is_staged
-    complete = place.temporary("put")
+    complete = files.temporary("put")
     try:
         if is_created:
             complete.touch()
         else:
-            _copy(place, source, of_source, complete)
+            _copy(files, source, of_source, complete)
         sync_file(complete)
-        return publish(place, complete, target, conditions, "BlobAlreadyExists")
+        return publish(files, complete, target, conditions, "BlobAlreadyExists")
     except BaseException:
         complete.unlink(missing_ok=True)
         raise
 
 
-def missing_source() -> StorageError:
+def missing_source() -> Refused:
     """One answer for a source that is missing and for one outside the database."""
-    return StorageError(404, "CannotVerifyCopySource", "The source is not a file of this mirrored database.")
+    return Refused(404, "CannotVerifyCopySource", "The source is not a file of this mirrored database.")
 
 
-def _copy(place: Place, source: str, of_source: Conditions, complete: os.PathLike[str]) -> None:
+def _copy(files: DatabaseFiles, source: str, of_source: Conditions, complete: os.PathLike[str]) -> None:
     try:
-        file = place.open(source)
+        file = files.open(source)
     except FileNotFoundError:
         raise missing_source() from None
     try:

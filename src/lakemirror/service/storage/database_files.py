@@ -1,6 +1,6 @@
 """One mirrored database as clients of the storage plane see it: what is on disk, and uploads that are not published.
 
-    request ─▶ Place.find ─▶ created upload, else the disk ─▶ condition and act under Place.lock
+    request ─▶ DatabaseFiles.find ─▶ created upload, else the disk ─▶ condition and act under DatabaseFiles.lock
 
 The lock is held for look-ups and renames only, never while bytes are copied or synced.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.uploads import Upload, last_touched, load_uploads
 from lakemirror.storage.inside import folder_of, open_file, open_folder
 
@@ -39,7 +39,7 @@ class Found:
     is_staged: bool = False
 
 
-class Place:
+class DatabaseFiles:
     """A mirrored database. Paths are relative to its folder, without empty or dot segments. Safe for threads."""
 
     def __init__(self, folder: Path, staging: Path) -> None:
@@ -85,7 +85,7 @@ class Place:
     def parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that holds `path`, and the last name.
 
-        `make`: missing folders are made; StorageError 409 `PathConflict` where a file is in the way. Else
+        `make`: missing folders are made; Refused 409 `PathConflict` where a file is in the way. Else
         FileNotFoundError.
         """
         try:
@@ -95,12 +95,12 @@ class Place:
             raise FileNotFoundError(path) from error
 
     def make_folder(self, path: str) -> None:
-        """Makes a folder and its parents. StorageError 409 `PathConflict` where a file is in the way."""
+        """Makes a folder and its parents. Refused 409 `PathConflict` where a file is in the way."""
         try:
             with self.parent(f"{path}/x", make=True):
                 pass
         except (FileNotFoundError, NotADirectoryError):
-            raise StorageError(409, "PathConflict", "A file is in the place of a folder of this path.") from None
+            raise Refused(409, "PathConflict", "A file is in the place of a folder of this path.") from None
 
     def open_upload(self, path: str) -> Upload | None:
         """The upload at a path that can go on. One whose published file was replaced since is discarded."""

@@ -8,14 +8,14 @@ import os
 from aiohttp import web
 
 from lakemirror.failpoints import reach
-from lakemirror.service.interface import DatabaseEntry
+from lakemirror.service.refused import Refused
 from lakemirror.service.request_body import announced_length
 from lakemirror.service.storage import publish_file
 from lakemirror.service.storage.bodies import receive
-from lakemirror.service.storage.call import Call
+from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.checksums import digest_of
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import Found, Place
+from lakemirror.service.storage.database_files import DatabaseFiles, Found
 from lakemirror.service.storage.filesystems import (
     filesystem_access,
     filesystem_status,
@@ -36,38 +36,30 @@ from lakemirror.service.storage.reads import (
 )
 from lakemirror.service.storage.removal import remove
 from lakemirror.service.storage.rename import rename
-from lakemirror.service.storage.storage_answers import StorageError, http_date, not_found
+from lakemirror.service.storage.storage_answers import http_date, not_found
 from lakemirror.service.storage.uploads import Part, Upload
 
 
-async def create_folder(call: Call) -> web.Response:
+@on_path
+async def create_folder(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the folder and its parents exist."""
-    database = call.database()
-    path = call.address.path
-    if path != "Files/LandingZone":
-        call.check_writable(path)
-    place = await call.place(database)
-    return written(201, await call.serving.workers.run(make_folder, place, path, call))
+    return written(201, await call.serving.workers.run(make_folder, files, call.address.path, call))
 
 
-async def create_file(call: Call) -> web.Response:
+@on_path
+async def create_file(call: Call, files: DatabaseFiles) -> web.Response:
     """201: clients see the file with length 0; nothing is published yet."""
-    database = call.database()
-    call.check_writable(call.address.path)
-    place = await call.place(database)
     conditions = call.conditions()
-    return written(201, await call.serving.workers.run(publish_file.create_file, place, call.address.path, conditions))
+    return written(201, await call.serving.workers.run(publish_file.create_file, files, call.address.path, conditions))
 
 
-async def append(call: Call) -> web.Response:
+@on_path
+async def append(call: Call, files: DatabaseFiles) -> web.Response:
     """202: the bytes outlive the process, or were flushed before. With `flush=true` they are published as well."""
-    database = call.database()
     path = call.address.path
-    call.check_writable(path)
     position = position_of(call.query.get("position", ""))
     announced = announced_length(call.request, call.serving.limits.max_body)
-    place = await call.place(database)
-    upload, file = await call.serving.workers.run(_begin_append, place, path, position, announced, call)
+    upload, file = await call.serving.workers.run(_begin_append, files, path, position, announced, call)
     if upload is None:
         length = await receive(call, _open_nothing, 0)
     else:
@@ -75,55 +67,39 @@ async def append(call: Call) -> web.Response:
         offset = position if file == "data" else 0
         try:
             length = await receive(call, lambda: _open_part(target), offset)
-            await call.serving.workers.run(_count, place, upload, Part(position, length, file))
+            await call.serving.workers.run(_count, files, upload, Part(position, length, file))
         finally:
-            await call.serving.workers.run(_release, place, upload, position, announced, file)
+            await call.serving.workers.run(_release, files, upload, position, announced, file)
     headers = {"x-ms-request-server-encrypted": "false"}
     if call.operation.name == "AppendAndFlush":
-        found = await _flush_at(call, database, place, position + length)
+        found = await _flush_at(call, files, position + length)
         headers |= {"ETag": f'"{found.etag}"', "Last-Modified": http_date(found.modified_ns)}
     return web.Response(status=202, headers=headers)
 
 
-async def flush(call: Call) -> web.Response:
+@on_path
+async def flush(call: Call, files: DatabaseFiles) -> web.Response:
     """200: what was appended is published, durably, and the replicator woken."""
-    database = call.database()
-    call.check_writable(call.address.path)
     position = number_of(call.query.get("position", ""), "position")
-    place = await call.place(database)
-    return written(200, await _flush_at(call, database, place, position))
+    return written(200, await _flush_at(call, files, position))
 
 
-async def rename_path(call: Call) -> web.Response:
+@on_path
+async def rename_path(call: Call, files: DatabaseFiles) -> web.Response:
     """201: the file or folder has its new name, durably."""
-    database = call.database()
-    wrong = StorageError(400, "InvalidSourceUri", "The source is not in the same mirrored database.")
-    source = call.source("x-ms-rename-source", database, wrong)
-    call.check_writable(call.address.path)
+    wrong = Refused(400, "InvalidSourceUri", "The source is not in the same mirrored database.")
+    source = call.source("x-ms-rename-source", wrong)
     call.check_writable(source)
-    place = await call.place(database)
     conditions, of_source = call.conditions(), conditions_of(call.headers, "x-ms-source-")
-    found = await call.serving.workers.run(rename, place, source, call.address.path, conditions, of_source)
-    call.serving.registry.published(database)
+    found = await call.serving.workers.run(rename, files, source, call.address.path, conditions, of_source)
     return written(201, found)
 
 
-async def delete(call: Call) -> web.Response:
+@on_path
+async def delete(call: Call, files: DatabaseFiles) -> web.Response:
     """200: gone, durably."""
-    database = call.database()
-    call.check_writable(call.address.path)
-    place = await call.place(database)
     recursive = call.query.get("recursive", "").lower() == "true"
-    await call.serving.workers.run(
-        remove,
-        place,
-        call.address.path,
-        call.conditions(),
-        recursive=recursive,
-        missing="PathNotFound",
-        filled="DirectoryNotEmpty",
-    )
-    call.serving.registry.published(database)
+    await call.serving.workers.run(remove, files, call.address.path, call.conditions(), call.codes, recursive=recursive)
     return web.Response(status=200)
 
 
@@ -151,51 +127,51 @@ async def list_paths(call: Call) -> web.Response:
     return web.Response(text=body, content_type="application/json", headers=headers)
 
 
-def make_folder(place: Place, path: str, call: Call) -> Found:
-    """Makes a folder and its parents, durably; harmless where it exists. StorageError 409 for a file there, 412."""
-    with place.lock:
-        found = place.find(path)
-        conditions_of(call.headers).check_write(found, call.exists_code)
+def make_folder(files: DatabaseFiles, path: str, call: Call) -> Found:
+    """Makes a folder and its parents, durably; harmless where it exists. Refused 409 for a file there, 412."""
+    with files.lock:
+        found = files.find(path)
+        conditions_of(call.headers).check_write(found, call.codes.exists)
         if found is not None and not found.is_folder:
-            raise StorageError(409, call.exists_code, "A file has this name.")
-        publish_file.make_parents(place, f"{path}/x")
-        made = place.find(path)
-    place.sync_folder_of(f"{path}/x")
+            raise Refused(409, call.codes.exists, "A file has this name.")
+        publish_file.make_parents(files, f"{path}/x")
+        made = files.find(path)
+    files.sync_folder_of(f"{path}/x")
     if made is None:
         raise not_found(call.dialect)
     return made
 
 
-async def _flush_at(call: Call, database: DatabaseEntry, place: Place, position: int) -> Found:
+async def _flush_at(call: Call, files: DatabaseFiles, position: int) -> Found:
     md5 = digest_of(call.headers.get("x-ms-content-md5"))
     conditions = call.conditions()
-    found = await call.serving.workers.run(publish_file.flush, place, call.address.path, position, conditions, md5)
-    call.serving.registry.published(database)
-    return found
+    return await call.serving.workers.run(publish_file.flush, files, call.address.path, position, conditions, md5)
 
 
-def _begin_append(place: Place, path: str, position: int, length: int | None, call: Call) -> tuple[Upload | None, str]:
-    with place.lock:
-        upload, flushed = publish_file.upload_for_append(place, path)
-        publish_file.check_now(place, path, call.conditions())
+def _begin_append(
+    files: DatabaseFiles, path: str, position: int, length: int | None, call: Call
+) -> tuple[Upload | None, str]:
+    with files.lock:
+        upload, flushed = publish_file.upload_for_append(files, path)
+        publish_file.check_now(files, path, call.conditions())
         if position < flushed:
             return None, ""
         if upload is None:
-            upload = publish_file.begin_append(place, path)
+            upload = publish_file.begin_append(files, path)
         return upload, upload.claim(position, length)
 
 
-def _count(place: Place, upload: Upload, part: Part) -> None:
+def _count(files: DatabaseFiles, upload: Upload, part: Part) -> None:
     reach("upload.written")
-    with place.lock:
-        if place.uploads.get(upload.path) is not upload or upload.sealed:
-            raise StorageError(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")
+    with files.lock:
+        if files.uploads.get(upload.path) is not upload or upload.sealed:
+            raise Refused(409, "PathConflict", "Another request flushed, created or deleted this path meanwhile.")
         upload.count(part)
     reach("upload.counted")
 
 
-def _release(place: Place, upload: Upload, position: int, announced: int | None, file: str) -> None:
-    with place.lock:
+def _release(files: DatabaseFiles, upload: Upload, position: int, announced: int | None, file: str) -> None:
+    with files.lock:
         upload.release(position, announced, file)
 
 
@@ -204,7 +180,7 @@ def _open_part(path: os.PathLike[str]) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
         message = "Another request flushed, created or deleted this path meanwhile."
-        raise StorageError(409, "PathConflict", message) from None
+        raise Refused(409, "PathConflict", message) from None
 
 
 def _open_nothing() -> int:
@@ -215,13 +191,13 @@ def _list(tree: Tree, name: str, first: str, recursive: bool, most: int) -> Page
     if name:
         found = tree.find(name)
         if found is None:
-            raise StorageError(404, "PathNotFound", "The path does not exist.")
+            raise Refused(404, "PathNotFound", "The path does not exist.")
         if not found.is_folder:
             return Page([Entry(name, found)], "")
     try:
         return page_of(tree.walk(name, first, recursive=recursive), most)
     except FileNotFoundError:
-        raise StorageError(404, "PathNotFound", "The path does not exist.") from None
+        raise Refused(404, "PathNotFound", "The path does not exist.") from None
 
 
 def _path_entry(entry: Entry) -> dict[str, str]:

@@ -7,10 +7,10 @@ import json
 from aiohttp import web
 
 from lakemirror.service.interface import WorkspaceEntry
-from lakemirror.service.request_address import DFS
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.call import Call
 from lakemirror.service.storage.reads import access_of
-from lakemirror.service.storage.storage_answers import StorageError, forbidden, http_date
+from lakemirror.service.storage.storage_answers import forbidden, http_date
 
 
 async def filesystem_status(call: Call) -> web.Response:
@@ -35,27 +35,26 @@ async def filesystem_access(call: Call) -> web.Response:
 
 
 async def make_filesystem(call: Call) -> web.Response:
-    """Never done: StorageError 409 where the workspace exists, else 403."""
+    """Never done: Refused 409 where the workspace exists, else 403."""
     try:
         call.workspace()
-    except StorageError as error:
+    except Refused as error:
         raise forbidden("Workspaces are not made here.") from error
     if call.address.database:
         raise forbidden("Workspaces are not made here.")
-    code = "FilesystemAlreadyExists" if call.dialect == DFS else "ContainerAlreadyExists"
-    raise StorageError(409, code, "The workspace exists already.")
+    raise Refused(409, call.codes.workspace_exists, "The workspace exists already.")
 
 
 async def remove_filesystem(call: Call) -> web.Response:
-    """Never done: StorageError 403."""
+    """Never done: Refused 403."""
     raise forbidden("Workspaces are not deleted here.")
 
 
 async def not_offered(call: Call) -> web.Response:
-    """StorageError 501, for a caller with a role."""
+    """Refused 501, for a caller with a role."""
     if call.address.workspace:
         call.workspace()
-    raise StorageError(501, "NotImplemented", "This operation is not offered.")
+    raise Refused(501, "NotImplemented", "This operation is not offered.")
 
 
 def readable(call: Call) -> list[WorkspaceEntry]:

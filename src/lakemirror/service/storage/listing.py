@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lakemirror.service.request_address import MOST_PATH_BYTES
-from lakemirror.service.storage.database_files import Found, Place, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.numbers import number_of
 from lakemirror.service.storage.storage_answers import invalid_parameter
 
@@ -49,13 +49,13 @@ class Page:
 class Tree:
     """Several databases under the names that they are listed with."""
 
-    def __init__(self, places: Mapping[str, Callable[[], Place]]) -> None:
-        self._places = places
+    def __init__(self, files_of: Mapping[str, Callable[[], DatabaseFiles]]) -> None:
+        self._files_of = files_of
 
     def find(self, name: str) -> Found | None:
         """What a name holds."""
         database, _, path = name.partition("/")
-        return self._places[database]().find(path) if database in self._places else None
+        return self._files_of[database]().find(path) if database in self._files_of else None
 
     def walk(self, folder: str, first: str, *, recursive: bool, slashed: bool = False) -> Iterator[Entry]:
         """What is in a folder ("": the databases), from the name `first` on, in byte order.
@@ -86,18 +86,18 @@ class Tree:
 
     def _frame(self, folder: str, start: bytes, recursive: bool, slashed: bool) -> _Frame:
         if not folder:
-            return _Frame(-1, None, "", [(name, True) for name in self._places], start, recursive, slashed)
+            return _Frame(-1, None, "", [(name, True) for name in self._files_of], start, recursive, slashed)
         database, _, path = folder.partition("/")
-        if database not in self._places:
+        if database not in self._files_of:
             raise FileNotFoundError(folder)
-        place = self._places[database]()
-        handle = place.open_to_list(path)
+        files = self._files_of[database]()
+        handle = files.open_to_list(path)
         try:
-            names = _names(handle, place, path)
+            names = _names(handle, files, path)
         except BaseException:
             os.close(handle)
             raise
-        return _Frame(handle, place, folder, names, start, recursive, slashed)
+        return _Frame(handle, files, folder, names, start, recursive, slashed)
 
 
 class _Frame:
@@ -106,7 +106,7 @@ class _Frame:
     def __init__(
         self,
         handle: int,
-        place: Place | None,
+        files: DatabaseFiles | None,
         folder: str,
         names: list[tuple[str, bool]],
         start: bytes,
@@ -114,7 +114,7 @@ class _Frame:
         slashed: bool,
     ) -> None:
         self._handle = handle
-        self._place = place
+        self._files = files
         self._folder = folder
         below = f"{folder}/" if folder else ""
         keys: list[tuple[bytes, str, bool]] = []
@@ -130,12 +130,12 @@ class _Frame:
         self.steps = iter([(full, enters) for _, full, enters in keys])
 
     def find(self, name: str) -> Found | None:
-        if self._place is None:
+        if self._files is None:
             return Found(True, 0, "0x0", 0)
         path = name.partition("/")[2]
-        upload = self._place.uploads.get(path)
+        upload = self._files.uploads.get(path)
         if upload is not None and upload.is_create:
-            return self._place.find(path)
+            return self._files.find(path)
         with suppress(FileNotFoundError, NotADirectoryError):
             return found_of(os.stat(name.rpartition("/")[2], dir_fd=self._handle, follow_symlinks=False))
         return None
@@ -177,7 +177,7 @@ def marker_of(name: str) -> str:
 
 
 def name_of(marker: str, parameter: str) -> str:
-    """The name that a marker stands for. StorageError 400 for one that this service did not make."""
+    """The name that a marker stands for. Refused 400 for one that this service did not make."""
     try:
         padded = marker + "=" * (-len(marker) % 4)
         name = base64.b64decode(padded, altchars=b"-_", validate=True).decode("utf-8")
@@ -189,7 +189,7 @@ def name_of(marker: str, parameter: str) -> str:
 
 
 def page_size(text: str | None, parameter: str) -> int:
-    """How many entries a page may have. StorageError 400 for no positive number."""
+    """How many entries a page may have. Refused 400 for no positive number."""
     if text is None or text == "":
         return MOST_ENTRIES
     number = number_of(text, parameter)
@@ -198,7 +198,7 @@ def page_size(text: str | None, parameter: str) -> int:
     return min(number, MOST_ENTRIES)
 
 
-def _names(handle: int, place: Place, path: str) -> list[tuple[str, bool]]:
+def _names(handle: int, files: DatabaseFiles, path: str) -> list[tuple[str, bool]]:
     """The names in a folder, each with whether it is a folder."""
     found: dict[str, bool] = {}
     with os.scandir(handle) as scan:
@@ -211,8 +211,8 @@ def _names(handle: int, place: Place, path: str) -> list[tuple[str, bool]]:
                 elif item.is_file(follow_symlinks=False):
                     found[item.name] = False
     below = f"{path}/" if path else ""
-    with place.lock:
-        staged = [upload.path for upload in place.uploads.values() if upload.is_create]
+    with files.lock:
+        staged = [upload.path for upload in files.uploads.values() if upload.is_create]
     for each in staged:
         folder, _, name = each.rpartition("/")
         if each.startswith(below) and folder == path:

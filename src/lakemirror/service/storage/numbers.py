@@ -13,7 +13,7 @@ _KEPT = 40  # digits: what is cut off does not make a number less than any that 
 
 
 def number_of(text: str, parameter: str) -> int:
-    """The number that a parameter's digits mean. StorageError 400 for anything else."""
+    """The number that a parameter's digits mean. Refused 400 for anything else."""
     if not _DIGITS.fullmatch(text):
         raise invalid_parameter(parameter)
     return number_in(text)
@@ -25,7 +25,7 @@ def number_in(digits: str) -> int:
 
 
 def position_of(text: str) -> int:
-    """Where an append begins. StorageError 400 for no number, and where no file has a byte."""
+    """Where an append begins. Refused 400 for no number, and where no file has a byte."""
     position = number_of(text, "position")
     if position > MOST_LENGTH:
         raise invalid_parameter("position")

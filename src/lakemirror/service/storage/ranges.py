@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.numbers import number_in
-from lakemirror.service.storage.storage_answers import StorageError
 
 _FORM = re.compile(r"\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
 
@@ -31,7 +31,7 @@ class ByteRange:
 
 
 def range_of(headers: Mapping[str, str], total: int) -> ByteRange | None:
-    """The range that the headers ask for, None for the whole file. StorageError 416 `InvalidRange`.
+    """The range that the headers ask for, None for the whole file. Refused 416 `InvalidRange`.
 
     `x-ms-range` wins over `Range`. A form that is not `a-b`, `a-` or `-n` is ignored, as HTTP allows.
     """
@@ -46,5 +46,5 @@ def range_of(headers: Mapping[str, str], total: int) -> ByteRange | None:
     else:
         start, end = first, total if last is None else min(last + 1, total)
     if start >= end:
-        raise StorageError(416, "InvalidRange", "The range is beyond the end.", {"Content-Range": f"bytes */{total}"})
+        raise Refused(416, "InvalidRange", "The range is beyond the end.", {"Content-Range": f"bytes */{total}"})
     return ByteRange(start, end, total)

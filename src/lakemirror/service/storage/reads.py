@@ -8,11 +8,12 @@ import os
 
 from aiohttp import web
 
-from lakemirror.service.storage.call import Call
+from lakemirror.service.refused import Refused
+from lakemirror.service.storage.call import Call, on_path
 from lakemirror.service.storage.conditions import conditions_of
-from lakemirror.service.storage.database_files import Found, found_of
+from lakemirror.service.storage.database_files import DatabaseFiles, Found, found_of
 from lakemirror.service.storage.ranges import ByteRange, range_of
-from lakemirror.service.storage.storage_answers import StorageError, finish_headers, http_date, not_found
+from lakemirror.service.storage.storage_answers import finish_headers, http_date, not_found
 
 _CHUNK = 1 << 20
 _MOST_MD5 = 4 << 20
@@ -21,18 +22,17 @@ ACCESS = {"x-ms-owner": "$superuser", "x-ms-group": "$superuser"}
 FOLDER_PERMISSIONS, FILE_PERMISSIONS = "rwxr-x---", "rw-r-----"
 
 
-async def read(call: Call) -> web.StreamResponse:
+@on_path
+async def read(call: Call, files: DatabaseFiles) -> web.StreamResponse:
     """The answer to HEAD or GET of a path."""
-    database = call.database()
-    place = await call.place(database)
     path = call.address.path
-    found = await call.serving.workers.run(place.find, path)
+    found = await call.serving.workers.run(files.find, path)
     if found is None:
         raise not_found(call.dialect)
     handle = -1
     if not found.is_folder and not found.is_staged:
         try:
-            handle = await call.serving.workers.run(place.open, path)
+            handle = await call.serving.workers.run(files.open, path)
         except FileNotFoundError:
             raise not_found(call.dialect) from None
     try:
@@ -84,11 +84,10 @@ def written(status: int, found: Found) -> web.Response:
     return web.Response(status=status, headers=headers)
 
 
-async def left_as_it_is(call: Call) -> web.Response:
+@on_path
+async def left_as_it_is(call: Call, files: DatabaseFiles) -> web.Response:
     """200 where the path exists: metadata and properties are not kept."""
-    database = call.database()
-    place = await call.place(database)
-    found = await call.serving.workers.run(place.find, call.address.path)
+    found = await call.serving.workers.run(files.find, call.address.path)
     if found is None:
         raise not_found(call.dialect)
     return written(200, found)
@@ -99,7 +98,7 @@ async def _answer(call: Call, found: Found, handle: int) -> web.StreamResponse:
     status = conditions_of(call.headers).verdict(found.etag, found.modified_ns, reading=True)
     if status:
         about = {"ETag": headers["ETag"], "Last-Modified": headers["Last-Modified"]}
-        raise StorageError(status, "ConditionNotMet", "The condition of the request does not hold.", about)
+        raise Refused(status, "ConditionNotMet", "The condition of the request does not hold.", about)
     if call.query.get("action", "").lower() == "getaccesscontrol":
         headers |= access_of(found.is_folder)
     if call.method == "HEAD":
@@ -139,6 +138,6 @@ async def _send(call: Call, answer: web.StreamResponse, handle: int, wanted: Byt
 
 def _md5(handle: int, part: ByteRange) -> str:
     if part.length > _MOST_MD5:
-        raise StorageError(400, "InvalidRange", "The MD5 of a range is given up to 4 MiB.")
+        raise Refused(400, "InvalidRange", "The MD5 of a range is given up to 4 MiB.")
     data = os.pread(handle, part.length, part.start)
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

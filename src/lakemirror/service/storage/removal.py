@@ -6,47 +6,48 @@ import errno
 import os
 
 from lakemirror.failpoints import reach
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import Place
-from lakemirror.service.storage.storage_answers import StorageError
+from lakemirror.service.storage.database_files import DatabaseFiles
+from lakemirror.service.storage.storage_answers import Codes
 from lakemirror.storage import LocalStorage
 
 
-def remove(place: Place, path: str, conditions: Conditions, *, recursive: bool, missing: str, filled: str) -> None:
+def remove(files: DatabaseFiles, path: str, conditions: Conditions, codes: Codes, *, recursive: bool) -> None:
     """Removes a file, or a folder with all that is in it where `recursive`.
 
-    StorageError 404 with the code `missing`, 409 with the code `filled` for a folder that holds something.
+    Refused 404, 409 for a folder that holds something, 412.
     """
     doomed = None
-    with place.lock:
-        found = place.find(path)
+    with files.lock:
+        found = files.find(path)
         if found is None:
-            raise StorageError(404, missing, "The path does not exist.")
+            raise Refused(404, codes.missing, "The path does not exist.")
         conditions.check_write(found, "PathAlreadyExists")
         if found.is_folder:
-            if not recursive and not place.is_empty(path):
-                raise StorageError(409, filled, "The folder holds something.")
-            for each in place.staged_below(path):
-                place.discard(each)
-            doomed = place.temporary("trash")
-            _take_folder(place, path, doomed)
-            place.forget_durable_folders()
+            if not recursive and not files.is_empty(path):
+                raise Refused(409, codes.filled, "The folder holds something.")
+            for each in files.staged_below(path):
+                files.discard(each)
+            doomed = files.temporary("trash")
+            _take_folder(files, path, doomed)
+            files.forget_durable_folders()
         else:
-            if place.on_disk(path) is not None:
-                with place.parent(path, make=False) as (folder, name):
+            if files.on_disk(path) is not None:
+                with files.parent(path, make=False) as (folder, name):
                     os.unlink(name, dir_fd=folder)
-            place.discard(path)
+            files.discard(path)
     reach("remove.done")
-    place.sync_folder_of(path)
+    files.sync_folder_of(path)
     if doomed is not None:
-        place.trash(doomed)
+        files.trash(doomed)
 
 
-def _take_folder(place: Place, path: str, doomed: os.PathLike[str]) -> None:
+def _take_folder(files: DatabaseFiles, path: str, doomed: os.PathLike[str]) -> None:
     try:
-        with place.parent(path, make=False) as (folder, name):
+        with files.parent(path, make=False) as (folder, name):
             os.rename(name, doomed, src_dir_fd=folder)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        LocalStorage(place.folder).delete(path)  # the database is on another file system than the staging folder
+        LocalStorage(files.folder).delete(path)  # the database is on another file system than the staging folder

@@ -5,77 +5,77 @@ from __future__ import annotations
 import os
 
 from lakemirror.failpoints import reach
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.conditions import Conditions
-from lakemirror.service.storage.database_files import Found, Place, new_etag, now_ns
+from lakemirror.service.storage.database_files import DatabaseFiles, Found, new_etag, now_ns
 from lakemirror.service.storage.publish_file import publish, sync_file
-from lakemirror.service.storage.storage_answers import StorageError
 from lakemirror.service.storage.uploads import begin_upload
 
 
-def rename(place: Place, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
-    """Renames a file or folder, over a file or an empty folder. StorageError as service.md section 6 says."""
-    with place.lock:
-        found = place.find(source)
+def rename(files: DatabaseFiles, source: str, target: str, conditions: Conditions, of_source: Conditions) -> Found:
+    """Renames a file or folder, over a file or an empty folder. Refused as service.md section 6 says."""
+    with files.lock:
+        found = files.find(source)
         if found is None:
-            raise StorageError(404, "SourcePathNotFound", "The source does not exist.")
+            raise Refused(404, "SourcePathNotFound", "The source does not exist.")
         of_source.check_write(found, "PathAlreadyExists")
-        parent = place.find(target.rpartition("/")[0])
+        parent = files.find(target.rpartition("/")[0])
         if parent is None or not parent.is_folder:
-            raise StorageError(404, "RenameDestinationParentPathNotFound", "The target's folder does not exist.")
+            raise Refused(404, "RenameDestinationParentPathNotFound", "The target's folder does not exist.")
         if found.is_folder and target.startswith(f"{source}/"):
-            raise StorageError(409, "InvalidRenameSourcePath", "A folder cannot be moved into itself.")
-        there = place.find(target)
+            raise Refused(409, "InvalidRenameSourcePath", "A folder cannot be moved into itself.")
+        there = files.find(target)
         conditions.check_write(there, "PathAlreadyExists")
         if source == target:
             return found
         if there is not None and there.is_folder != found.is_folder:
             message = "A file cannot replace a folder, nor a folder a file."
-            raise StorageError(409, "InvalidSourceOrDestinationResourceType", message)
-        if there is not None and there.is_folder and not place.is_empty(target):
-            raise StorageError(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
+            raise Refused(409, "InvalidSourceOrDestinationResourceType", message)
+        if there is not None and there.is_folder and not files.is_empty(target):
+            raise Refused(409, "DirectoryNotEmpty", "The target is a folder that holds something.")
         if found.is_staged:
-            return _publish_empty(place, source, target)
-        _move(place, source, target, found.is_folder)
-        moved = place.on_disk(target)
+            return _publish_empty(files, source, target)
+        _move(files, source, target, found.is_folder)
+        moved = files.on_disk(target)
     reach("rename.done")
-    place.sync_folder_of(target)
-    place.sync_folder_of(source)
+    files.sync_folder_of(target)
+    files.sync_folder_of(source)
     if moved is None:
-        raise StorageError(404, "SourcePathNotFound", "The source was removed at once.")
+        raise Refused(404, "SourcePathNotFound", "The source was removed at once.")
     return moved
 
 
-def _move(place: Place, source: str, target: str, is_folder: bool) -> None:
-    with place.parent(source, make=False) as (origin, name), place.parent(target, make=False) as (folder, new_name):
+def _move(files: DatabaseFiles, source: str, target: str, is_folder: bool) -> None:
+    with files.parent(source, make=False) as (origin, name), files.parent(target, make=False) as (folder, new_name):
         if not is_folder:
             now = now_ns()
             os.utime(name, ns=(now, now), dir_fd=origin, follow_symlinks=False)
             if _is_same(origin, name, folder, new_name):
                 os.unlink(new_name, dir_fd=folder)  # two names of one file: a rename would leave both
         os.rename(name, new_name, src_dir_fd=origin, dst_dir_fd=folder)
-    place.discard(source)
-    place.discard(target)
+    files.discard(source)
+    files.discard(target)
     if is_folder:
-        place.forget_durable_folders()
-        for path in place.staged_below(source):
-            upload = place.uploads[path]
-            place.discard(path)
+        files.forget_durable_folders()
+        for path in files.staged_below(source):
+            upload = files.uploads[path]
+            files.discard(path)
             if upload.is_create:  # a created file moves with its folder; its unflushed bytes do not
                 moved = target + path[len(source) :]
-                place.uploads[moved] = begin_upload(place.temporary("up"), moved, new_etag(), now_ns(), 0, "")
+                files.uploads[moved] = begin_upload(files.temporary("up"), moved, new_etag(), now_ns(), 0, "")
 
 
-def _publish_empty(place: Place, source: str, target: str) -> Found:
+def _publish_empty(files: DatabaseFiles, source: str, target: str) -> Found:
     """A file that was created and never flushed has length 0: that is what the target becomes."""
-    empty = place.temporary("put")
+    empty = files.temporary("put")
     empty.touch()
     sync_file(empty)
-    found = publish(place, empty, target, Conditions(), "PathAlreadyExists")
-    if place.on_disk(source) is not None:
-        with place.parent(source, make=False) as (folder, name):
+    found = publish(files, empty, target, Conditions(), "PathAlreadyExists")
+    if files.on_disk(source) is not None:
+        with files.parent(source, make=False) as (folder, name):
             os.unlink(name, dir_fd=folder)
-        place.sync_folder_of(source)
-    place.discard(source)
+        files.sync_folder_of(source)
+    files.discard(source)
     return found
 
 

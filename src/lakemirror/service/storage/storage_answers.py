@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from email.utils import formatdate
 from xml.sax.saxutils import escape
 
 from aiohttp import web
 
-from lakemirror.service.request_address import DFS
+from lakemirror.service.refused import Refused
+from lakemirror.service.request_address import BLOB, DFS
 from lakemirror.service.request_notes import notes
 
 VERSION = "2024-11-04"
@@ -19,18 +20,7 @@ _LAST_SECOND = 253_402_300_799  # of the year 9999
 _ECHOED = re.compile(r"[\x20-\x7e]{0,1024}")
 
 
-class StorageError(Exception):
-    """A request that is refused: status, the vendor's error code, one sentence."""
-
-    def __init__(self, status: int, code: str, message: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message or code)
-        self.status = status
-        self.code = code
-        self.message = message or code
-        self.headers = dict(headers or {})
-
-
-def error_answer(error: StorageError, dialect: str, method: str) -> web.Response:
+def error_answer(error: Refused, dialect: str, method: str) -> web.Response:
     """The answer that an error is; without a body where the request is HEAD or the status has none."""
     headers = {"x-ms-error-code": error.code, **error.headers}
     if method == "HEAD" or error.status == 304:
@@ -50,19 +40,42 @@ def http_date(nanoseconds: int) -> str:
     return formatdate(min(max(nanoseconds // 1_000_000_000, 0), _LAST_SECOND), usegmt=True)
 
 
-def not_found(dialect: str) -> StorageError:
+@dataclass(frozen=True)
+class Codes:
+    """The error codes of a dialect: of a path that is missing, that exists, of a folder that holds something, of a
+    workspace that is missing, and of one that exists.
+    """
+
+    missing: str
+    exists: str
+    filled: str
+    no_workspace: str
+    workspace_exists: str
+
+
+CODES = {
+    DFS: Codes(
+        "PathNotFound", "PathAlreadyExists", "DirectoryNotEmpty", "FilesystemNotFound", "FilesystemAlreadyExists"
+    ),
+    BLOB: Codes(
+        "BlobNotFound", "BlobAlreadyExists", "DirectoryIsNotEmpty", "ContainerNotFound", "ContainerAlreadyExists"
+    ),
+}
+
+
+def not_found(dialect: str) -> Refused:
     """404 in the words of the dialect."""
-    return StorageError(404, "PathNotFound" if dialect == DFS else "BlobNotFound", "The path does not exist.")
+    return Refused(404, CODES[dialect].missing, "The path does not exist.")
 
 
-def forbidden(message: str = "This caller may not do that here.") -> StorageError:
+def forbidden(message: str = "This caller may not do that here.") -> Refused:
     """403: no role, or a place where nobody may write."""
-    return StorageError(403, "AuthorizationPermissionMismatch", message)
+    return Refused(403, "AuthorizationPermissionMismatch", message)
 
 
-def invalid_parameter(name: str) -> StorageError:
+def invalid_parameter(name: str) -> Refused:
     """400: the value of this query parameter is missing or out of its range."""
-    return StorageError(400, "InvalidQueryParameterValue", f"The value of {name} is missing or not allowed.")
+    return Refused(400, "InvalidQueryParameterValue", f"The value of {name} is missing or not allowed.")
 
 
 def finish_headers(request: web.BaseRequest, answer: web.StreamResponse) -> None:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
+from lakemirror.service.refused import Refused
 from lakemirror.service.storage.listing import Entry
-from lakemirror.service.storage.storage_answers import StorageError, http_date
+from lakemirror.service.storage.storage_answers import http_date
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>'
 
@@ -76,7 +77,7 @@ def uncommitted_blocks(blocks: Sequence[tuple[str, int]]) -> str:
 def block_ids(body: bytes) -> list[tuple[str, str]]:
     """The kind (`Latest`, `Uncommitted`, `Committed`) and id of each block of a Put Block List, in its order.
 
-    StorageError 400 `InvalidXmlDocument` for broken XML, one with a DTD, or another document; `BlockListTooLong`.
+    Refused 400 `InvalidXmlDocument` for broken XML, one with a DTD, or another document; `BlockListTooLong`.
     """
     found: list[tuple[str, str]] = []
     path: list[str] = []
@@ -91,7 +92,7 @@ def block_ids(body: bytes) -> list[tuple[str, str]]:
     def end(_: str) -> None:
         name = path.pop()
         if path and len(found) == _MOST_BLOCKS:
-            raise StorageError(400, "BlockListTooLong", f"A list has at most {_MOST_BLOCKS:,} blocks.")
+            raise Refused(400, "BlockListTooLong", f"A list has at most {_MOST_BLOCKS:,} blocks.")
         if path:
             found.append((name, "".join(text).strip()))
 
@@ -138,5 +139,5 @@ def _attribute(text: str) -> str:
     return escape(text, {'"': "&quot;"})
 
 
-def _broken() -> StorageError:
-    return StorageError(400, "InvalidXmlDocument", "The body is not a block list in XML without a DTD.")
+def _broken() -> Refused:
+    return Refused(400, "InvalidXmlDocument", "The body is not a block list in XML without a DTD.")

@@ -1,0 +1,102 @@
+"""All changes of a small batch in memory: they are read once, and what the fold keeps is written from memory.
+
+units ─▶ shares, one thread each ─▶ rows and markers ─▶ keys for the fold ─▶ kept rows, in slices to write
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.read import read_together
+from lakemirror.engines.kernels.write import file_count
+from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
+from lakemirror.engines.unit_kernels import changes_of, work_schema
+from lakemirror.engines.units import Shared
+from lakemirror.keys.key_index import Each
+from lakemirror.keys.key_values import whole_numbers
+
+_SMALL = 256 << 10  # up to so many bytes of changes, one thread is faster than several
+
+
+class TooMuch(Exception):
+    """The rows do not fit into the given memory. The caller then reads them in passes."""
+
+
+class HeldChanges(NamedTuple):
+    """The changes of a batch, in their order. `parts`: rows of some change files each. `markers`: of all rows."""
+
+    parts: tuple[pa.Table, ...]
+    markers: np.ndarray
+
+    @staticmethod
+    def read(work: RowWork, shared: Shared, most_bytes: int, each: Each) -> HeldChanges:
+        """Reads all changes. TooMuch if they need more than `most_bytes`. `each`: a `map` for several threads."""
+        allowance = MemoryBudget(most_bytes)
+        read = list(each(lambda units: _read(units, shared, allowance), _shares(work.changes)))
+        read = read or [(work_schema(work.target).empty_table(), np.zeros(0, np.int8))]
+        return HeldChanges(tuple(rows for rows, _ in read), np.concatenate([markers for _, markers in read]))
+
+    def keys(self, target: Target) -> pa.Table:
+        """The keys of all changes."""
+        names = list(target.key_columns)
+        return pa.concat_tables([part.select(names) for part in self.parts]).combine_chunks()
+
+    def rows(self, positions: np.ndarray | None) -> pa.Table:
+        """The rows at these positions (ascending); None: all."""
+        if positions is None or len(positions) == len(self.markers):
+            return pa.concat_tables(self.parts)
+        ends = np.cumsum([part.num_rows for part in self.parts])
+        cut = np.searchsorted(positions, ends)
+        begins, firsts = [0, *cut[:-1]], ends - [part.num_rows for part in self.parts]
+        return pa.concat_tables(
+            part.take(whole_numbers(positions[begin:end] - first))
+            for part, begin, end, first in zip(self.parts, begins, cut, firsts, strict=True)
+        ).combine_chunks()
+
+
+def slices(rows: pa.Table) -> list[pa.Table]:
+    """The rows in parts of about equal size, one for each file."""
+    step = -(-rows.num_rows // max(file_count(rows.num_rows), 1)) or 1
+    return [rows.slice(begin, step) for begin in range(0, rows.num_rows, step)]
+
+
+def _shares(units: Sequence[ChangeUnit]) -> list[list[ChangeUnit]]:
+    """The units, in order, in runs that are worth a thread."""
+    shares: list[list[ChangeUnit]] = []
+    size = _SMALL
+    for unit in units:
+        if size >= _SMALL:
+            shares.append([])
+            size = 0
+        shares[-1].append(unit)
+        size += unit.bytes
+    return shares
+
+
+def _read(units: Sequence[ChangeUnit], shared: Shared, allowance: MemoryBudget) -> tuple[pa.Table, np.ndarray]:
+    """The rows of some units and their markers, in order; those of many small units together in one batch."""
+    if len(units) > 1:
+        together = read_together(units, shared)
+        if together is not None:
+            if not allowance.take(together.rows.nbytes):
+                raise TooMuch
+            return pa.Table.from_batches([together.rows]), together.marker
+    parts, markers = [], [np.zeros(0, np.int8)]
+    for unit in units:
+        for changes in changes_of(unit, shared, waits=True):
+            if not allowance.take(changes.rows.nbytes):
+                raise TooMuch
+            parts.append(changes.rows)
+            markers.append(changes.marker)
+    if not parts:
+        return work_schema(shared.target).empty_table(), markers[0]
+    rows = pa.Table.from_batches(parts)
+    return rows.combine_chunks() if len(units) > 1 else rows, np.concatenate(markers)
+
+
+__all__ = ["HeldChanges", "TooMuch", "slices"]

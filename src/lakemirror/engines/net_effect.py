@@ -1,0 +1,146 @@
+"""The net effect of a batch: which changes are inserted, and which rows of the table are deleted.
+
+keys, markers ─▶ fit into memory ──▶ fold ─▶ Folded: one flag per change, and the keys to delete
+            └──▶ Spill by key ─▶ fold one bucket at a time ─▶ the same, with the keys in buckets on the disk
+
+Folded, and the rows that have the keys ─▶ NetEffect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.attempt_ids import attempt_id
+from lakemirror.engines.kernels.fold import fold_places
+from lakemirror.engines.kernels.live_rows import deleted_rows
+from lakemirror.engines.row_work import MARKER, ROW, RowWork, Target
+from lakemirror.engines.unit_kernels import work_schema
+from lakemirror.engines.units import KEPT, TouchedFile
+from lakemirror.keys.key_values import whole_numbers
+from lakemirror.keys.spill import Spill
+from lakemirror.storage.own_files import SPILLED, work_folder
+
+_MOST_BUCKETS = 256  # each bucket is an open file; a process may often open 1024 files, and needs others too
+
+
+@dataclass(frozen=True, eq=False)
+class NetEffect:
+    """The net effect of a batch.
+
+    `flags`: one byte for each change, as in `ChangeFiles`. `touched`: the candidates with deleted rows, by their
+    number; with a change data feed, or without deletion vectors, only live rows are among the deleted ones.
+    """
+
+    flags: np.ndarray
+    touched: Mapping[int, TouchedFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """The net effect as far as the changes alone show it.
+
+    `flags`: one byte for each change: KEPT or 0. `deletes`: the keys whose rows in the table are deleted; empty if the
+    table has no candidates. `replaced`: of the inserted rows the first one of each key that is also deleted: its key,
+    and its position among the changes as ROW. Only for the change data feed.
+    """
+
+    flags: np.ndarray
+    deletes: pa.Table | Spill
+    replaced: pa.Table
+
+
+def fold(work: RowWork, keys: pa.Table, markers: np.ndarray) -> Folded:
+    """The net effect of all changes, in memory, from their keys and markers."""
+    flags = np.zeros(len(markers), np.uint8)
+    return Folded(flags, *_fold(work, keys, markers, np.arange(len(markers)), flags))
+
+
+@contextmanager
+def fold_in_passes(work: RowWork, changes: Iterable[pa.Table], scratch: Path, memory: int) -> Iterator[Folded]:
+    """The net effect of more changes than fit into memory. `changes`: their keys, positions as ROW, and MARKER.
+
+    It uses about `memory` bytes. What does not fit is in files below `scratch`, which are deleted when the block ends.
+    """
+    names = list(work.target.key_columns)
+    with work_folder(scratch, SPILLED, str(attempt_id(work.target.version))) as folder:
+        flags: np.ndarray
+        if work.rows > memory // 8:
+            flags = np.memmap(folder / "flags", np.uint8, "w+", shape=(work.rows,))
+        else:
+            flags = np.zeros(work.rows, np.uint8)
+        held: list[pa.Table] = []
+        size = rows = 0
+        spill: Spill | None = None
+        for table in changes:
+            size, rows = size + table.nbytes, rows + table.num_rows
+            held.append(table)
+            if spill is None and size > memory // 8:
+                spill = Spill(folder, _buckets(size * work.rows // rows, memory), names)
+            if spill is not None:
+                for each in held:
+                    spill.add(each)
+                held = []
+        if spill is None:
+            tables: Iterable[pa.Table] = [pa.concat_tables(held)] if held else []
+        else:
+            tables = (table for bucket in range(spill.buckets) if (table := spill.read(bucket)) is not None)
+        yield _fold_buckets(work, tables, flags, folder, memory, spill.buckets if spill is not None else 1)
+
+
+def only_live(touched: Mapping[int, TouchedFile], target: Target) -> dict[int, TouchedFile]:
+    """The files with only the live ones of their deleted rows. Files without such a row are left out."""
+    result = {}
+    for number, file in touched.items():
+        gone = deleted_rows(file.add, target)
+        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        if len(live):
+            result[number] = file._replace(deleted=live)
+    return result
+
+
+def _fold_buckets(
+    work: RowWork, tables: Iterable[pa.Table], flags: np.ndarray, folder: Path, memory: int, buckets: int
+) -> Folded:
+    """Folds one bucket after the other. Many keys to delete are put into as many buckets again."""
+    schema = work_schema(work.target, work.target.keys)
+    deletes, replaced = [schema.empty_table()], [schema.append(pa.field(ROW, pa.int64())).empty_table()]
+    spill: Spill | None = None
+    for table in tables:
+        keys = table.select(list(work.target.key_columns)).combine_chunks()
+        positions, markers = (np.asarray(table[name].combine_chunks()) for name in (ROW, MARKER))
+        gone, firsts = _fold(work, keys, markers, positions, flags)
+        deletes.append(gone)
+        replaced.append(firsts)
+        if spill is None and buckets > 1 and sum(each.nbytes for each in deletes) > memory // 8:
+            spill = Spill(folder, buckets, work.target.key_columns)
+        if spill is not None:
+            for gone in deletes:
+                spill.add(gone)
+            deletes = []
+    return Folded(flags, pa.concat_tables(deletes) if spill is None else spill, pa.concat_tables(replaced))
+
+
+def _fold(
+    work: RowWork, keys: pa.Table, markers: np.ndarray, positions: np.ndarray, flags: np.ndarray
+) -> tuple[pa.Table, pa.Table]:
+    """Folds all changes of some keys. Sets their flags; returns `deletes` and `replaced` as in `Folded`."""
+    feed = work.target.feed and bool(work.candidates)
+    places = fold_places(keys, markers, with_firsts=feed)
+    flags[positions[places.kept]] = KEPT
+    deletes = keys.take(whole_numbers(places.deletes)) if work.candidates else keys.slice(0, 0)
+    replaced = keys.take(whole_numbers(places.firsts)) if feed else keys.slice(0, 0)
+    return deletes, replaced.append_column(ROW, pa.array(positions[places.firsts], pa.int64()))
+
+
+def _buckets(size: int, memory: int) -> int:
+    """The number of buckets, so that one takes about 1/32 of the memory: a fold needs several times its keys."""
+    return int(min(_MOST_BUCKETS, max(2, -(-size * 32 // memory))))
+
+
+__all__ = ["Folded", "NetEffect", "fold", "fold_in_passes", "only_live"]

@@ -1,0 +1,271 @@
+"""The row work of an apply, for every engine: which units, in which order, what is combined, which errors count.
+
+    inserts only           change files ─▶ read, write
+    held in memory         change files ─▶ read once ─▶ fold ─▶ look up ─▶ write
+    many changes           read keys ─▶ fold ─▶ look up ─▶ read again, write the kept rows
+    more keys than fit     `fold_apart`: the engine folds and joins them by buckets ─▶ read again, write the kept rows
+
+An engine says how units are carried to kernels: by threads of this process, or by Spark tasks. It commits nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.data_files import data_file
+from lakemirror.engines import unit_kernels
+from lakemirror.engines.held_changes import HeldChanges, slices
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.kernels.write import SIZES, FileSizes
+from lakemirror.engines.net_effect import Folded, NetEffect, fold, fold_in_passes, only_live
+from lakemirror.engines.row_work import ROW, Action, RowResult, RowWork, Target
+from lakemirror.engines.unit_kernels import Bad, Kernel, check_nulls, named_errors, new_rows
+from lakemirror.engines.units import UPDATE, DataFiles, Shared, TouchedFile, change_units, data_units, split
+from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.keys.find_keys import Numbered, find_keys, find_spilled
+from lakemirror.keys.key_index import KeyIndex
+from lakemirror.keys.key_values import comparable, whole_numbers
+from lakemirror.keys.spill import Spill
+from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.storage.place import local_path
+
+
+class TooManyKeys(Exception):
+    """There are more keys to look up than the engine sends to its units: `fold_apart` folds them."""
+
+
+class Pipeline(ABC):
+    """What all engines do; each engine adds how units are carried.
+
+    `memory`: the bytes that all running batches may hold together. `index`: the key index of large files. `sizes`: of
+    the files that it writes. `scratch`: a folder for keys that do not fit into memory; None: the table's own folder.
+    """
+
+    parallelism: int
+    unit_bytes = sys.maxsize
+    """A change file with more than two times so many bytes becomes several units, and no unit of writing has more."""
+    key_unit_bytes = sys.maxsize
+    """The same for units that read keys."""
+
+    def __init__(
+        self, memory: int, *, index: KeyIndex | None = None, sizes: FileSizes = SIZES, scratch: Path | None = None
+    ) -> None:
+        self.memory = memory
+        self.fold_memory = memory // 2
+        self.index = index
+        self.budget = MemoryBudget(memory)
+        self.sizes = sizes
+        self._scratch = scratch
+
+    @abstractmethod
+    def carry(self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any]) -> Iterator[Any]:
+        """The results of the units, in the order of the units. `step`: what they do.
+
+        If units fail, the results of the others that have begun come first, then the first error in that order.
+        """
+
+    @abstractmethod
+    def each(self, act: Any, items: Sequence[Any]) -> Iterable[Any]:
+        """A `map` that works on several items at once in this process and keeps their order."""
+
+    @abstractmethod
+    def search(self, files: Sequence[Numbered], target: Target, wanted: WantedKeys) -> Iterable[tuple[int, np.ndarray]]:
+        """Reads the keys of data files, as `find_keys.Search`. Error: TooManyKeys."""
+
+    def search_spilled(self, candidates: Sequence[Action], target: Target, deletes: Spill) -> dict[int, np.ndarray]:
+        """As `find_spilled`. Error: TooManyKeys."""
+        return find_spilled(candidates, target, deletes, self.each, self.index)
+
+    @contextlib.contextmanager
+    def held(self, work: RowWork, shared: Shared) -> Iterator[HeldChanges | None]:
+        """All changes in memory, while the block runs; None if they are read in passes."""
+        yield None
+
+    def fold_apart(self, work: RowWork, shared: Shared, *, must: bool = False) -> NetEffect | None:
+        """The net effect of more keys than this process folds; None if it can fold them, unless it `must`."""
+        return None
+
+    def broken_constraint(self, work: RowWork, shared: Shared, flags: np.ndarray | None) -> Rejected | None:
+        """The first inserted row that breaks a CHECK constraint, if this engine can evaluate them."""
+        return None
+
+    def run(self, work: RowWork) -> RowResult:
+        """Computes the net effect of a batch (contract section 3) and writes its files. Errors as in `Engine`."""
+        written: list[Action] = []  # removed if the attempt fails
+        try:
+            index_waits = self.index.at_work() if self.index is not None else contextlib.nullcontext()
+            with index_waits, named_errors(work.target.path):
+                result = self._result(work, written)
+        except Bad as bad:
+            remove_files(work.target.path, written)
+            return RowResult(error=bad.rejected)
+        except BaseException:
+            remove_files(work.target.path, written)
+            raise
+        if self.index is not None:
+            for add in result.adds:
+                self.index.want(add, work.target)
+        return result
+
+    def _result(self, work: RowWork, written: list[Action]) -> RowResult:
+        if any(unit.bytes > 2 * self.unit_bytes for unit in work.changes):
+            work = replace(work, changes=tuple(p for unit in work.changes for p in split(unit, self.unit_bytes)))
+        target = work.target
+        shared = Shared(target, self.budget, work.append_only, work.default_marker, self.sizes)
+        with self.held(work, shared) as held:
+            if work.append_only or not target.key_columns:
+                return RowResult(adds=tuple(self._write_new(work, shared, held, None, written)))
+            if held is not None:
+                effect = self._net_effect(work, shared, fold(work, held.keys(target), held.markers))
+                return self._write(work, shared, held, effect, written)
+            apart = self.fold_apart(work, shared)
+            if apart is not None:
+                return self._write(work, shared, None, apart, written)
+            scratch = self._scratch or local_path(target.path) or Path(tempfile.gettempdir())
+            with fold_in_passes(work, self._keys(work, shared), scratch, self.fold_memory) as folded:
+                return self._write(work, shared, None, self._net_effect(work, shared, folded), written)
+
+    # the net effect
+
+    def _keys(self, work: RowWork, shared: Shared) -> Iterator[pa.Table]:
+        """Keys, positions and markers of all changes. Raises Bad for the first bad row."""
+        units = change_units(work, None, self.parallelism, self.key_unit_bytes)
+        try:
+            yield from self.carry("read keys", unit_kernels.read_keys, shared, units)
+        except Bad as bad:
+            raise self.first_bad(work, shared, bad) from bad
+
+    def first_bad(self, work: RowWork, shared: Shared, bad: Bad) -> Bad:
+        """The error of the first bad row of all. `bad`: the first one that keys alone show.
+
+        The files up to that one are read again with all columns, because other columns may have an error before it.
+        """
+        last = max(place for place, unit in enumerate(work.changes) if unit.name == bad.rejected.file)
+        before = replace(work, changes=work.changes[: last + 1])
+        units = change_units(before, None, self.parallelism, self.key_unit_bytes)
+        try:
+            list(self.carry("find the first bad row", unit_kernels.read_rows, shared, units))
+        except Bad as first:
+            return first
+        return bad
+
+    def _net_effect(self, work: RowWork, shared: Shared, folded: Folded) -> NetEffect:
+        """What the changes do to the table: the rows that have the keys, and which of them are updates."""
+        target = work.target
+        try:
+            if isinstance(folded.deletes, Spill):
+                rows = self.search_spilled(work.candidates, target, folded.deletes)
+            else:
+                rows = find_keys(work.candidates, target, folded.deletes, self.search, self.each, self.index)
+        except TooManyKeys:
+            effect = self.fold_apart(work, shared, must=True)
+            assert effect is not None
+            return effect
+        touched = {number: TouchedFile(number, work.candidates[number], rows[number]) for number in sorted(rows)}
+        if touched and target.feed:
+            touched = self._with_updates(shared, folded, touched)
+        elif touched and not target.vectors:
+            touched = only_live(touched, target)
+        return NetEffect(folded.flags, touched)
+
+    def _with_updates(self, shared: Shared, folded: Folded, touched: dict[int, TouchedFile]) -> dict[int, TouchedFile]:
+        """The live rows among the deleted ones, and which of them are updates. Sets the flags of their new rows.
+
+        A deleted row is an update if the batch also inserts a row of its key; the first such row is the new one.
+        """
+        units = data_units(list(touched.values()), self.parallelism)
+        replaced = comparable(folded.replaced.drop_columns([ROW]))
+        live: dict[int, TouchedFile] = {}
+        keys: list[pa.Table] = []
+        for files in self.carry("read deleted keys", unit_kernels.read_old_keys, shared, units):
+            for number, rows, old in files:
+                keys.append(comparable(old))
+                live[number] = touched[number]._replace(deleted=rows, updated=rows[is_among(keys[-1], replaced)])
+        if keys:
+            positions = np.asarray(folded.replaced[ROW].combine_chunks())
+            folded.flags[positions[is_among(replaced, pa.concat_tables(keys))]] = UPDATE
+        return live
+
+    # the files
+
+    def _write(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
+    ) -> RowResult:
+        target, touched = work.target, list(effect.touched.values())
+        adds = self._write_new(work, shared, held, effect.flags, written)
+        if not touched:
+            return RowResult(adds=tuple(adds))
+        changes = self._write_feed(work, shared, held, effect, written) if target.feed else []
+        if target.vectors:
+            deleted = {file.add["path"]: whole_numbers(file.deleted) for file in touched}
+            return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
+        units = data_units(touched, self.parallelism)
+        step = "write files without deleted rows"
+        adds += self._written(step, unit_kernels.write_without, shared, units, written)
+        return RowResult(
+            adds=tuple(adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
+        )
+
+    def _write_new(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, flags: np.ndarray | None, written: list[Action]
+    ) -> list[Action]:
+        """Writes the inserted rows: those that are held, or else all changes are read again."""
+        step = "write rows"
+        rejected = self.broken_constraint(work, shared, flags) if work.target.constraints else None
+        if rejected is not None:
+            raise Bad(rejected)
+        if held is None:
+            units = change_units(work, _unless_all(flags), self.parallelism, self.unit_bytes)
+            return self._written(step, unit_kernels.write_kept, shared, units, written)
+        kept = None if flags is None else np.flatnonzero(flags)
+        rows = held.rows(kept)
+        check_nulls(work.changes, work.target, rows, kept)
+        return self._written(step, unit_kernels.write_held, shared, slices(rows), written)
+
+    def _write_feed(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
+    ) -> list[Action]:
+        """Writes the change data feed: the deleted rows and the inserted ones."""
+        step = "write the change feed"
+        if held is not None:
+            kept = np.flatnonzero(effect.flags)
+            unit = DataFiles(tuple(effect.touched.values())), new_rows(held.rows(kept), effect.flags, kept)
+            return self._written(step, unit_kernels.feed_held, shared, [unit], written)
+        old_units = data_units(list(effect.touched.values()), self.parallelism)
+        changes = self._written(step, unit_kernels.feed_old, shared, old_units, written)
+        units = change_units(work, effect.flags, self.parallelism, self.unit_bytes)
+        return changes + self._written(step, unit_kernels.feed_kept, shared, units, written)
+
+    def _written(
+        self, step: str, kernel: Kernel, shared: Shared, units: Sequence[Any], written: list[Action]
+    ) -> list[Action]:
+        """The actions of the files that the units write, in the order of the units. Adds them to `written`, too."""
+        begin = len(written)
+        for actions in self.carry(step, kernel, shared, units):
+            written += actions
+        return written[begin:]
+
+
+def remove_files(table: str, written: Sequence[Action]) -> None:
+    """Removes files that an attempt has written, as far as possible."""
+    for action in written:
+        with contextlib.suppress(OSError, LakemirrorError):
+            data_file(table, action["path"]).unlink(missing_ok=True)
+
+
+def _unless_all(flags: np.ndarray | None) -> np.ndarray | None:
+    """The flags; None if all rows are inserted."""
+    return None if flags is None or flags.all() else flags
+
+
+__all__ = ["Pipeline", "TooManyKeys", "remove_files"]

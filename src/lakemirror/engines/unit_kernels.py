@@ -1,0 +1,265 @@
+"""The kernels of all engines: each is a function of what all units share and of one unit. It yields results.
+
+    read_keys      change files ─▶ keys, positions, markers    find_rows      data files ─▶ row numbers of given keys
+    read_rows      change files ─▶ nothing, or an error        read_old_keys  deleted rows ─▶ keys of the live ones
+    write_kept     change files ─▶ data files                  write_without  data files ─▶ the same, without some rows
+    feed_kept      change files ─▶ change feed                 feed_old       deleted rows ─▶ change feed
+    write_held     rows in memory ─▶ data files                feed_held      both ─▶ change feed
+
+All kernels but `read_keys` yield one result. A row that cannot be applied ends a kernel with `Bad`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels.data_rows import arrow_type
+from lakemirror.engines.kernels.live_rows import chosen_rows, deleted_rows, live_rows
+from lakemirror.engines.kernels.read import read_changes
+from lakemirror.engines.kernels.row_reader import Changes
+from lakemirror.engines.kernels.write import CHANGE_TYPE, file_count, write_change_feed, write_rows
+from lakemirror.engines.row_work import MARKER, ROW, Action, ChangeUnit, Target, TargetColumn
+from lakemirror.engines.units import UPDATE, ChangeFiles, DataFiles, Shared
+from lakemirror.errors import LakemirrorError, Rejected
+from lakemirror.keys.key_values import whole_numbers
+from lakemirror.keys.look_up import find, read_footer, row_groups
+
+Kernel: TypeAlias = Callable[[Shared, Any], Iterator[Any]]
+
+_PART_OF_MEMORY = 32  # so much of the memory is taken by the keys that are given on together
+
+
+def read_keys(shared: Shared, unit: ChangeFiles) -> Iterator[pa.Table]:
+    """Keys of the changes, their positions in the batch as ROW, and MARKER. Several tables if there are many."""
+    names = list(shared.target.key_columns)
+    parts: list[pa.Table] = []
+    size = 0
+    for begin, file in unit.begins():
+        for changes in changes_of(file, shared, names):
+            first = unit.begin + begin + changes.first_row - file.first_row
+            positions = whole_numbers(np.arange(first, first + changes.rows.num_rows))
+            table = pa.Table.from_batches([changes.rows]).select(names).append_column(ROW, positions)
+            parts.append(table.append_column(MARKER, pa.array(changes.marker)))
+            size += parts[-1].nbytes
+            if size > shared.budget.size // _PART_OF_MEMORY:
+                yield pa.concat_tables(parts)
+                parts, size = [], 0
+    if parts:
+        yield pa.concat_tables(parts)
+
+
+def read_rows(shared: Shared, unit: ChangeFiles) -> Iterator[Any]:
+    """Reads all columns, to find the first bad row. Yields nothing."""
+    for _, file in unit.begins():
+        for _ in changes_of(file, shared):
+            pass
+    yield from ()
+
+
+def find_rows(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray]]]:
+    """The number of each data file that has rows with the wanted keys, and their row numbers."""
+    target, wanted = shared.target, shared.wanted
+    assert wanted is not None
+    found = []
+    for file in unit.files:
+        footer = read_footer(file.add, target)
+        groups = row_groups(file.add, target, wanted, footer)[unit.part :: unit.parts]
+        rows = [np.asarray(find(group, target, wanted, footer=footer)) for group in groups]
+        if any(map(len, rows)):
+            found.append((file.number, np.sort(np.concatenate(rows))))
+    yield found
+
+
+def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, np.ndarray, pa.Table]]]:
+    """Of each data file with live rows among the deleted ones: its number, these rows' numbers, and their keys."""
+    target, columns = shared.target, shared.target.keys
+    found = []
+    for file in unit.files:
+        gone = deleted_rows(file.add, target)
+        live = file.deleted if gone is None else np.setdiff1d(file.deleted, gone, assume_unique=True)
+        if len(live):
+            parts = chosen_rows(file.add, target, file.deleted, columns)
+            found.append((file.number, live, pa.concat_tables([work_schema(target, columns).empty_table(), *parts])))
+    yield found
+
+
+def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
+    """Writes the inserted rows as data files."""
+    step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
+    batches = (rows for rows, _ in kept_rows(shared, unit, encoded=True))
+    yield write_rows(batches, shared.target, sizes=replace(shared.sizes, rows_a_file=step))
+
+
+def feed_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
+    """Writes the inserted rows to the change data feed."""
+    batches = (
+        batch
+        for rows, positions in kept_rows(shared, unit)
+        for batch in new_rows(pa.Table.from_batches([rows]), unit.flags, positions)
+    )
+    yield write_change_feed(batches, shared.target, sizes=shared.sizes)
+
+
+def write_held(shared: Shared, rows: pa.Table) -> Iterator[list[Action]]:
+    """Writes rows as data files."""
+    yield write_rows(rows.to_batches(), shared.target, sizes=shared.sizes)
+
+
+def feed_held(shared: Shared, unit: tuple[DataFiles, Iterable[pa.RecordBatch]]) -> Iterator[list[Action]]:
+    """Writes deleted rows and these rows of the change data feed to one file."""
+    files, new = unit
+    yield write_change_feed(chain(_old_rows(shared.target, files), new), shared.target.whole, sizes=shared.sizes)
+
+
+def feed_old(shared: Shared, unit: DataFiles) -> Iterator[list[Action]]:
+    """Writes deleted rows to the change data feed."""
+    yield write_change_feed(_old_rows(shared.target, unit), shared.target.whole, sizes=shared.sizes)
+
+
+def write_without(shared: Shared, unit: DataFiles) -> Iterator[list[Action]]:
+    """Writes the live rows of data files, each to files of its own, without the rows that are deleted now."""
+    target = shared.target.whole
+    adds: list[Action] = []
+    for file in unit.files:
+        parts = live_rows(file.add, target, file.deleted)
+        batches = (batch for part in parts for batch in part.to_batches())
+        adds += write_rows(batches, target, sizes=shared.sizes)
+    yield adds
+
+
+def write_together(shared: Shared, unit: DataFiles) -> Iterator[list[Action]]:
+    """Writes the live rows of several data files together."""
+    parts = chain.from_iterable(live_rows(file.add, shared.target) for file in unit.files)
+    batches = (batch for part in parts for batch in part.to_batches())
+    yield write_rows(batches, shared.target, sizes=shared.sizes)
+
+
+def kept_rows(
+    shared: Shared, unit: ChangeFiles, *, encoded: bool = False, checked: bool = True
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a unit that are inserted, in batches, with their positions in the unit.
+
+    `encoded`: as for `read_changes`. `checked`: raises Bad for NULL in a NOT NULL column.
+    """
+    for begin, file in unit.begins():
+        for changes in changes_of(file, shared, encoded=encoded, waits=True):
+            rows: pa.RecordBatch = changes.rows
+            first = begin + changes.first_row - file.first_row
+            positions = np.arange(first, first + rows.num_rows)
+            if unit.flags is not None:
+                kept = np.flatnonzero(unit.flags[first : first + rows.num_rows])
+                if len(kept) < rows.num_rows:
+                    rows, positions = rows.take(whole_numbers(kept)), positions[kept]
+            if rows.num_rows and checked:
+                check_nulls(unit.files, shared.target, pa.Table.from_batches([rows]), positions)
+            if rows.num_rows:
+                yield rows, positions
+            del changes, rows  # before the next rows are decoded
+
+
+def new_rows(rows: pa.Table, flags: np.ndarray | None, positions: np.ndarray) -> list[pa.RecordBatch]:
+    """Inserted rows for the change data feed: an update if their flag says so, else an insert."""
+    updates = np.zeros(rows.num_rows, bool) if flags is None else flags[positions] == UPDATE
+    return _typed(rows, updates, "update_postimage", "insert")
+
+
+def _old_rows(target: Target, unit: DataFiles) -> Iterator[pa.RecordBatch]:
+    """Deleted rows for the change data feed: updates if the apply inserts their key again, else deletes."""
+    for file in unit.files:
+        updates = np.isin(file.deleted, file.updated, assume_unique=True)
+        for rows in chosen_rows(file.add, target, file.deleted, target.whole.columns):
+            yield from _typed(rows, updates[: rows.num_rows], "update_preimage", "delete")
+            updates = updates[rows.num_rows :]
+
+
+def _typed(rows: pa.Table, chosen: np.ndarray, yes: str, no: str) -> list[pa.RecordBatch]:
+    """Rows with CHANGE_TYPE: `yes` where `chosen` is True, else `no`."""
+    types = pa.DictionaryArray.from_arrays(pa.array((~chosen).astype(np.int8)), pa.array([yes, no]))
+    batches: list[pa.RecordBatch] = rows.append_column(CHANGE_TYPE, types.cast(pa.string())).to_batches()
+    return batches
+
+
+# What kernels and engines use
+
+
+class Bad(Exception):
+    """Ends the work of an engine: a change file cannot be applied."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.message)
+        self.rejected = rejected
+
+
+def changes_of(
+    unit: ChangeUnit, shared: Shared, columns: Sequence[str] | None = None, *, encoded: bool = False,
+    waits: bool = False,
+) -> Iterator[Changes]:  # fmt: skip
+    """The changes of a unit, as from `read_changes`. Raises Bad for a row that cannot be applied."""
+    for changes in read_changes(unit, shared, columns=columns, encoded=encoded, waits=waits):
+        if isinstance(changes, Rejected):
+            raise Bad(changes)
+        yield changes
+        del changes  # before the next rows are decoded
+
+
+def check_nulls(files: Sequence[ChangeUnit], target: Target, rows: pa.Table, positions: np.ndarray | None) -> None:
+    """Raises Bad for the first row with NULL in a NOT NULL column.
+
+    `positions`: of the rows among all changes of these files, ascending; None: `rows` are all changes.
+    """
+    nulls = [
+        (int(np.flatnonzero(np.asarray(values.is_null().combine_chunks().cast(pa.uint8())))[0]), column.name)
+        for column in target.columns
+        if not column.nullable and (values := rows[column.name]).null_count
+    ]
+    if not nulls:
+        return
+    row, name = min(nulls, key=lambda null: null[0])
+    raise Bad(null_row(*place_of(files, row if positions is None else int(positions[row])), name))
+
+
+def place_of(files: Sequence[ChangeUnit], position: int) -> tuple[str, int]:
+    """The name of the file that has the change at this position among the changes of all files, and its row, from 1."""
+    begins = np.cumsum([0, *(file.rows for file in files)])
+    index = int(np.searchsorted(begins, position, "right")) - 1
+    return files[index].name, files[index].first_row + position - int(begins[index]) + 1
+
+
+def null_row(file: str, row: int, column: str) -> Rejected:
+    """The error of a row with NULL in a NOT NULL column. `row` counts from 1."""
+    message = f"{file}, row {row}: column {column!r} is NULL and the table declares it NOT NULL"
+    return Rejected("constraint-violated", message, file, row, column)
+
+
+def work_schema(target: Target, columns: Sequence[TargetColumn] | None = None) -> pa.Schema:
+    """The Arrow schema of these columns of the table (None: all columns)."""
+    chosen = target.columns if columns is None else columns
+    return pa.schema([(column.name, arrow_type(column.type)) for column in chosen])
+
+
+def counted(add: Action) -> int:
+    """The number of live rows according to the statistics of an `add` action; 0 if they do not say."""
+    rows = record_count(add) or 0
+    vector = add.get("deletionVector")
+    return max(0, rows - (vector["cardinality"] if vector else 0))
+
+
+@contextlib.contextmanager
+def named_errors(table: str) -> Iterator[None]:
+    """Turns errors about the table's files into errors with a code."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LakemirrorError("concurrent-commit", f"a file is gone: {error.filename or error}") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise LakemirrorError("table-unreadable", f"{table}: a data file cannot be read: {error}") from error
+    except OSError as error:
+        raise LakemirrorError("storage-unavailable", f"{table}: {error.strerror or error}") from error

@@ -1,0 +1,189 @@
+"""Finds the rows of a batch's keys in all data files that may hold one: by bounds, by the key index, by reading keys.
+
+deletes ─▶ in memory ─▶ find_keys: bounds of the log ─▶ key index ─▶ what it does not answer: search_files
+       └▶ spilled ────▶ find_spilled: key index ─▶ the keys of all other data files, put into the same buckets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lakemirror.delta.statistics import record_count
+from lakemirror.engines.kernels.data_rows import opened, rows_of
+from lakemirror.engines.kernels.decode import MemoryBudget
+from lakemirror.engines.row_work import FILE, ROW, Action, Target
+from lakemirror.keys.key_cache import Runs
+from lakemirror.keys.key_index import Each, KeyIndex
+from lakemirror.keys.key_values import comparable, whole_numbers
+from lakemirror.keys.look_up import (
+    find,
+    groups_to_search,
+    kept_keys,
+    may_hold,
+    read_footer,
+    row_groups,
+    version_of,
+)
+from lakemirror.keys.spill import Spill
+from lakemirror.keys.wanted_keys import WantedKeys, is_among
+from lakemirror.storage.place import capabilities_of
+
+_REQUESTS_AT_ONCE = 8
+_FEW = 256 * 1024  # so many rows of data files are read by one thread as fast as by several
+
+Numbered: TypeAlias = tuple[int, Action]
+"""A data file: its number among the candidates, and its `add` action."""
+
+Search: TypeAlias = Callable[[Sequence[Numbered], Target, WantedKeys], Iterable[tuple[int, np.ndarray]]]
+"""Reads the keys of data files. Gives the numbers of the files that have rows with a wanted key, and these rows."""
+
+
+def find_keys(
+    candidates: Sequence[Action], target: Target, deletes: pa.Table, search: Search, each: Each,
+    index: KeyIndex | None = None,
+) -> dict[int, np.ndarray]:  # fmt: skip
+    """Row numbers (int64, ascending) of the rows whose key is among `deletes`, by the number of their candidate.
+
+    Files without such a row are left out. `search`: for the files that the index does not answer for. `each`: a `map`
+    that works on several items at once and keeps their order.
+    """
+    if not deletes.num_rows or not candidates:
+        return {}
+    wanted = WantedKeys(deletes)
+    files = [(number, add) for number, add in enumerate(candidates) if may_hold(add, target, wanted)]
+    rows: dict[int, np.ndarray] = {}
+    if index is not None:
+        indexed = index.find_in([add for _, add in files], target, wanted, each)
+        rows = {number: got for (number, _), got in zip(files, indexed, strict=True) if got is not None and len(got)}
+        files = [file for file, got in zip(files, indexed, strict=True) if got is None]
+    parts: dict[int, list[np.ndarray]] = {}
+    for number, got in search(files, target, wanted) if files else ():
+        parts.setdefault(number, []).append(got)
+    return rows | {number: np.sort(np.concatenate(got)) for number, got in parts.items()}
+
+
+def search_files(
+    files: Sequence[Numbered],
+    target: Target,
+    wanted: WantedKeys,
+    memory: int,
+    each: Each,
+    index: KeyIndex | None = None,
+) -> list[tuple[int, np.ndarray]]:
+    """Finds the wanted keys by reading key columns, or by the key cache. Requests the indexes that would have helped.
+
+    `memory`: the bytes that it may add to the key cache. For the other parameters see `find_keys`.
+    """
+    budget = MemoryBudget(memory)
+
+    def groups_of(file: Numbered) -> list[tuple[Numbered, Any, Any]]:
+        searched = groups_to_search(file[1], target, wanted)
+        return [(file, group, searched.footer) for group in searched.groups]
+
+    def rows_in(item: tuple[Numbered, Any, Any]) -> np.ndarray:
+        file, group, footer = item
+        return np.asarray(find(group, target, wanted, version=version_of(file[1]), room=budget, footer=footer))
+
+    if capabilities_of(target.path).waits and len(files) > 1:
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(files)), thread_name_prefix="footers") as pool:
+            groups = [item for items in pool.map(groups_of, files) for item in items]
+    else:
+        if sum(record_count(add) or _FEW for _, add in files) < _FEW:
+            each = map  # starting threads takes longer than reading small files
+        groups = [item for items in each(groups_of, files) for item in items]
+    if sum(group.rows for file, group, _ in groups if kept_keys(group, target, version_of(file[1])) is None) < _FEW:
+        each = map
+    found = [(file[0], rows) for (file, _, _), rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
+    if index is not None:
+        scattered = {
+            file[0] for file, group, _ in groups if not isinstance(kept_keys(group, target, version_of(file[1])), Runs)
+        }
+        for number, add in files:
+            if number in scattered:
+                index.want(add, target)
+    return found
+
+
+def find_spilled(
+    candidates: Sequence[Action], target: Target, deletes: Spill, each: Each, index: KeyIndex | None = None
+) -> dict[int, np.ndarray]:
+    """`find_keys` for keys that do not fit into memory: the table's keys are put into the same buckets.
+
+    Each data file is read once. Data files with an index and far more rows than wanted keys are not read; the buckets
+    are looked up in their index.
+    """
+    names, columns = list(target.key_columns), target.keys
+    deletes.close()
+    result: dict[int, list[np.ndarray]] = {}
+    left = list(range(len(candidates)))
+    if index is not None:
+        left = _without_indexed(candidates, target, deletes, index, result)
+
+    def keys_of(item: tuple[int, Any]) -> list[pa.Table]:
+        number, group = item
+        tables, begin = [], group.first_row
+        with opened(group.file) as parquet:
+            for rows in rows_of(parquet, group, columns):
+                positions = whole_numbers(np.arange(begin, begin + rows.num_rows))
+                numbers = pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)
+                tables.append(rows.append_column(ROW, positions).append_column(FILE, numbers))
+                begin += rows.num_rows
+        return tables
+
+    items = [
+        (number, group)
+        for number, add in ((number, candidates[number]) for number in left)
+        for group in row_groups(add, target, None, read_footer(add, target))
+    ]
+    with Spill(deletes.folder.parent, deletes.buckets, names) as table_keys:
+        for tables in each(keys_of, items):
+            for table in tables:
+                table_keys.add(table)
+        for bucket in range(deletes.buckets):
+            wanted, rows = deletes.read(bucket), table_keys.read(bucket)
+            if wanted is None or rows is None:
+                continue
+            hits = rows.take(whole_numbers(is_among(comparable(rows.select(names)), comparable(wanted))))
+            for number, numbers in rows_by_file(hits):
+                result.setdefault(number, []).append(numbers)
+    return {number: np.sort(np.concatenate(rows)) for number, rows in result.items()}
+
+
+def rows_by_file(rows: pa.Table) -> list[tuple[int, np.ndarray]]:
+    """The numbers in column ROW, for each number in column FILE."""
+    files, numbers = np.asarray(rows[FILE].combine_chunks()), np.asarray(rows[ROW].combine_chunks())
+    return [(int(file), numbers[files == file]) for file in np.unique(files)]
+
+
+def _without_indexed(
+    candidates: Sequence[Action], target: Target, deletes: Spill, index: KeyIndex, result: dict[int, list[np.ndarray]]
+) -> list[int]:
+    """Looks up keys in the indexes. Returns the numbers of the candidates that must still be read.
+
+    The rows found in all other candidates are added to `result`.
+    """
+    left = set(range(len(candidates)))
+    large = [number for number in left if index.is_asked(candidates[number], deletes.rows)]
+    for bucket in range(deletes.buckets):
+        wanted = deletes.read(bucket) if large else None
+        if wanted is None:
+            continue
+        found = index.find_in([candidates[number] for number in large], target, WantedKeys(wanted))
+        for number, rows in zip(large, found, strict=True):
+            if rows is None:
+                result.pop(number, None)
+            elif len(rows):
+                result.setdefault(number, []).append(rows)
+        large = [number for number, rows in zip(large, found, strict=True) if rows is not None]
+    for number in left - set(large):
+        result.pop(number, None)
+        index.want(candidates[number], target)
+    return sorted(left - set(large))
+
+
+__all__ = ["Numbered", "Search", "find_keys", "find_spilled", "rows_by_file", "search_files"]

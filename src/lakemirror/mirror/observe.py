@@ -1,0 +1,333 @@
+"""The only look at one table: its folder and its Delta table, as one frozen view. No JVM.
+
+    log (position, record) ─▶ metadata ─▶ identity ─▶ checks ─▶ pending files ─▶ View
+
+Nothing is changed but the folder's marker, and a table that another default schema has elsewhere is moved here. From
+look to look a `TableObserver` remembers footers, metadata and when a file was seen first, to save time. The Delta table
+is read at every look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from lakemirror import failpoints
+from lakemirror.delta.log_folder import Log
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.failures import coded
+from lakemirror.landing_zone import archive as cleanup
+from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, Waiting, ignored
+from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
+from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
+from lakemirror.landing_zone.pending import Pending, already_applied, not_looked_into, pending
+from lakemirror.landing_zone.seen_files import SeenFiles
+from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
+from lakemirror.mirror.applied_record import AppliedPaths, Detection, declared, parse_detection
+from lakemirror.mirror.position import Manifest, Position, from_note
+from lakemirror.mirror.stored_columns import check_key_columns
+from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
+from lakemirror.mirror.table_places import check_no_table_around, move_here
+from lakemirror.settings import Settings
+from lakemirror.status import format_time
+from lakemirror.storage import Entry, Storage
+from lakemirror.storage.durable import POWER
+
+
+@dataclass(frozen=True)
+class View:
+    """What one look at a table folder and its Delta table has found.
+
+    `table`: what the log says, None where there is no table; `log`: the log as it was listed, None where it must be
+    listed to be read. `identity`: of the table folder, empty where the look ended before it was known. `detection`: how
+    files are found from now on; `applied`: which are applied, none in a folder that was made again. `failure`: why
+    nothing can be applied, from the look itself or from a caller.
+    """
+
+    files: TableFiles
+    table: TableLog | None = None
+    log: Log | None = field(default=None, repr=False)
+    identity: str = ""
+    detection: Detection = field(default_factory=Detection)
+    applied: AppliedFiles = field(default_factory=AppliedFiles)
+    pending: Pending = field(default_factory=Pending)
+    warnings: tuple[Warned, ...] = ()
+    failure: LakemirrorError | None = None
+
+    @cached_property
+    def folder(self) -> TableFolder:
+        return self.files.folder
+
+    @cached_property
+    def metadata(self) -> TableMetadata:
+        return self.files.metadata
+
+    @cached_property
+    def at(self) -> Position | None:
+        """The position that the Delta table records, also one of a folder that was there before."""
+        return self.table.position if self.table is not None else None
+
+    @cached_property
+    def is_recreated(self) -> bool:
+        """True where the folder was made again, so that its files replace the rows of the table."""
+        return self.at is not None and self.identity not in ("", self.at.identity)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """What the last apply of this folder recorded."""
+        return self.table.manifest if self.table is not None and not self.is_recreated else None
+
+    @cached_property
+    def position(self) -> int:
+        """The number of the last applied file; 0 where none is, or where the folder was made again."""
+        return 0 if self.at is None or self.is_recreated else self.at.number
+
+    @cached_property
+    def has_work(self) -> bool:
+        """True where files can be applied."""
+        return bool(self.pending.files) and self.failure is None and self.folder.paused is None
+
+    @cached_property
+    def error(self) -> LakemirrorError | None:
+        """Why nothing can be applied: the failure of the look, or the file that would be next."""
+        if self.failure is not None or self.pending.rejected is None or self.pending.files or self.folder.paused:
+            return self.failure
+        return self.pending.rejected.error()
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the table waits for."""
+        return self.pending.waiting
+
+    @property
+    def leftovers(self) -> bool:
+        """True where applied files but the newest are still in the table folder."""
+        return bool(cleanup.leftovers(self.files, self.applied))
+
+    def failed(self, failure: LakemirrorError) -> View:
+        """The same view of a table to which nothing is applied for this reason."""
+        return replace(self, failure=failure)
+
+    def after(self, files: tuple[ChangeFile, ...], table: TableLog, path: str, log: Log | None) -> View:
+        """The view once these first of the pending files are applied; what is left of them is as it was seen.
+
+        `table`: what the commit recorded; `path`: of the Delta table; `log`: with the commit.
+        """
+        detection, sequences = parse_detection(table.detection, path), self.applied.sequences
+        if sequences is not None:
+            sequences = {**sequences, **{file.partition: file.sequence for file in files}}
+        return replace(
+            self, table=table, log=log, detection=detection, pending=self.pending.after(len(files)),
+            applied=applied_files(detection, table.position, table.manifest, sequences, path),
+        )  # fmt: skip
+
+
+def applied_files(
+    detection: Detection,
+    at: Position | None,
+    manifest: Manifest | None,
+    sequences: Mapping[str, int] | None,
+    path: str,
+) -> AppliedFiles:
+    """Which files are applied, by the table's record, its position and its manifest. `path`: of the Delta table."""
+    paths = AppliedPaths(path, detection.segments) if detection.strategy == LAST_UPDATE else None
+    last = manifest.file if manifest is not None else ""
+    return AppliedFiles(at.number if at else 0, sequences, paths, detection.numbered, last)
+
+
+class TableObserver:
+    """Looks at one table folder and its Delta table."""
+
+    def __init__(self, storage: Storage, name: TableName, settings: Settings, log: LogCache) -> None:
+        """`log`: of the Delta table; shared with who commits to it."""
+        self.name = name
+        self.target = name.target(settings.default_schema)
+        self._path = storage.uri(self.target)
+        self._storage = storage
+        self._settings = settings
+        self._log = log
+        self._seen = SeenFiles(storage, settings.settle)
+        self._sequences: tuple[Position, dict[str, int]] | None = None
+        self._reasons: dict[str, str] = {}
+        self._metadata: tuple[str, TableMetadata] = ("", TableMetadata())
+
+    def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
+        """What there is to do. With `mark`, a folder without an identity marker gets one.
+
+        Errors of this table alone are in the view, not raised. `now`: seconds since the epoch.
+        """
+        now = time.time() if now is None else now
+        view = View(TableFiles(folder, self._metadata[1]))
+        try:
+            view = self._with_table(view, mark)
+            view = self._with_metadata(view)
+            view = self._with_identity(view, now, mark)
+            view = self._with_pending(view, now)
+        except Exception as failure:  # the boundary around one table: no error leaves it
+            self._log.forget()
+            view = self._failed(view, failure)
+        return replace(view, warnings=(*view.warnings, *not_files(folder.others))) if folder.others else view
+
+    def _failed(self, view: View, failure: Exception) -> View:
+        """The view so far, with the files counted that wait."""
+        waiting = view.pending
+        if not waiting.count:
+            with suppress(Exception):  # the failure matters, not the number of files that wait
+                detection = parse_detection(view.table.detection if view.table else "", self.target)
+                waiting = not_looked_into(view.files, self._applied(view, detection, view.at))
+        return replace(view, pending=waiting, failure=coded(failure, table=str(self.name)))
+
+    def _with_table(self, view: View, mark: bool) -> View:
+        check_name(self.name)
+        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        try:
+            table, log = self._read_log()
+        except LakemirrorError as error:
+            if error.code == "concurrent-commit" and mark:
+                self._storage.finish_move(self.target)
+            raise
+        if table is None and mark and move_here(self._storage, self.name, self.target):
+            table, log = self._read_log()
+        if table is None and view.folder.files:
+            check_no_table_around(self._storage, self.target)
+        return replace(view, table=table, log=log)
+
+    def _read_log(self) -> tuple[TableLog | None, Log | None]:
+        log = self._log.read()
+        if log is None and self._storage.capabilities.waits:
+            return None, None
+        return read_table_log(self._path, log), log
+
+    def _with_metadata(self, view: View) -> View:
+        """The view with what the publisher declares. TableError where the Delta table is not ours, or not any more."""
+        folder = view.folder
+        if folder.error is not None:
+            raise folder.error
+        etag = folder.metadata.etag if folder.metadata else ""
+        if self._metadata[0] != etag or not etag:
+            self._metadata = (etag, read_metadata(self._storage, folder))
+        metadata = self._metadata[1]
+        files = view.files if metadata is view.metadata else TableFiles(folder, metadata)
+        view = replace(view, files=files, warnings=metadata.warnings)
+        if view.table is not None and view.table.identity:
+            raise TableError(
+                "table-restored",
+                f"{self.target}: another program removed the position, so it is unknown which files are applied",
+                hint=f"Move {self.target} away, delete the table folder, and publish it again.",
+                file=self.target,
+            )
+        if view.table is not None and view.at is None:
+            message = f"{self.target} holds a Delta table that lakemirror did not make"
+            raise TableError("target-foreign", message, file=self.target)
+        return view
+
+    def _with_identity(self, view: View, now: float, mark: bool) -> View:
+        """The view with the folder's identity, which files are applied, and what other writers have done."""
+        before = parse_detection(view.table.detection if view.table else "", self.target)
+        applied = self._applied(view, before, view.at)
+        view = replace(view, detection=before, applied=applied)
+        view = self._identified(view, now, mark)
+        if not view.is_recreated and view.table is not None:
+            self._check_keys(view, view.table.key_columns)
+            if view.table.foreign.restored is not None:
+                raise TableError(
+                    "table-restored",
+                    f"{self.target}: {view.table.foreign.restored} took rows back; nothing is applied on top of them",
+                    table=self.target,
+                )
+            check_key_columns(view.table.missing_keys, self.target)
+            if view.table.foreign.changes:
+                view = _warned(view, capped(view.table.foreign.warnings))
+        detection = Detection() if view.is_recreated else before
+        detection = declared(detection, view.metadata, view.position, str(self.name))
+        if detection is not before:
+            applied = self._applied(view, detection, None if view.is_recreated else view.at)
+        return replace(view, detection=detection, applied=applied)
+
+    def _identified(self, view: View, now: float, mark: bool) -> View:
+        """The view with the id of the table folder; if it differs from the table's, the folder was made again."""
+        so_far = None
+        if view.table is not None and view.at is not None:
+            manifest = view.table.manifest
+            last = LastFile(manifest.file, manifest.size, manifest.modified, manifest.tag) if manifest else None
+            so_far = AppliedSoFar(view.at.identity, view.at.number, last, view.applied)
+        failpoints.reach("identity.before-marker")
+        durable = self._settings.durability == POWER
+        decided = identify(self._storage, view.files, so_far, write=mark, durable=durable)
+        view = replace(view, identity=decided.id)
+        if decided.warning is None:
+            return view
+        happened = now if decided.kind == "marker-lost" else 0.0
+        return _warned(view, [decided.warning._replace(since=happened)])
+
+    def _check_keys(self, view: View, before: tuple[str, ...]) -> None:
+        after = view.metadata.key_columns
+        if before and {key.lower() for key in before} != {key.lower() for key in after}:
+            raise TableError(
+                "key-columns-changed",
+                f"{self.name}: key columns were [{', '.join(before)}] and are now [{', '.join(after)}]",
+                table=str(self.name),
+                file=view.folder.metadata.path if view.folder.metadata else None,
+            )
+
+    def _applied(self, view: View, detection: Detection, at: Position | None) -> AppliedFiles:
+        sequences: dict[str, int] | None = None
+        if detection.partitioned and detection.strategy != LAST_UPDATE:
+            sequences = {}
+            if at is not None:
+                if self._sequences is None or self._sequences[0] != at:
+                    self._sequences = (at, read_sequences(self._path, at, view.log))
+                sequences = self._sequences[1]
+        return applied_files(detection, at, view.table.manifest if view.table else None, sequences, self._path)
+
+    def _with_pending(self, view: View, now: float) -> View:
+        """The view with the files that may be applied now, and all its warnings."""
+        folder = view.folder
+        self._seen.fetch_footers(view.files, view.applied, self._settings.batch_files)
+        with self._storage.holding_folders():
+            found = pending(view.files, view.applied, self._seen.readiness(now), self._settings.batch_files)
+        self._seen.keep(folder.files)
+        warnings = self._quarantined(folder)
+        warnings += already_applied(view.files, view.applied, self._last_applied(view))
+        warnings += ignored(view.files)
+        if view.manifest is not None:
+            warnings += [from_note(note) for note in view.manifest.notes]
+        if folder.paused is not None:
+            since = format_time(folder.paused.modified / 1e9)[:19]
+            message = f"paused since {since}Z; `lakemirror resume DB {self.name}` ends it"
+            warnings.append(Warned("table-paused", message, folder.paused.path))
+        return _warned(replace(view, pending=found), warnings)
+
+    def _last_applied(self, view: View) -> dict[str, str]:
+        """The etag of the newest applied file, which stays in the folder, by its path there.
+
+        Empty where the folder was copied and the file has the same size: a copy has new times. The marker is written
+        before the first apply, so in a copied folder it is newer than the last one.
+        """
+        manifest, marker = view.manifest, view.folder.marker
+        if view.table is None or manifest is None:
+            return {}
+        if marker is not None and 0 < view.table.applied_at < marker.modified / 1e9:
+            path = f"{view.folder.name.folder}/{manifest.file}"
+            if any(entry.path == path and entry.size == manifest.size for entry in view.folder.files):
+                return {}
+        return {manifest.file: Entry("", manifest.size, manifest.modified, manifest.tag).etag}
+
+    def _quarantined(self, folder: TableFolder) -> list[Warned]:
+        warnings = []
+        for entry in folder.quarantined:
+            if not entry.name.endswith(cleanup.REASON_SUFFIX):
+                if entry.path not in self._reasons:
+                    self._reasons[entry.path] = cleanup.quarantine_reason(self._storage, entry.path)
+                warnings.append(Warned("file-quarantined", f"quarantined: {self._reasons[entry.path]}", entry.path))
+        return capped(warnings) if warnings else []
+
+
+def _warned(view: View, warnings: list[Warned]) -> View:
+    return replace(view, warnings=(*view.warnings, *warnings)) if warnings else view
+
+
+__all__ = ["TableObserver", "View", "applied_files"]

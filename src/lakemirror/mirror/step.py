@@ -1,0 +1,311 @@
+"""One table: the loop that applies each change exactly once.
+
+    view     = observe(folder)        the only look: files after the position, snapshot's version, identity; frozen
+    plan     = plan(view)             what one commit will do, from footers and the snapshot of that version
+    rows     = run(plan)              files written by an engine, nothing committed
+    done     = commit(plan, rows)     version N + 1 with rows and position at once, if it is still free
+    archive(view)                     applied files are set aside; may fail or repeat without harm
+
+The position is in the commit, so a file is applied exactly once: before the commit nothing has happened, after it
+everything. A commit of anybody else takes version N + 1 (`Conflict`), and the table is observed again. A file that
+cannot be applied ends the batch before it (`Rejected`), or is tried another way (`Rejected.try_as`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from lakemirror import failpoints
+from lakemirror.delta.commit import make_durable
+from lakemirror.delta.log import read_snapshot
+from lakemirror.delta.schema import Column, from_delta
+from lakemirror.engines.engine import Engine
+from lakemirror.engines.kernels.compact import compact
+from lakemirror.engines.row_work import Action, RewriteWork, Target
+from lakemirror.errors import LakemirrorError, Rejected, TryAs
+from lakemirror.landing_zone import archive as files_aside
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.identity import parse_marker, read_marker
+from lakemirror.landing_zone.staging import Staging, needs_staging
+from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName
+from lakemirror.maintenance import compaction
+from lakemirror.maintenance.leftovers import is_first_look, remove_leftovers
+from lakemirror.mirror.apply import Applied, commit, run
+from lakemirror.mirror.observe import TableObserver, View
+from lakemirror.mirror.planner import ApplyPlan, Base, plan
+from lakemirror.mirror.position import Position
+from lakemirror.mirror.schema_evolution import zone_reader
+from lakemirror.mirror.table_log import LogCache, TableLog
+from lakemirror.mirror.table_rules import rules_of
+from lakemirror.settings import Settings
+from lakemirror.storage import Storage, place
+from lakemirror.storage.durable import POWER, sync_each
+
+log = logging.getLogger("lakemirror")
+
+_MUCH_WORK = 32 << 20  # bytes of change files: before so much work, the log is listed for other commits
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Another commit came first, or a file changed: nothing was committed, and the table is observed again."""
+
+    message: str
+
+    def error(self) -> LakemirrorError:
+        return LakemirrorError("concurrent-commit", self.message)
+
+
+Done = Applied | Rejected | Conflict
+"""What a step did. Rejected: the next file cannot be applied; nothing was committed."""
+
+
+class Replicator:
+    """Brings one table folder's changes into its Delta table."""
+
+    def __init__(self, storage: Storage, name: TableName, settings: Settings, *, spark_given: bool = False) -> None:
+        """`spark_given`: a Spark session runs already."""
+        self.name = name
+        self.target = name.target(settings.default_schema)
+        self._path = storage.uri(self.target)
+        self._storage = storage
+        self._settings = settings
+        self._rules = rules_of(settings, spark_given=spark_given)
+        self._staging = Staging(storage, settings.memory)
+        self._merged_at: int | None = None
+        self._synced: Position | None = None  # of the last apply that this process made durable
+        self._log = LogCache(self._path, storage.capabilities.looks_last)
+        self._observer = TableObserver(storage, name, settings, self._log)
+
+    def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
+        """What there is to do; errors of this table alone are in the view. With `mark`, a folder without an identity
+        marker gets one. `now`: seconds since the epoch."""
+        return self._observer.observe(folder, now=now, mark=mark)
+
+    def step(self, view: View, engine: Callable[[str], Engine]) -> tuple[View, Done]:
+        """One commit of the first files of a view that has work, and the view of what is left.
+
+        `engine` gives the engine of a name. After Applied, the applied files are set aside. After Rejected, the view
+        has no work, and its `error` says why. LakemirrorError: an error of the whole attempt, or of the table.
+        """
+        staged: list[ChangeFile] = []
+        try:
+            self._check_newest(view)
+            base = self._base(view)
+            view, staged = self._staged(view, base)
+            view, done = self._one_commit(view, base, staged, engine)
+            if not isinstance(done, Applied):
+                self._log.forget()
+                return view, done
+            self._synced = done.position
+            if self._merged_at is None:
+                self._merged_at = max(0, done.version - 1)
+            view = self._after(view, done)
+            self.archive(view)
+            return view, done
+        except LakemirrorError as error:
+            self._log.forget()
+            if error.code != "concurrent-commit":
+                raise
+            return view, Conflict(error.message)
+        except BaseException:
+            self._log.forget()
+            raise
+        finally:
+            self._staging.clear(staged)
+
+    def _one_commit(
+        self, view: View, base: Base, files: Sequence[ChangeFile], engine: Callable[[str], Engine]
+    ) -> tuple[View, Applied | Rejected]:
+        """Plans, runs and commits, until something is applied or the first file is rejected."""
+        tried: frozenset[TryAs] = frozenset()
+        done: ApplyPlan | Applied | Rejected
+        while files:
+            done = plan(view, files, base, self._rules, self._storage.uri, tried)
+            if isinstance(done, ApplyPlan):
+                done = self._carry_out(done, engine)
+            match done:
+                case Applied():
+                    return view, done
+                case Rejected(try_as="mixed" | "rows" as way):
+                    tried |= {way}
+                case Rejected():
+                    view = self._until(view, done)
+                    files = files[: len(view.pending.files)]
+        assert view.pending.rejected is not None
+        return view, view.pending.rejected
+
+    def _carry_out(self, planned: ApplyPlan, engine: Callable[[str], Engine]) -> Applied | Rejected:
+        begun = time.monotonic()
+        log.debug("%s: %s: %s", self.name, planned.choice.engine, planned.choice.reason)
+        rows = run(planned, engine, trust_footers=self._rules.trust_footers)
+        if isinstance(rows, Rejected):
+            return rows
+        files = [item.file for item in planned.batch.files]
+        return commit(
+            planned, rows, begun=begun, durability=self._rules.durability, check=lambda: self._check_unchanged(files)
+        )
+
+    def _check_newest(self, view: View) -> None:
+        """`concurrent-commit` if the table has got another version since the view: then the work would be for nothing.
+
+        Before much work the log is listed, not taken from memory.
+        """
+        if sum(file.entry.size for file in view.pending.files) > _MUCH_WORK:
+            self._log.forget()
+        if not self._log.ends_as(view.log, view.table.version if view.table else -1):
+            raise LakemirrorError("concurrent-commit", f"{self.target} has another version than it was seen at")
+
+    def _check_unchanged(self, files: Sequence[ChangeFile]) -> None:
+        """What is checked again before a commit: each change file, of which some rows were read, is the listed one.
+
+        Nothing is to be done where a file is read as it was listed or not at all. That nobody else has committed since
+        the view is what the commit itself finds: version N + 1 is then taken.
+        """
+        if not self._storage.capabilities.reads_listed:
+            with self._storage.holding_folders():
+                self._check_still_there(files)
+
+    def _check_still_there(self, files: Sequence[ChangeFile]) -> None:
+        """`concurrent-commit` if a file is missing or another one: a publisher may delete it at any time."""
+        for file in files:
+            entry = self._storage.stat(file.entry.path)
+            if entry is None or entry.etag != file.entry.etag:
+                raise LakemirrorError("concurrent-commit", f"{file.entry.path} changed while it was read")
+
+    def _until(self, view: View, rejected: Rejected) -> View:
+        """The view without files from the rejected one on. `concurrent-commit` if that has changed since."""
+        self._check_still_there([file for file in view.pending.files if file.entry.path == rejected.file])
+        return replace(view, pending=view.pending.until(rejected))
+
+    def _base(self, view: View) -> Base:
+        """The table at the version of the view."""
+        database = self._storage.uri()
+        if view.table is None:
+            return Base(self._path, database)
+        snapshot = read_snapshot(self._path, view.table.version, view.log)
+        reshaped_from = None
+        if view.table.reshaped_after >= 0 and not view.is_recreated:
+            with suppress(LakemirrorError):  # the log may not reach back so far
+                before = read_snapshot(self._path, view.table.reshaped_after, view.log)
+                reshaped_from = before.metadata.value if before is not None else None
+        return Base(self._path, database, snapshot, reshaped_from)
+
+    def _staged(self, view: View, base: Base) -> tuple[View, list[ChangeFile]]:
+        """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
+        if not needs_staging(view.metadata):
+            return view, list(view.pending.files)
+        chosen: list[ChangeFile] = []
+        size = 0
+        for file in view.pending.files[: self._rules.limits.files]:
+            size += file.entry.size
+            if chosen and size > self._rules.limits.bytes:
+                break
+            chosen.append(file)
+        columns: Sequence[Column] = ()
+        if base.snapshot is not None and not view.is_recreated:
+            columns = from_delta(base.snapshot.metadata.value["schemaString"])
+        staged, rejected = self._staging.stage_all(
+            chosen, view.metadata, undeclared=self._settings.undeclared_columns,
+            zone=zone_reader(columns, self._rules.columns.zoneless),
+        )  # fmt: skip
+        return view if rejected is None else self._until(view, rejected), staged
+
+    def _after(self, view: View, done: Applied) -> View:
+        """What is left of a view after an apply."""
+        manifest = done.manifest
+        table = TableLog(done.position, manifest, manifest.key_columns, manifest.detection, version=done.version)
+        if done.batch.rejected is not None:
+            view = replace(view, pending=view.pending.until(done.batch.rejected))
+        files = tuple(item.file for item in done.batch.files)
+        log = self._log.read() if len(files) < len(view.pending.files) else None  # else there is no next step
+        return view.after(files, table, self._path, log)
+
+    def archive(self, view: View) -> int:
+        """Moves applied files aside and returns their number. Never raises: a file that cannot be moved now is moved in
+        a later pass.
+
+        Before, it syncs the commits that applied them (contract section 9), also those of another process.
+        """
+        try:
+            if not self._is_marked(view):
+                return 0  # a resync has just brought them back, or the folder was recreated
+            is_durable = self._rules.durability == POWER
+            if is_durable and view.at != self._synced:
+                make_durable(self._path)
+                self._synced = view.at
+            failpoints.reach("retire.before-move")
+            moved = files_aside.archive(self._storage, view.files, view.applied)
+            if is_durable:
+                self._sync_moves(view.folder, moved)
+            return len(moved)
+        except (OSError, LakemirrorError) as error:
+            log.warning("%s: applied files could not be moved yet: %s", self.name, error)
+            return 0
+
+    def _is_marked(self, view: View) -> bool:
+        """True if the folder's marker is now that of the table."""
+        path = f"{view.folder.name.folder}/{MARKER}"
+        entry = self._storage.stat(path)
+        content = read_marker(self._storage, path, entry) if entry is not None else None
+        marker = parse_marker(content) if content is not None else None
+        return marker is not None and marker.id == view.identity
+
+    def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
+        """Syncs the folders that received files, then those that lost them: after a power cut each file is in at least
+        one.
+        """
+        home = folder.name.folder
+        into = {target.rpartition("/")[0] for _, target in moved}
+        for inner in sorted(into):
+            while (inner := inner.rpartition("/")[0]) != home:
+                into.add(inner)
+        left = {source.rpartition("/")[0] for source, _ in moved} | ({home} if moved else set())
+        for paths in (into, left):
+            sync_each(place(self._storage.uri(path)) for path in sorted(paths, reverse=True))
+
+    def quarantine(self, view: View, error: LakemirrorError | None) -> bool:
+        """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
+        if error is None or self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
+            return False
+        entry = next((entry for entry in view.folder.files if entry.path == error.file), None)
+        if entry is None:
+            return False
+        aside = files_aside.quarantine(self._storage, view.folder, entry, error)
+        if aside is not None:
+            log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
+        return aside is not None
+
+    def tidy_up(self, version: int, on_written: Callable[[Target, Sequence[Action]], None]) -> None:
+        """Merges the table's small files if that is due after these commits; `version` is that of the last commit.
+
+        `on_written` gets the written files.
+        """
+        before, self._merged_at = self._merged_at or 0, version
+        # What attempts left that were not committed (section 9): after the first apply of this process, and later as
+        # often as small files are looked at. In a store only then: it takes a listing of the table.
+        if compaction.is_due(before, version) or (not self._storage.capabilities.waits and is_first_look(self._path)):
+            remove_leftovers(self._path, before - compaction.EVERY, self._log.read())
+        if not self._settings.maintenance:
+            return
+
+        def rewrite(work: RewriteWork) -> list[Action]:
+            adds = compact(work)
+            on_written(work.target, adds)
+            return adds
+
+        merged, durability = 0, self._rules.durability
+        if compaction.is_due(before, version):
+            merged = compaction.merge_small_files(
+                self._path, durability=durability, rewrite=rewrite, known=self._log.read
+            )
+        if not merged and compaction.is_due_sooner(self._path, before, version):
+            merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
+        log.debug("%s: %d small files became one", self.name, merged)
+
+
+__all__ = ["Conflict", "Done", "Replicator"]

@@ -1,0 +1,124 @@
+"""The states of the tables of one database, and who is told when they change.
+
+look, apply, failure ─▶ the table's next state (`table_state.py`) ─▶ log and observer, where it is new
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.findings import summed_up
+from lakemirror.landing_zone.warned import EVENTS, Warned
+from lakemirror.landing_zone.zone import TableName
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.observe import View
+from lakemirror.mirror.observer import Observer
+from lakemirror.mirror.table_state import Failure, TableState, next_state
+from lakemirror.mirror.table_status import remembered, table_status
+from lakemirror.status import TableStatus
+
+log = logging.getLogger("lakemirror")
+
+
+class TableStates:
+    """The states of the tables of one mirrored database, and the warnings about the database."""
+
+    def __init__(self, observer: Observer | None, before: Iterable[TableStatus], longest: float) -> None:
+        """`before`: the record that an earlier process left of the tables. `longest`: seconds between two tries."""
+        self.by_name: dict[TableName, TableState] = {}
+        self.warnings: dict[str, Warned] = {}  # errors that concern no single table
+        self._absent: tuple[TableStatus, ...] | None = ()
+        self._observer = observer
+        self._before = {table.name: table for table in before}
+        self._longest = longest
+
+    def after(self, name: TableName, look: View, done: Applied | LakemirrorError | None = None) -> TableState:
+        """Takes what a step did, and returns the table's state: a look (`done` None), an apply, or its error."""
+        before = self.of(name)
+        state = next_state(before, look, done, now=time.time(), longest=self._longest)
+        if name not in self.by_name:
+            self._absent = None
+            # what an earlier process logged about an event is not logged again
+            before = replace(before, warnings=tuple(w for w in before.warnings if w.code in EVENTS))
+        elif state == before:
+            return before
+        self.by_name[name] = state
+        self._log_new_warnings(name, before, state)
+        if isinstance(done, Applied):
+            self.tell(lambda observer: observer.applied(name, done))
+        self._report_error(name, before.error, state.error)
+        return state
+
+    def of(self, name: TableName) -> TableState:
+        """The state of a table; at first what an earlier process wrote down."""
+        return self.by_name.get(name) or remembered(self._before.get(str(name)))
+
+    def had_rows(self, name: TableName) -> bool:
+        """True if an apply made the table: as its last look found, or as an earlier process wrote down."""
+        state, row = self.by_name.get(name), self._before.get(str(name))
+        return bool(state.position if state is not None else row is not None and row.position)
+
+    def stuck(self, name: TableName, error: LakemirrorError) -> None:
+        """Takes the error of a look that has not ended."""
+        before = self.of(name)
+        self.by_name[name] = replace(before, failure=Failure(error))
+        self._absent = None
+        self._report_error(name, before.error, error)
+
+    def unlisted(self, name: TableName, error: LakemirrorError) -> None:
+        """The schema folder of the table cannot be listed."""
+        self.by_name[name] = replace(self.by_name[name], failure=Failure(error))
+
+    def forget(self, name: TableName) -> None:
+        """The table's folder is gone. Its last status is kept as long as `retain` says."""
+        self._before[str(name)] = table_status(name, self.by_name.pop(name))
+        self._absent = None
+
+    def retain(self, is_to_keep: Callable[[TableName], bool]) -> None:
+        """Keeps the last status of these tables, from before they were looked at or after their folder was gone."""
+        self._before = {name: row for name, row in self._before.items() if is_to_keep(TableName(row.schema, row.table))}
+        self._absent = None
+
+    @property
+    def absent(self) -> tuple[TableStatus, ...]:
+        """The last status of tables that have no state; the same object as before while nothing changes."""
+        if self._absent is None:
+            listed = {str(name) for name in list(self.by_name)}
+            self._absent = tuple(row for name, row in list(self._before.items()) if name not in listed)
+        return self._absent
+
+    def rows(self) -> list[TableStatus]:
+        """The status of every table, for the next process, or the next scheduler of this one."""
+        return [*(table_status(name, state) for name, state in list(self.by_name.items())), *self.absent]
+
+    def warn(self, code: str, message: str) -> None:
+        """Reports a problem that concerns no single table: in the status while it lasts, in the log once."""
+        if self.warnings.get(code, Warned(code, "")).message != message:
+            log.warning("%s", message)
+        self.warnings[code] = Warned(code, message)
+
+    def tell(self, what: Callable[[Observer], None]) -> None:
+        """Calls the observer. Its errors, such as a closed terminal, are ignored."""
+        if self._observer is not None:
+            try:
+                what(self._observer)
+            except Exception as failure:
+                log.debug("the observer failed: %s", failure)
+
+    def _log_new_warnings(self, name: TableName, before: TableState, state: TableState) -> None:
+        known = {(warned.code, warned.file) for warned in before.warnings}
+        for warned in summed_up(each for each in state.warnings if (each.code, each.file) not in known):
+            log.warning("%s: warning %s: %s", name, warned.code, warned.message)
+
+    def _report_error(self, name: TableName, before: LakemirrorError | None, error: LakemirrorError | None) -> None:
+        """Tells of an error that is another one than before."""
+        if error is not None and (before is None or str(before) != str(error)):
+            log.debug("%s: %s", name, error)
+            self.tell(lambda observer: observer.failed(name, error))
+
+
+__all__ = ["TableStates"]

@@ -1,0 +1,96 @@
+"""A step rests on the version of its view: any other commit, and another table in its place, is a conflict."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.landing import declare, put
+
+from lakemirror import MirroredDatabase
+from lakemirror.engines.local_engine import LocalEngine
+from lakemirror.errors import Rejected
+from lakemirror.landing_zone.change_file import ChangeFile
+from lakemirror.landing_zone.pending import Pending
+from lakemirror.landing_zone.zone import TableName, scan
+from lakemirror.maintenance import compaction
+from lakemirror.mirror.apply import Applied
+from lakemirror.mirror.step import Conflict, Replicator
+from lakemirror.mirror.table_log import LogCache
+from lakemirror.settings import Settings
+from lakemirror.storage import Entry, LocalStorage
+
+NAME = TableName("", "t")
+
+
+def database(tmp_path: Path, files: int = 1) -> tuple[Path, Replicator]:
+    """A table of so many commits, and its replicator, with one more file to apply."""
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, files + 1):
+        put(tmp_path, "t", number, {"id": [number]})
+        MirroredDatabase(tmp_path, maintenance=False).sync()
+    put(tmp_path, "t", files + 1, {"id": [files + 1]})
+    return tmp_path / "Tables/t", Replicator(LocalStorage(tmp_path), NAME, Settings())
+
+
+def step(replicator: Replicator, view: Any) -> Any:
+    return replicator.step(view, lambda _: LocalEngine())
+
+
+def test_the_log_is_the_same_although_it_is_listed_again(tmp_path: Path) -> None:
+    table, _ = database(tmp_path)
+    cache = LogCache(str(table), 0.0)
+    log = cache.read()
+    cache.forget()
+    assert cache.read() is not log
+    assert cache.ends_as(log, 0) and not cache.ends_as(log, 1) and not cache.ends_as(None, -1)
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_table_made_again_with_as_many_versions_is_another(tmp_path: Path, is_listed: bool) -> None:
+    table, replicator = database(tmp_path)
+    view = replicator.observe(scan(LocalStorage(tmp_path)).tables[NAME])
+    shutil.copytree(table, tmp_path / "again")
+    shutil.rmtree(table)
+    (tmp_path / "again").rename(table)
+    if is_listed:
+        replicator._log.forget()
+    before = sorted(path.name for path in table.rglob("*"))
+    _, done = step(replicator, view)
+    assert isinstance(done, Conflict) and done.error().code == "concurrent-commit"
+    assert sorted(path.name for path in table.rglob("*")) == before
+
+
+def test_a_commit_that_changes_no_data_is_a_conflict_once(tmp_path: Path) -> None:
+    table, replicator = database(tmp_path, files=3)
+    folder = scan(LocalStorage(tmp_path)).tables[NAME]
+    view = replicator.observe(folder)
+    compaction.merge_at_rest(str(table), all_vectors=True)
+    assert isinstance(step(replicator, view)[1], Conflict)
+    left, done = step(replicator, replicator.observe(folder))
+    assert isinstance(done, Applied) and not left.has_work and left.position == 4
+
+
+def test_views_of_batches_follow_one_another(tmp_path: Path) -> None:
+    database(tmp_path)
+    for number in (3, 4):
+        put(tmp_path, "t", number, {"id": [number]})
+    replicator = Replicator(LocalStorage(tmp_path), NAME, Settings(batch_bytes=1))
+    view = replicator.observe(scan(LocalStorage(tmp_path)).tables[NAME])
+    positions = []
+    while view.has_work:
+        view, done = step(replicator, view)
+        assert isinstance(done, Applied)
+        positions.append((view.position, done.version))
+    assert positions == [(2, 1), (3, 2), (4, 3)]
+
+
+def test_files_end_before_the_rejected_one() -> None:
+    files = tuple(ChangeFile(Entry(f"t/{number}", 1, number * 10), number, None) for number in (1, 2, 3))
+    rejected = Rejected("value-invalid", "m", "t/2")
+    left = Pending(files, behind=1, behind_since=40).until(rejected)
+    assert (left.files, left.behind, left.behind_since, left.rejected) == (files[:1], 3, 20, rejected)
+    with pytest.raises(ValueError, match="not in list"):
+        Pending(files).until(Rejected("value-invalid", "m", "another"))
