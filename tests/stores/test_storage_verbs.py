@@ -35,7 +35,7 @@ from lakemirror.storage.durable import (
     sync_each,
     sync_files,
 )
-from lakemirror.storage.folder_watch import FolderWatch, NotWatched
+from lakemirror.storage.folder_watch import NotWatched
 from lakemirror.storage.place import (
     Place,
     capabilities_of,
@@ -119,12 +119,11 @@ def test_times_are_no_coarser_than_is_said(storage: Storage) -> None:
 
 
 def test_a_watch_or_the_reason_for_none(storage: Storage) -> None:
-    watch = storage.watch()
-    assert isinstance(watch, NotWatched if storage.capabilities.waits else FolderWatch)
-    if isinstance(watch, FolderWatch):
-        watch.close()
+    found = storage.watchable()
+    if storage.capabilities.waits:
+        assert isinstance(found, NotWatched) and found.reason and not found.is_limit
     else:
-        assert watch.reason and not watch.is_limit
+        assert found == local_path(storage.uri())
 
 
 def test_a_free_name(storage: Storage) -> None:

@@ -26,7 +26,7 @@ from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.local import copy_file
 from lakemirror.storage.object_file import ObjectFile
 from lakemirror.storage.object_writer import ObjectWriter
-from lakemirror.storage.place import Place, storage_errors, storage_unavailable, written_here
+from lakemirror.storage.place import Place, storage_errors, storage_unavailable
 from lakemirror.storage.storage import Entry
 from lakemirror.storage.store_path import StorePath
 
@@ -275,12 +275,12 @@ def keep_young(paths: Iterable[Place], root: Place, before: float) -> None:
     """
     with storage_errors(root):
         for path in paths:
-            own = written_here(path)
-            if (own is None or own.stat().st_mtime < before) and path.stat().st_mtime < before:
-                if isinstance(path, StorePath):
+            if isinstance(path, StorePath):
+                own = path.store.cache.own(path.key)
+                if (own is None or own.modified / 1e9 < before) and path.entry().modified / 1e9 < before:
                     path.store.renew(path.key)
-                else:
-                    os.utime(path)
+            elif path.stat().st_mtime < before:
+                os.utime(path)
 
 
 def remove_unchanged(path: Place, modified: float) -> bool:

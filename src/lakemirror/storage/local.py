@@ -15,8 +15,9 @@ from typing import BinaryIO
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched, not_watched
 from lakemirror.storage.inside import enter, holding_folders, kind_of, open_file, open_folder
-from lakemirror.storage.storage import DISK, MOST_LEVELS, Entry, Listing, list_by_folder
+from lakemirror.storage.storage import DISK, Entry, Listing
 
+MOST_LEVELS = 64  # of folders below the one that is listed
 MOST_ENTRIES = 5_000_000  # of one folder: each takes about 400 bytes of memory
 
 
@@ -211,6 +212,40 @@ class LocalStorage:
         return folders
 
 
+def list_by_folder(
+    path: str,
+    enter: Callable[[str], bool],
+    list_folder: Callable[[str, Listing], Sequence[str]],
+    most_levels: int = MOST_LEVELS,
+) -> Listing:
+    """`Storage.list` folder by folder. `list_folder` adds the files of one folder to a listing and returns its folders.
+    Folders that are nested deeper than `most_levels` are errors.
+    """
+    listing = Listing()
+    pending = [(path, 0)]
+    while pending:
+        folder, level = pending.pop()
+        try:
+            inner = list_folder(folder, listing)
+        except FileNotFoundError:
+            if folder == path:
+                raise
+            continue  # deleted by its publisher between two listings
+        except LakemirrorError as error:
+            if folder == path:
+                raise
+            listing.errors[folder] = error
+            continue
+        listing.folders += inner
+        for name in filter(enter, inner):
+            if level < most_levels:
+                pending.append((name, level + 1))
+            else:
+                message = f"{name} is nested deeper than {most_levels} folders"
+                listing.errors[name] = LakemirrorError("listing-too-large", message, file=name)
+    return listing
+
+
 def copy_file(source: str | os.PathLike[str], target: Path) -> None:
     """Copies a local file within the operating system; the copies share blocks if the file system can."""
     with Path(source).open("rb") as read, target.open("wb") as write:
@@ -267,4 +302,4 @@ def _unavailable(path: str, error: OSError) -> LakemirrorError:
     return LakemirrorError("storage-unavailable", f"{path or '.'}: {error.strerror or error}", file=path)
 
 
-__all__ = ["MOST_ENTRIES", "LocalStorage", "copy_file"]
+__all__ = ["MOST_ENTRIES", "MOST_LEVELS", "LocalStorage", "copy_file", "list_by_folder"]

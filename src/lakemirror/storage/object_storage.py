@@ -19,8 +19,9 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.storage.addresses import parse_address
 from lakemirror.storage.connections import store_at
 from lakemirror.storage.folder_watch import NotWatched
+from lakemirror.storage.local import list_by_folder
 from lakemirror.storage.object_file import ObjectFile
-from lakemirror.storage.storage import MOVING, STORE, Entry, Listing, list_by_folder
+from lakemirror.storage.storage import MOVING, STORE, Entry, Listing
 
 PROBES = "Files/Monitoring/"
 _TOGETHER = 64  # files that are set aside together

@@ -6,7 +6,7 @@ All paths are relative to the root of the mirrored database, with `/` between th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,6 @@ from typing import BinaryIO, Protocol
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.folder_watch import NotWatched
-
-MOST_LEVELS = 64  # of folders below the one that is listed
 
 MOVING = "_lakemirror_moving.json"
 """In the log of a table whose folder is being moved within an object store: source and target. Any process that finds
@@ -198,46 +196,12 @@ class Storage(Protocol):
         """Deletes a file or a folder with its content; does nothing if there is none."""
 
 
-def list_by_folder(
-    path: str,
-    enter: Callable[[str], bool],
-    list_folder: Callable[[str, Listing], Sequence[str]],
-    most_levels: int = MOST_LEVELS,
-) -> Listing:
-    """`Storage.list` folder by folder. `list_folder` adds the files of one folder to a listing and returns its folders.
-    Folders that are nested deeper than `most_levels` are errors.
-    """
-    listing = Listing()
-    pending = [(path, 0)]
-    while pending:
-        folder, level = pending.pop()
-        try:
-            inner = list_folder(folder, listing)
-        except FileNotFoundError:
-            if folder == path:
-                raise
-            continue  # deleted by its publisher between two listings
-        except LakemirrorError as error:
-            if folder == path:
-                raise
-            listing.errors[folder] = error
-            continue
-        listing.folders += inner
-        for name in filter(enter, inner):
-            if level < most_levels:
-                pending.append((name, level + 1))
-            else:
-                message = f"{name} is nested deeper than {most_levels} folders"
-                listing.errors[name] = LakemirrorError("listing-too-large", message, file=name)
-    return listing
-
-
 def seconds_since(modified: int, now: float | None = None) -> float:
     """The age in seconds of a modified time in nanoseconds."""
     return (time.time() if now is None else now) - modified / 1e9
 
 
 __all__ = [
-    "DISK", "MOST_LEVELS", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage", "list_by_folder",
+    "DISK", "MOVING", "STORE", "Capabilities", "Entry", "Listing", "Storage",
     "seconds_since",
 ]  # fmt: skip
