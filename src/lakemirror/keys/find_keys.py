@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakemirror.delta.statistics import record_count
-from lakemirror.engines.kernels.data_rows import opened, rows_of
+from lakemirror.engines.kernels.data_rows import RowGroup, opened, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import FILE, ROW, Action, Target
 from lakemirror.keys.key_cache import Runs
@@ -81,32 +82,37 @@ def search_files(
     """
     budget = MemoryBudget(memory)
 
-    def groups_of(file: Numbered) -> list[tuple[Numbered, Any, Any]]:
-        searched = groups_to_search(file[1], target, wanted)
-        return [(file, group, searched.footer) for group in searched.groups]
+    def groups_of(file: Numbered) -> list[_Searched]:
+        searched, version = groups_to_search(file[1], target, wanted), version_of(file[1])
+        return [_Searched(file, group, searched.footer, version) for group in searched.groups]
 
-    def rows_in(item: tuple[Numbered, Any, Any]) -> np.ndarray:
-        file, group, footer = item
-        return np.asarray(find(group, target, wanted, version=version_of(file[1]), room=budget, footer=footer))
+    def rows_in(one: _Searched) -> np.ndarray:
+        return np.asarray(find(one.group, target, wanted, version=one.version, room=budget, footer=one.footer))
 
     if capabilities_of(target.path).waits and len(files) > 1:
         with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(files)), thread_name_prefix="footers") as pool:
-            groups = [item for items in pool.map(groups_of, files) for item in items]
+            groups = [one for searched in pool.map(groups_of, files) for one in searched]
     else:
         if sum(record_count(add) or _FEW for _, add in files) < _FEW:
             each = map  # starting threads takes longer than reading small files
-        groups = [item for items in each(groups_of, files) for item in items]
-    if sum(group.rows for file, group, _ in groups if kept_keys(group, target, version_of(file[1])) is None) < _FEW:
+        groups = [one for searched in each(groups_of, files) for one in searched]
+    if sum(one.group.rows for one in groups if kept_keys(one.group, target, one.version) is None) < _FEW:
         each = map
-    found = [(file[0], rows) for (file, _, _), rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
+    found = [(one.file[0], rows) for one, rows in zip(groups, each(rows_in, groups), strict=True) if len(rows)]
     if index is not None:
-        scattered = {
-            file[0] for file, group, _ in groups if not isinstance(kept_keys(group, target, version_of(file[1])), Runs)
-        }
-        for number, add in files:
-            if number in scattered:
-                index.want(add, target)
+        kept = [(one.file, kept_keys(one.group, target, one.version)) for one in groups]
+        for add in dict(file for file, keys in kept if not isinstance(keys, Runs)).values():
+            index.want(add, target)
     return found
+
+
+class _Searched(NamedTuple):
+    """A row group that may hold a wanted key. `version`: as from `version_of`."""
+
+    file: Numbered
+    group: RowGroup
+    footer: pq.FileMetaData
+    version: object
 
 
 def find_spilled(

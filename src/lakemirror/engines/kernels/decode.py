@@ -94,7 +94,7 @@ class ColumnPages:
 
     @cached_property
     def data(self) -> list[Page]:
-        return [page for page in self.pages if page.is_data]
+        return [page for page in self.pages if page.kind != DICTIONARY]
 
     @property
     def dictionary(self) -> int:

@@ -9,7 +9,7 @@ Sources: Delta protocol, "Schema Serialization Format"; Parquet format, "Nested 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -36,19 +36,17 @@ def stored_type(type_: str, *, with_ids: bool = False) -> pa.DataType | None:
     return _kind(json.loads(type_), with_ids) if type_.startswith("{") else arrow_type(type_)
 
 
-def parquet_paths(field: pa.Field, above: str = "") -> Iterator[str | None]:
+def parquet_paths(field: pa.Field, above: str = "") -> list[str | None]:
     """The paths of a column's leaves in a Parquet schema; None in the place of a floating-point leaf."""
     path, kind = above + field.name, field.type
     if pa.types.is_struct(kind):
-        for child in kind:
-            yield from parquet_paths(child, f"{path}.")
-    elif pa.types.is_list(kind):
-        yield from parquet_paths(pa.field("element", kind.value_type), f"{path}.list.")
-    elif pa.types.is_map(kind):
-        yield from parquet_paths(pa.field("key", kind.key_type), f"{path}.key_value.")
-        yield from parquet_paths(pa.field("value", kind.item_type), f"{path}.key_value.")
-    else:
-        yield None if pa.types.is_floating(kind) else path
+        return [leaf for child in kind for leaf in parquet_paths(child, f"{path}.")]
+    if pa.types.is_list(kind):
+        return parquet_paths(pa.field("element", kind.value_type), f"{path}.list.")
+    if pa.types.is_map(kind):
+        keys = parquet_paths(pa.field("key", kind.key_type), f"{path}.key_value.")
+        return keys + parquet_paths(pa.field("value", kind.item_type), f"{path}.key_value.")
+    return [None if pa.types.is_floating(kind) else path]
 
 
 def _kind(kind: Any, with_ids: bool) -> pa.DataType | None:
