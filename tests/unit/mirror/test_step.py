@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.landing import declare, put
+from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
@@ -94,3 +94,18 @@ def test_files_end_before_the_rejected_one() -> None:
     assert (left.files, left.behind, left.behind_since, left.rejected) == (files[:1], 3, 20, rejected)
     with pytest.raises(ValueError, match="not in list"):
         Pending(files).until(Rejected("value-invalid", "m", "another"))
+
+
+def test_what_a_look_has_found_is_shown_beside_its_error(tmp_path: Path) -> None:
+    """The id, and the warning of what the same look has done: no later look gives it."""
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1], "name": ["a"]})
+    MirroredDatabase(tmp_path).sync()
+    (before,) = MirroredDatabase(tmp_path).status().tables
+    declare(tmp_path, "t", ["name"])
+    (folder(tmp_path, "t") / "_mirror.json").unlink()
+    MirroredDatabase(tmp_path).sync()
+    (after,) = MirroredDatabase(tmp_path).status().tables
+    assert after.error_code == "key-columns-changed"
+    assert after.id == before.id
+    assert [warned.code for warned in after.warnings] == ["marker-lost"]
