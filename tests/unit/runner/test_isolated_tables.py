@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -174,6 +175,49 @@ def test_a_look_without_end_is_an_error_of_its_table(scheduler: Scheduler, monke
         assert scheduler.states[GOOD].position == 1
     finally:
         release.set()
+
+
+def test_a_pass_ends_although_a_look_does_not(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, results = threading.Event(), []
+    true = TableObserver._with_table
+    monkeypatch.setattr(scheduling, "LONGEST_LOOK", 0.5)
+    monkeypatch.setattr(
+        TableObserver, "_with_table", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
+    )
+    one_pass = threading.Thread(target=lambda: results.append(MirroredDatabase(database).sync()), daemon=True)
+    one_pass.start()
+    one_pass.join(30)
+    release.set()
+    assert results, "the pass waits for the look"
+    assert results[0].failed["bad"].code == "storage-unavailable"
+    assert results[0].tables["good"].commits == 1
+
+
+def test_an_error_of_the_schema_folder_ends_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of a table at rest, of which the listing then shows no change."""
+    put(tmp_path, "sales.orders", 1, {"id": [1]})
+    MirroredDatabase(tmp_path).sync()
+    os.utime(tmp_path / "Tables/sales/orders/_delta_log", (time.time() - 3600,) * 2)
+    made = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    name, true = TableName("sales", "orders"), scheduling.scan
+
+    def error() -> LakemirrorError | None:
+        made.tick()
+        assert made.wait(30)
+        return made.states[name].error
+
+    def unlisted(storage: Any) -> Any:
+        zone = true(storage)
+        zone.tables.clear()
+        zone.errors[name.folder.rpartition("/")[0]] = LakemirrorError("storage-unavailable", "no permission")
+        return zone
+
+    assert error() is None
+    with monkeypatch.context() as broken:
+        broken.setattr(scheduling, "scan", unlisted)
+        assert error() is not None
+    assert error() is None
+    made.stop(5)
 
 
 def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
