@@ -161,8 +161,9 @@ class Scheduler:
         for name, folder in self.zone.tables.items():
             if not self._rests(name, folder):
                 changed.append(name)
-                if self._touched.get(name, -math.inf) < begun:
-                    self._listed[name] = folder
+                self._listed[name] = folder
+                if self._touched.get(name, -math.inf) >= begun:  # looked at last: an event may come at any moment
+                    self._listed.pop(name, None)
         self._queue.wake(self._lane, *changed)
         self._drop()
         self._forget()
@@ -272,6 +273,7 @@ class Scheduler:
             self.worked_at = time.monotonic()
             self._pending_bytes += sum(file.entry.size for file in look.pending.files)
             return Again(0.0, look)
+        self._races.pop(name, None)
         self._tidy(name, look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 

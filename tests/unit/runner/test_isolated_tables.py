@@ -236,6 +236,63 @@ def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, mon
         release.set()
 
 
+def test_conflicts_count_in_a_row(database: Path, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine that is always faster is no error: it has applied the files."""
+    true = Replicator.step
+    other = Scheduler(LocalStorage(database), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+
+    def late(self: Replicator, *given: Any) -> Any:
+        if self._storage is scheduler._storage:
+            other.tick()
+            assert other.wait(30)
+        return true(self, *given)
+
+    monkeypatch.setattr(Replicator, "step", late)
+    for number in range(2, 10):
+        put(database, "good", number, {"id": [number]})
+        scheduler.tick()
+        assert scheduler.wait(30)
+        assert (scheduler.states[GOOD].position, scheduler.states[GOOD].error) == (number, None)
+    other.stop(5)
+
+
+@pytest.mark.parametrize("moment", ["before the table is noted", "after it"])
+def test_an_event_during_a_listing_leads_to_a_look_after_it(
+    database: Path, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The listing may be older than what the event tells of."""
+    scheduler.tick()
+    assert scheduler.wait(30)
+    put(database, "good", 2, {"id": [2]})
+
+    class Eventful(dict[TableName, Any]):
+        """The event comes while the tick notes what it has listed."""
+
+        def event(self, name: TableName) -> None:
+            if name == GOOD and not (database / "told").exists():
+                (database / "told").touch()
+                put(database, "good", 3, {"id": [3]})
+                scheduler.touch(name)
+
+        def get(self, name: TableName, *default: Any) -> Any:
+            before = super().get(name, *default)
+            if moment.startswith("after"):
+                self.event(name)
+            return before
+
+        def __setitem__(self, name: TableName, folder: Any) -> None:
+            if moment.startswith("before"):
+                self.event(name)
+            super().__setitem__(name, folder)
+
+    monkeypatch.setattr(scheduler, "_touched" if moment.startswith("after") else "_listed", Eventful())
+    with scheduler.paused(GOOD) as is_free:  # so that there is one look
+        assert is_free
+        scheduler.tick()
+    assert scheduler.wait(30)
+    assert scheduler.states[GOOD].position == 3
+
+
 def test_no_commit_begins_after_a_stop(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog of many batches: the table ends behind the commit it is at."""
     for number in range(2, 40):
