@@ -165,6 +165,8 @@ class TableObserver:
             view = self._with_table(view, mark)
             view = self._with_metadata(view)
             view = self._with_identity(view, now, mark)
+            view = self._checked(view)
+            view = self._with_detection(view)
             view = self._with_pending(view, now)
         except Exception as failure:  # the boundary around one table: no error leaves it
             self._log.forget()
@@ -225,30 +227,10 @@ class TableObserver:
         return view
 
     def _with_identity(self, view: View, now: float, mark: bool) -> View:
-        """The view with the folder's identity, which files are applied, and what other writers have done."""
+        """The view with which files are applied, and the id of the table folder; if it differs from the table's, the
+        folder was made again."""
         before = parse_detection(view.table.detection if view.table else "", self.target)
-        applied = self._applied(view, before, view.at)
-        view = replace(view, detection=before, applied=applied)
-        view = self._identified(view, now, mark)
-        if not view.is_recreated and view.table is not None:
-            self._check_keys(view, view.table.key_columns)
-            if view.table.foreign.restored is not None:
-                raise TableError(
-                    "table-restored",
-                    f"{self.target}: {view.table.foreign.restored} took rows back; nothing is applied on top of them",
-                    table=self.target,
-                )
-            check_key_columns(view.table.missing_keys, self.target)
-            if view.table.foreign.changes:
-                view = _warned(view, capped(view.table.foreign.warnings))
-        detection = Detection() if view.is_recreated else before
-        detection = declared(detection, view.metadata, view.position, str(self.name))
-        if detection is not before:
-            applied = self._applied(view, detection, None if view.is_recreated else view.at)
-        return replace(view, detection=detection, applied=applied)
-
-    def _identified(self, view: View, now: float, mark: bool) -> View:
-        """The view with the id of the table folder; if it differs from the table's, the folder was made again."""
+        view = replace(view, detection=before, applied=self._applied(view, before, view.at))
         so_far = None
         if view.table is not None and view.at is not None:
             manifest = view.table.manifest
@@ -262,6 +244,30 @@ class TableObserver:
             return view
         happened = now if decided.kind == "marker-lost" else 0.0
         return _warned(view, [decided.warning._replace(since=happened)])
+
+    def _checked(self, view: View) -> View:
+        """The view with a warning for what other writers changed. TableError where nothing can be applied on top."""
+        if view.is_recreated or view.table is None:
+            return view
+        self._check_keys(view, view.table.key_columns)
+        if view.table.foreign.restored is not None:
+            raise TableError(
+                "table-restored",
+                f"{self.target}: {view.table.foreign.restored} took rows back; nothing is applied on top of them",
+                table=self.target,
+            )
+        check_key_columns(view.table.missing_keys, self.target)
+        return _warned(view, capped(view.table.foreign.warnings)) if view.table.foreign.changes else view
+
+    def _with_detection(self, view: View) -> View:
+        """The view with how files are found from now on, and which are applied: none in a folder made again."""
+        before = view.detection
+        detection = Detection() if view.is_recreated else before
+        detection = declared(detection, view.metadata, view.position, str(self.name))
+        if detection is before:
+            return view
+        applied = self._applied(view, detection, None if view.is_recreated else view.at)
+        return replace(view, detection=detection, applied=applied)
 
     def _check_keys(self, view: View, before: tuple[str, ...]) -> None:
         after = view.metadata.key_columns

@@ -26,7 +26,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 STEP = "table"
 """The name of the threads."""
 
-_AFTER_A_DEFECT = 60.0  # seconds until a step that raised an error is due again
+_AFTER_A_DEFECT = 60.0  # seconds until a step that raised an error, or got no thread, is due again
 
 
 class ApplyQueue:
@@ -128,8 +128,8 @@ class ApplyQueue:
         while not self._is_closed and (task := self._schedule.take(time.monotonic())) is not None:
             if self._free:
                 self._free.pop()[0].put(task)
-            else:
-                threading.Thread(target=self._work, args=(task,), name=STEP, daemon=True).start()
+            elif not _has_started(threading.Thread(target=self._work, args=(task,), name=STEP, daemon=True)):
+                self._schedule.finish(task, Again(_AFTER_A_DEFECT), time.monotonic())
         self._set_timer()
 
     def _work(self, first: Task) -> None:
@@ -159,8 +159,10 @@ class ApplyQueue:
         until = self._schedule.next_event(time.monotonic())
         if until >= self._timer_until > -math.inf or (math.isinf(until) and until > 0):
             return
-        if self._timer_until == -math.inf:
-            threading.Thread(target=self._keep_time, name="due-times", daemon=True).start()
+        if self._timer_until == -math.inf and not _has_started(
+            threading.Thread(target=self._keep_time, name="due-times", daemon=True)
+        ):
+            return
         self._timer_until = until
         self._due.notify_all()
 
@@ -172,6 +174,15 @@ class ApplyQueue:
                 self._begin_steps()
                 seconds = self._timer_until - time.monotonic()
                 self._due.wait(None if math.isinf(seconds) else max(0.0, seconds))
+
+
+def _has_started(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError as error:  # the process has as many threads as it may have
+        log.error("%s: %s", thread.name, error)
+        return False
+    return True
 
 
 __all__ = ["STEP", "ApplyQueue"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lakemirror")
 
-LONGEST_LOOK = 60.0  # seconds that a pass waits for a look at one table
+LONGEST_LOOK = 60.0  # seconds after which nobody waits for a look at one table any more
 LASTS = 600.0
 """Seconds after which a table is read again even if nothing shows a change."""
 
@@ -167,8 +167,9 @@ class Scheduler:
         for name, folder in self.zone.tables.items():
             if not self._rests(name, folder):
                 changed.append(name)
-                if self._touched.get(name, -math.inf) < begun:
-                    self._listed[name] = folder
+                self._listed[name] = folder
+                if self._touched.get(name, -math.inf) >= begun:  # looked at last: an event may come at any moment
+                    self._listed.pop(name, None)
         self._queue.wake(self._lane, *changed)
         self._drop()
         self._forget()
@@ -185,13 +186,12 @@ class Scheduler:
     def wait(self, timeout: float | None = None, within: float = 0.0) -> bool:
         """Waits until no table has a step, or is due within so many seconds; False after the timeout.
 
-        A look that takes longer than LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
+        A look that has taken LONGEST_LOOK is not waited for: its table has the error `storage-unavailable`.
         """
-        begun = time.monotonic()
-        until = math.inf if timeout is None else begun + timeout
+        until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._queue.wait(self._lane, max(0.0, min(0.2, until - time.monotonic())), within):
             now = time.monotonic()
-            stuck = [name for name, since in list(self._looking.items()) if now - max(begun, since) >= LONGEST_LOOK]
+            stuck = [name for name, since in list(self._looking.items()) if now - since >= LONGEST_LOOK]
             if stuck and self._lane.active == len(stuck):
                 for name in stuck:
                     message = f"{name.folder}: no answer within {LONGEST_LOOK:g} seconds"
@@ -238,12 +238,13 @@ class Scheduler:
         self._queue.stop(self._lane)
 
     def stop(self, patience: float | None = None) -> bool:
-        """Lets every table finish its current step and start no other; True once all have finished.
+        """Lets every table finish its current step and start no other; True once all have finished, but looks that are
+        stuck (`wait`).
 
         `patience`: seconds to wait for them. A commit that takes longer ends later or with the process; both are safe.
         """
         self.request_stop()
-        ended = self._queue.wait(self._lane, patience)
+        ended = self.wait(patience)
         if self._owns_queue:
             self._queue.close()
         return ended
@@ -278,6 +279,7 @@ class Scheduler:
             self.worked_at = time.monotonic()
             self._pending_bytes += sum(file.entry.size for file in look.pending.files)
             return Again(0.0, look)
+        self._races.pop(name, None)
         self._tidy(name, look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
@@ -354,7 +356,9 @@ class Scheduler:
 
     def _rests(self, name: TableName, folder: TableFolder) -> bool:
         """True where another look would find what the last one found: nothing to do."""
-        rest = self._resting.get(name)
+        rest, state = self._resting.get(name), self.states.get(name)
+        if state is None or state.error is not None:
+            return False
         if rest is None or name in self._rivals or time.monotonic() >= rest.until or rest.folder != folder:
             return False
         return self._log_time(name) == rest.log_time != 0

@@ -222,7 +222,10 @@ class Replicator:
         if done.batch.rejected is not None:
             view = replace(view, pending=view.pending.until(done.batch.rejected))
         files = tuple(item.file for item in done.batch.files)
-        log = self._log.read() if len(files) < len(view.pending.files) else None  # else there is no next step
+        log = None
+        if len(files) < len(view.pending.files):  # else there is no next step
+            with suppress(OSError, LakemirrorError):  # without a log, the next step is a conflict
+                log = self._log.read()
         return view.after(files, table, self._path, log)
 
     def archive(self, view: View) -> int:

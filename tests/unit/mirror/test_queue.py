@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lakemirror.mirror import queue as queues
 from lakemirror.mirror.queue import STEP, ApplyQueue
 from lakemirror.mirror.schedule import Again
 
@@ -146,3 +147,22 @@ def test_a_closed_queue_leaves_no_thread() -> None:
     while sum(thread.name == STEP for thread in threading.enumerate()) > before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_step_that_gets_no_thread_is_due_again(queue: ApplyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wakes a table gets no error: it may be the only thread that hears of changes."""
+    start, steps = threading.Thread.start, Steps()
+    monkeypatch.setattr(queues, "_AFTER_A_DEFECT", 0.2)
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == STEP:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    lane = queue.add(steps)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refused)
+        queue.wake(lane, "a", "b")
+        assert not steps.count
+    assert queue.wait(lane, 30, within=5.0)
+    assert steps.count == {"a": 1, "b": 1}

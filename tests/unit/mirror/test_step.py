@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.landing import declare, put
+from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
 from lakemirror.engines.local_engine import LocalEngine
@@ -16,6 +16,7 @@ from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.maintenance import compaction
+from lakemirror.mirror import apply
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.step import Conflict, Replicator
 from lakemirror.mirror.table_log import LogCache
@@ -94,3 +95,41 @@ def test_files_end_before_the_rejected_one() -> None:
     assert (left.files, left.behind, left.behind_since, left.rejected) == (files[:1], 3, 20, rejected)
     with pytest.raises(ValueError, match="not in list"):
         Pending(files).until(Rejected("value-invalid", "m", "another"))
+
+
+def test_what_a_look_has_found_is_shown_beside_its_error(tmp_path: Path) -> None:
+    """The id, and the warning of what the same look has done: no later look gives it."""
+    declare(tmp_path, "t", ["id"])
+    put(tmp_path, "t", 1, {"id": [1], "name": ["a"]})
+    MirroredDatabase(tmp_path).sync()
+    (before,) = MirroredDatabase(tmp_path).status().tables
+    declare(tmp_path, "t", ["name"])
+    (folder(tmp_path, "t") / "_mirror.json").unlink()
+    MirroredDatabase(tmp_path).sync()
+    (after,) = MirroredDatabase(tmp_path).status().tables
+    assert after.error_code == "key-columns-changed"
+    assert after.id == before.id
+    assert [warned.code for warned in after.warnings] == ["marker-lost"]
+
+
+def test_an_apply_counts_although_the_log_cannot_be_read_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database(tmp_path)
+    put(tmp_path, "t", 3, {"id": [3]})
+    replicator = Replicator(LocalStorage(tmp_path), NAME, Settings(batch_bytes=1))
+    files = scan(LocalStorage(tmp_path)).tables[NAME]
+    view = replicator.observe(files)
+    true = apply.delta.commit
+
+    def commit(*given: Any, **more: Any) -> int:
+        version = true(*given, **more)
+        monkeypatch.setattr(LogCache, "read", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        return version
+
+    monkeypatch.setattr(apply.delta, "commit", commit)
+    left, done = step(replicator, view)
+    assert isinstance(done, Applied) and left.position == 2
+    monkeypatch.undo()
+    assert isinstance(step(replicator, left)[1], Conflict)
+    assert isinstance(step(replicator, replicator.observe(files))[1], Applied)

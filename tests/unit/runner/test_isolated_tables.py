@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -176,6 +177,49 @@ def test_a_look_without_end_is_an_error_of_its_table(scheduler: Scheduler, monke
         release.set()
 
 
+def test_a_pass_ends_although_a_look_does_not(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, results = threading.Event(), []
+    true = TableObserver._with_table
+    monkeypatch.setattr(scheduling, "LONGEST_LOOK", 0.5)
+    monkeypatch.setattr(
+        TableObserver, "_with_table", lambda self, *rest: release.wait(60) if self.name == BAD else true(self, *rest)
+    )
+    one_pass = threading.Thread(target=lambda: results.append(MirroredDatabase(database).sync()), daemon=True)
+    one_pass.start()
+    one_pass.join(30)
+    release.set()
+    assert results, "the pass waits for the look"
+    assert results[0].failed["bad"].code == "storage-unavailable"
+    assert results[0].tables["good"].commits == 1
+
+
+def test_an_error_of_the_schema_folder_ends_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of a table at rest, of which the listing then shows no change."""
+    put(tmp_path, "sales.orders", 1, {"id": [1]})
+    MirroredDatabase(tmp_path).sync()
+    os.utime(tmp_path / "Tables/sales/orders/_delta_log", (time.time() - 3600,) * 2)
+    made = Scheduler(LocalStorage(tmp_path), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+    name, true = TableName("sales", "orders"), scheduling.scan
+
+    def error() -> LakemirrorError | None:
+        made.tick()
+        assert made.wait(30)
+        return made.states[name].error
+
+    def unlisted(storage: Any) -> Any:
+        zone = true(storage)
+        zone.tables.clear()
+        zone.errors[name.folder.rpartition("/")[0]] = LakemirrorError("storage-unavailable", "no permission")
+        return zone
+
+    assert error() is None
+    with monkeypatch.context() as broken:
+        broken.setattr(scheduling, "scan", unlisted)
+        assert error() is not None
+    assert error() is None
+    made.stop(5)
+
+
 def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     release, begun = threading.Event(), threading.Event()
 
@@ -190,6 +234,63 @@ def test_a_stop_does_not_wait_for_an_apply_without_end(scheduler: Scheduler, mon
         assert not scheduler.stop(0.2)
     finally:
         release.set()
+
+
+def test_conflicts_count_in_a_row(database: Path, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine that is always faster is no error: it has applied the files."""
+    true = Replicator.step
+    other = Scheduler(LocalStorage(database), Settings(), lambda _: None)  # type: ignore[arg-type, return-value]
+
+    def late(self: Replicator, *given: Any) -> Any:
+        if self._storage is scheduler._storage:
+            other.tick()
+            assert other.wait(30)
+        return true(self, *given)
+
+    monkeypatch.setattr(Replicator, "step", late)
+    for number in range(2, 10):
+        put(database, "good", number, {"id": [number]})
+        scheduler.tick()
+        assert scheduler.wait(30)
+        assert (scheduler.states[GOOD].position, scheduler.states[GOOD].error) == (number, None)
+    other.stop(5)
+
+
+@pytest.mark.parametrize("moment", ["before the table is noted", "after it"])
+def test_an_event_during_a_listing_leads_to_a_look_after_it(
+    database: Path, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The listing may be older than what the event tells of."""
+    scheduler.tick()
+    assert scheduler.wait(30)
+    put(database, "good", 2, {"id": [2]})
+
+    class Eventful(dict[TableName, Any]):
+        """The event comes while the tick notes what it has listed."""
+
+        def event(self, name: TableName) -> None:
+            if name == GOOD and not (database / "told").exists():
+                (database / "told").touch()
+                put(database, "good", 3, {"id": [3]})
+                scheduler.touch(name)
+
+        def get(self, name: TableName, *default: Any) -> Any:
+            before = super().get(name, *default)
+            if moment.startswith("after"):
+                self.event(name)
+            return before
+
+        def __setitem__(self, name: TableName, folder: Any) -> None:
+            if moment.startswith("before"):
+                self.event(name)
+            super().__setitem__(name, folder)
+
+    monkeypatch.setattr(scheduler, "_touched" if moment.startswith("after") else "_listed", Eventful())
+    with scheduler.paused(GOOD) as is_free:  # so that there is one look
+        assert is_free
+        scheduler.tick()
+    assert scheduler.wait(30)
+    assert scheduler.states[GOOD].position == 3
 
 
 def test_no_commit_begins_after_a_stop(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
