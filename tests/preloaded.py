@@ -33,7 +33,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "lakemirror"
-MODULES = ("pyarrow.parquet", "pyarrow.compute", "pyarrow.csv", "pyarrow.json", "numpy", "pyroaring", "rich.progress")
+MODULES = (
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "pyarrow.csv",
+    "pyarrow.json",
+    "numpy",
+    "pyroaring",
+    "rich.progress",
+    "hypothesis",
+    "pytest",
+)
 FOLDERS = (
     "cli", "mirror", "landing_zone", "engines", "delta", "keys", "parquet", "maintenance", "features", "publisher",
     "storage", "verify",

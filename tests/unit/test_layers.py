@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ PACKAGE = Path(lakemirror.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.landing import declare, folder, put
+from tests.rounds import rounds
 from tests.unit.mirror.test_states_and_positions import applied, commit
 
 from lakemirror import MirroredDatabase
@@ -157,7 +158,7 @@ def test_a_note_comes_back() -> None:
 def test_random_looks_by_random_clocks(storage: Stamping, tmp_path: Path, wrong: str) -> None:
     """A drop has two looks behind it that missed the folder ten seconds apart, if one of the clocks is right."""
     drops = 0
-    for seed in range(60):
+    for seed in range(rounds(25, 60)):
         chance = random.Random(seed)
         machines = [(f"m{n}", chance.uniform(-1e6, 1e6) if wrong == "machines" else 0.0) for n in range(3)]
         engines = [Engine(storage, *each) for each in machines]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.landing import MARKER, declare, put
+from tests.rounds import rounds
 from tests.unit.mirror.test_applies import no_spark, sync
 from tests.unit.mirror.test_columns_of_others import again, altered, rows
 
@@ -86,7 +87,7 @@ NAMES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(25, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES, st.booleans(), st.booleans(), st.booleans())
 def test_a_name_is_refused_or_a_column(
     tmp_path_factory: pytest.TempPathFactory, name: str, is_key: bool, feed: bool, vectors: bool
