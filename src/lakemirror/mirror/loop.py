@@ -236,7 +236,7 @@ class Runner:
         if not self._scheduler.at_work and self._idle_time.use(self._scheduler, self.settings, verify=self._is_quiet):
             self._writer.verification_warnings = self._idle_time.warnings
         self._write("Running")
-        if not self._is_quiet:
+        if not self._is_quiet or self._writer.is_late:
             return Again(min(self.settings.poll_idle, 10 * _SOON), rest=_SOON)
         pause = self.settings.poll_idle
         if self._has_events and self._idle_for > _REST:

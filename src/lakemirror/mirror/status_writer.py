@@ -41,6 +41,7 @@ class StatusWriter:
         """`before`: the warnings about the database that an earlier process wrote."""
         self.setting_warnings: list[Warned] = []
         self.verification_warnings: list[Warned] = []
+        self.is_late = False  # a change is not written yet
         self._storage = storage
         self._process = EngineProcess.this()
         self._written: monitoring.DatabaseStatus | None = None
@@ -97,6 +98,7 @@ class StatusWriter:
         )
         moment, is_same = time.monotonic(), now == self._written
         is_due = moment - self._beaten >= HEARTBEAT
+        self.is_late = not is_same
         if is_same and not is_due:
             return False
         if not is_same and not is_due and self._storage.capabilities.waits and scheduler.at_work:
@@ -114,7 +116,7 @@ class StatusWriter:
             is_due = True
             (monitoring.write_sign_of_life if is_same else monitoring.write_status)(self._storage, with_process)
         self._beaten = moment if is_due else self._beaten
-        self._written = now
+        self._written, self.is_late = now, False
         self._has_folder, self._missed_since = True, None
         ended = time.monotonic()
         self._not_before = ended + _WRITE_SHARE * (ended - moment)
