@@ -96,7 +96,7 @@ def test_a_killed_attempt_leaves_nothing_behind_the_next_pass(
         raise LakemirrorError("storage-unavailable", "killed before the commit: nothing is cleaned up")
 
     with monkeypatch.context() as patch:
-        patch.setattr(applying, "commit", killed)
+        patch.setattr(applying.delta, "commit", killed)
         assert MirroredDatabase(tmp_path, **settings).sync().failed
     left = {path for path in table.rglob("*") if path.is_file() and version_in(path.name) == before}
     assert left and all(not path.name.startswith("cdc") for path in left) is (before == 0 or not settings.get(FEED))
