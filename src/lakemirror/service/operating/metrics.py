@@ -101,16 +101,16 @@ class _Tables(Collector):
 
 _Family = type[CounterMetricFamily | GaugeMetricFamily]
 _OF_TABLES: tuple[tuple[_Family, str, str, Callable[[TableStatus, float], float]], ...] = (
-    (CounterMetricFamily, "rows", "Changes that were applied to a table.", lambda t, now: t.processed_rows),
-    (CounterMetricFamily, "bytes", "Bytes of change files that were applied to a table.",
+    (CounterMetricFamily, "lakemirror_table_rows", "Changes that were applied to a table.", lambda t, now: t.processed_rows),
+    (CounterMetricFamily, "lakemirror_table_bytes", "Bytes of change files that were applied to a table.",
      lambda t, now: t.processed_bytes),
-    (GaugeMetricFamily, "pending_files", "Change files that arrived and are not applied.",
+    (GaugeMetricFamily, "lakemirror_table_pending_files", "Change files that arrived and are not applied.",
      lambda t, now: t.pending_files),
-    (GaugeMetricFamily, "lag_seconds", "Age of the oldest change file that is not applied.", lambda t, now: t.lag(now)),
-    (GaugeMetricFamily, "last_commit_timestamp_seconds", "When the last commit of a table was made.",
+    (GaugeMetricFamily, "lakemirror_table_lag_seconds", "Age of the oldest change file that is not applied.", lambda t, now: t.lag(now)),
+    (GaugeMetricFamily, "lakemirror_table_last_commit_timestamp_seconds", "When the last commit of a table was made.",
      lambda t, now: t.last_sync or 0),
 )  # fmt: skip
-"""The metrics of a table: kind, name after `lakemirror_table_`, meaning, and the value of a table now."""
+"""The metrics of a table: kind, name, meaning, and the value of a table now."""
 
 
 def _of_tables(tables: Sequence[tuple[list[str], TableStatus]]) -> Iterator[Metric]:
@@ -123,7 +123,7 @@ def _of_tables(tables: Sequence[tuple[list[str], TableStatus]]) -> Iterator[Metr
     yield state
     now = time.time()
     for kind, name, meaning, value in _OF_TABLES:
-        metric = kind(f"lakemirror_table_{name}", meaning, labels=labels)
+        metric = kind(name, meaning, labels=labels)
         for named, table in tables:
             metric.add_metric(named, value(table, now))
         yield metric
