@@ -101,12 +101,14 @@ class _Tables(Collector):
 
 _Family = type[CounterMetricFamily | GaugeMetricFamily]
 _OF_TABLES: tuple[tuple[_Family, str, str, Callable[[TableStatus, float], float]], ...] = (
-    (CounterMetricFamily, "lakemirror_table_rows", "Changes that were applied to a table.", lambda t, now: t.processed_rows),
+    (CounterMetricFamily, "lakemirror_table_rows", "Changes that were applied to a table.",
+     lambda t, now: t.processed_rows),
     (CounterMetricFamily, "lakemirror_table_bytes", "Bytes of change files that were applied to a table.",
      lambda t, now: t.processed_bytes),
     (GaugeMetricFamily, "lakemirror_table_pending_files", "Change files that arrived and are not applied.",
      lambda t, now: t.pending_files),
-    (GaugeMetricFamily, "lakemirror_table_lag_seconds", "Age of the oldest change file that is not applied.", lambda t, now: t.lag(now)),
+    (GaugeMetricFamily, "lakemirror_table_lag_seconds", "Age of the oldest change file that is not applied.",
+     lambda t, now: t.lag(now)),
     (GaugeMetricFamily, "lakemirror_table_last_commit_timestamp_seconds", "When the last commit of a table was made.",
      lambda t, now: t.last_sync or 0),
 )  # fmt: skip
