@@ -125,7 +125,3 @@ class LocalEngine(Pipeline):
             finally:
                 for future in at_work:
                     future.cancel()
-
-        with worker_pool(min(self.parallelism, len(items)), "rows") as pool:
-            left = iter(items)
-            at_work = deque(pool.submit(act, item) for item in islice(left, 2 * self.parallelism))
