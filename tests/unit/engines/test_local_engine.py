@@ -212,3 +212,15 @@ def test_keys_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     for number in (1, 2):
         mirror.apply(worker, [unit(tmp_path, number, pa.table({name: [1, 2], ROW_MARKER: [4, 4]}))], 0)
     assert sum(mirror.bag().values()) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_each_item_is_worked_on_once(threads: int) -> None:
+    begun: list[int] = []
+
+    def act(item: int) -> int:
+        begun.append(item)
+        return item * item
+
+    assert list(LocalEngine(threads=threads).each(act, range(20))) == [item * item for item in range(20)]
+    assert sorted(begun) == list(range(20))
