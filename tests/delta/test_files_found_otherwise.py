@@ -17,7 +17,7 @@ from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.api import SyncResult
-from lakemirror.mirror.applied_record import DETECTION_PROPERTY, FOLDER, parse_detection
+from lakemirror.mirror.position import DETECTION_PROPERTY, FOLDER, parse_detection
 from lakemirror.mirror.table_log import read_table_log
 
 LAST_UPDATE = {"fileDetectionStrategy": "LastUpdateTimeFileDetection"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata
-from lakemirror.landing_zone.warned import Warned, capped
 from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"

@@ -28,7 +28,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.policy import at_rest
 from lakemirror.maintenance.vacuum import vacuum
-from lakemirror.mirror.applied_record import parse_detection, sweep
+from lakemirror.mirror.position import parse_detection, sweep
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage.durable import POWER
 

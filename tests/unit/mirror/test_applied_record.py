@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.mirror.applied_record import (
+from lakemirror.mirror.position import (
     FOLDER,
     AppliedPaths,
     Detection,
