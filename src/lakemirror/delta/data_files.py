@@ -31,6 +31,10 @@ CHANGE_FOLDER = "_change_data"
 _OF_A_REMOVE = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 _LONGEST_NAME = 255  # bytes of a file name on most file systems
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(number) for number in range(32)}
+_KIND, _MARK = 8, 0xA3C
+_VARIANT = 0b10
+_MOST_VERSIONS = 1 << 48
+_ATTEMPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8a3c-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def data_file(table: str | Place, path: str) -> Place:
@@ -94,15 +98,9 @@ def _escaped(text: str) -> str:
     return "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
 
 
-_KIND, _MARK = 8, 0xA3C
-_VARIANT = 0b10
-_MOST = 1 << 48
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8a3c-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
-
 def attempt_id(version: int | None) -> uuid.UUID:
     """A new id for a file that only this version of the table can name; None: a file of any version."""
-    if version is None or not 0 <= version < _MOST:
+    if version is None or not 0 <= version < _MOST_VERSIONS:
         return uuid.uuid4()
     head = (version << 16) | (_KIND << 12) | _MARK
     return uuid.UUID(int=(((head << 2) | _VARIANT) << 62) | secrets.randbits(62))
@@ -110,7 +108,7 @@ def attempt_id(version: int | None) -> uuid.UUID:
 
 def version_in(name: str) -> int | None:
     """The only version that can name the file of this name; None where the name does not say."""
-    found = _ID.search(name)
+    found = _ATTEMPT_ID.search(name)
     return uuid.UUID(found[0]).int >> 80 if found is not None else None
 
 

@@ -21,6 +21,8 @@ EVENTS = frozenset({"already-applied", "changed-by-others", "marker-lost"})
 EVENT_LASTS = 86_400.0
 """Seconds for which a warning about an event stays."""
 
+_MOST_ALIKE = 3  # warnings of one code that are all shown
+
 
 class Warned(NamedTuple):
     """Something reported and never fatal: a stable code, one sentence, the file (relative to the database).
@@ -192,9 +194,6 @@ def summed_up(warnings: Iterable[Warned]) -> list[Warned]:
             same = [same[0]._replace(message=f"{parted(same[0].message)[0]} (and {more} more like it)")]
         shown += same
     return shown
-
-
-_MOST_ALIKE = 3
 
 
 __all__ = [

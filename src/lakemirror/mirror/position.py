@@ -38,9 +38,15 @@ from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetad
 from lakemirror.storage.durable import make_folders, sync
 from lakemirror.storage.place import Place, files_below, place
 
+DETECTION_PROPERTY = "lakemirror.detection"
+SEGMENTS = "_lakemirror"
+"""The folder of the segments, within the table's folder."""
+
 _PREFIX = "lakemirror"
 _CONVERTED = "value-converted"
 _LINE = "\n"
+_HASH = 16  # bytes
+_SEGMENT_NAME = re.compile("[0-9a-f]{32}")
 _NOTED = ("column-mapping", "column-added-again", "separator-doubtful", "text-looks-typed")
 
 
@@ -148,13 +154,6 @@ def parse_manifest(text: Any) -> Manifest | None:
         return None
 
 
-DETECTION_PROPERTY = "lakemirror.detection"
-FOLDER = "_lakemirror"
-
-_HASH = 16  # bytes
-_NAME = re.compile("[0-9a-f]{32}")
-
-
 @dataclass(frozen=True)
 class Detection:
     """How the files of a table have been found so far.
@@ -218,7 +217,7 @@ class AppliedPaths:
         """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is missing."""
         self._table = place(table)
         self._segments = tuple(segments)
-        self._contents = [_read(str(self._table / FOLDER / each)) for each in self._segments]
+        self._contents = [_read_segment(str(self._table / SEGMENTS / each)) for each in self._segments]
 
     def __contains__(self, path: object) -> bool:
         wanted = _hash(str(path))
@@ -231,21 +230,21 @@ class AppliedPaths:
         while kept and len(kept[-1][1]) <= len(hashes) * _HASH:
             hashes.update(_split(kept.pop()[1]))
         name = uuid.uuid4().hex
-        folder = self._table / FOLDER
+        folder = self._table / SEGMENTS
         make_folders(folder, self._table)
         (folder / name).write_bytes(b"".join(sorted(hashes)))
         sync(folder / name)
         return (*(each for each, _ in kept), name)
 
 
-def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float) -> int:
+def sweep_segments(table: str | os.PathLike[str], live: Iterable[str], older_than: float) -> int:
     """Deletes segments that are not live and that nobody touched for so many seconds; returns their number.
 
     Younger ones may belong to a commit that is being made, or to an older version that somebody reads. A file that is
     no segment stays.
     """
     kept, before, swept = set(live), time.time() - older_than, 0
-    folder = place(table) / FOLDER
+    folder = place(table) / SEGMENTS
     for name, modified in files_below(folder, lambda _: False):
         with suppress(FileNotFoundError):
             if name not in kept and modified < before and _is_segment(folder / name):
@@ -256,7 +255,7 @@ def sweep(table: str | os.PathLike[str], live: Iterable[str], older_than: float)
 
 def _is_segment(path: Place) -> bool:
     """True for a file with the name of a segment that holds sorted hashes."""
-    if not _NAME.fullmatch(path.name):
+    if not _SEGMENT_NAME.fullmatch(path.name):
         return False
     content = path.read_bytes()
     hashes = list(_split(content))
@@ -264,7 +263,7 @@ def _is_segment(path: Place) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _read(path: str) -> bytes:
+def _read_segment(path: str) -> bytes:
     try:
         content = place(path).read_bytes()
     except OSError as error:
