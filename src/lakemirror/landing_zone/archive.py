@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from itertools import takewhile
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
@@ -47,19 +49,24 @@ def leftovers(files: TableFiles, applied: AppliedFiles) -> list[Entry]:
     return [file.entry for file in held if file.entry not in newest]
 
 
-def archive(storage: Storage, files: TableFiles, applied: AppliedFiles) -> list[tuple[str, str]]:
+def archive(
+    storage: Storage, files: TableFiles, applied: AppliedFiles, goes_on: Callable[[], bool] = lambda: True
+) -> list[tuple[str, str]]:
     """Moves the applied files except the newest to `_ProcessedFiles`; returns old and new paths.
 
     The moved file's modified time is set to the time of the move. A file that is gone is no error; one that cannot
     be moved stays for a later pass. A file that was applied and appears again is moved like the others, but never
     over an existing one: it gets the name `<name>.<n>` there, which no publisher counts.
+
+    `goes_on` is asked before each move: after False, no other file is moved.
     """
     moved: list[tuple[str, str]] = []
     left = leftovers(files, applied)
     if not left:
         return moved
     with storage.holding_folders():
-        moves = ((entry, _free_place(storage, files.folder, entry, PROCESSED)) for entry in left)
+        still_left = takewhile(lambda _: goes_on(), left)
+        moves = ((entry, _free_place(storage, files.folder, entry, PROCESSED)) for entry in still_left)
         for entry, target in storage.set_aside_all(moves):
             moved.append((entry.path, target))
             failpoints.reach("retire.between-moves")

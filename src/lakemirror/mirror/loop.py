@@ -326,7 +326,9 @@ class Runner:
         self._scheduler.stop()
         self.settings = settings
         self._readers = readers
+        zone = self._scheduler.zone
         self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.tables.rows())
+        self._scheduler.zone = zone  # what the status says of the landing zone, until it is listed again
         self._shared.queue.wake(self._lane, ZONE)
         self._idle_time.retain(settings.retention_in_days)
         log.warning("%s has changed: its settings are in force now, except those of Spark", DEFINITION)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 LOOKS = 32
-"""Most looks at one time. A look that is stuck, in a file or a store that does not answer, is one of them."""
+"""Most looks at one time, of a database and of all databases together."""
+
+STUCK = 10.0
+"""Seconds after which a look is stuck, in a file or a store that does not answer. From then on it counts only among the
+looks of its own database: no database holds up another."""
 
 YOUNG = 0.03
 """Seconds for which a step counts as computing: a small table is done by then, and what takes longer waits for the disk
@@ -87,13 +92,14 @@ class Schedule:
     def __init__(self, commits: int | None, cores: int) -> None:
         """`commits`: most at one time, of all databases; None: what the databases allow. `cores`: most steps that begin
         to compute at one time: more threads of Python than cores make each other slower."""
-        self._most = {False: LOOKS, True: math.inf if commits is None else commits}
+        self._commits = math.inf if commits is None else commits
         self._cores = cores
         self._heap: list[tuple[float, int, Task]] = []
         self._lanes: dict[Lane, None] = {}  # those with ready tables
         self._turns = 0
         self._tasks = 0
-        self._at_work = {False: 0, True: 0}
+        self._at_work = 0  # commits
+        self._looking: dict[Task, float] = {}  # looks at work, and until when they count
         self._young: dict[Task, float] = {}  # steps that compute, and until when they count
 
     def later(self, lane: Lane, name: Hashable, at: float) -> None:
@@ -113,12 +119,13 @@ class Schedule:
     def take(self, now: float) -> Task | None:
         """The table whose step begins now; None if none is ready, or no more may run. `finish` must follow."""
         self._make_ready(now)
-        is_full = sum(until > now for until in self._young.values()) >= self._cores
+        is_full = _counting(self._young, now) >= self._cores
+        is_free = {False: _counting(self._looking, now) < LOOKS, True: self._at_work < self._commits}
         looks, commits = [], []
         for lane in self._lanes:
             if is_full and lane.computes:
                 continue
-            for turn, task in self._next_of(lane):
+            for turn, task in self._next_of(lane, is_free):
                 if task.plan is None:
                     looks.append((lane.served, turn, task))
                 else:
@@ -134,10 +141,12 @@ class Schedule:
         if not any(lane.ready.values()):
             self._lanes.pop(lane, None)
         task.is_ready, task.at_work = False, True
-        if not is_commit:
+        if is_commit:
+            self._at_work += 1
+        else:
             task.asked = math.inf  # a look sees all that has happened before it
+            self._looking[task] = now + STUCK
         lane.at_work[is_commit] += 1
-        self._at_work[is_commit] += 1
         if lane.computes:
             self._young[task] = now + YOUNG
         self._turns += 1
@@ -148,7 +157,8 @@ class Schedule:
         """Takes back a table after its step."""
         was_commit = task.plan is not None
         task.lane.at_work[was_commit] -= 1
-        self._at_work[was_commit] -= 1
+        self._at_work -= was_commit
+        self._looking.pop(task, None)
         self._young.pop(task, None)
         task.plan = again.plan
         task.not_before = now + again.rest
@@ -198,27 +208,24 @@ class Schedule:
 
     def next_event(self, now: float) -> float:
         """When `take` may give a table that it does not give now; infinite: after a call of another method."""
-        if self._lanes and self._young:
-            young = min((until for until in self._young.values() if until > now), default=math.inf)
-        else:
-            young = math.inf
+        counting = chain(self._young.values(), self._looking.values()) if self._lanes else ()
+        more_may_run = min((until for until in counting if until > now), default=math.inf)
         while self._heap and self._is_stale(*self._heap[0]):
             heapq.heappop(self._heap)
-        return min(young, self._heap[0][0] if self._heap else math.inf)
+        return min(more_may_run, self._heap[0][0] if self._heap else math.inf)
 
     def next_due(self, lane: Lane) -> float:
         """When the next table of a database is due that is neither ready nor at work."""
         return min((task.due for task in lane.tasks.values()), default=math.inf)
 
-    def _next_of(self, lane: Lane) -> Iterator[tuple[int, Task]]:
-        """The next look and the next commit of a database, as far as more of them may run."""
+    @staticmethod
+    def _next_of(lane: Lane, is_free: Mapping[bool, bool]) -> Iterator[tuple[int, Task]]:
+        """The next look and the next commit of a database, as far as more of them may run. `is_free`: in all databases
+        together."""
         for is_commit, waiting in lane.ready.items():
             while waiting and not (waiting[0][1].is_ready and waiting[0][1].turn == waiting[0][0]):
                 heapq.heappop(waiting)
-            is_free = (
-                lane.at_work[is_commit] < lane.most[is_commit] and self._at_work[is_commit] < self._most[is_commit]
-            )
-            if waiting and is_free:
+            if waiting and is_free[is_commit] and lane.at_work[is_commit] < lane.most[is_commit]:
                 yield waiting[0]
 
     def _wait_until(self, task: Task, at: float) -> None:
@@ -252,4 +259,8 @@ class Schedule:
         return task.due != at or task.is_ready or task.at_work
 
 
-__all__ = ["LOOKS", "YOUNG", "Again", "Lane", "Schedule", "Step", "Task"]
+def _counting(tasks: Mapping[Task, float], now: float) -> int:
+    return sum(until > now for until in tasks.values())
+
+
+__all__ = ["LOOKS", "STUCK", "YOUNG", "Again", "Lane", "Schedule", "Step", "Task"]

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
@@ -43,7 +44,7 @@ from lakemirror.mirror.schema_evolution import zone_reader
 from lakemirror.mirror.table_log import LogCache, TableLog
 from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings import Settings
-from lakemirror.storage import Storage, place
+from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
 
 log = logging.getLogger("lakemirror")
@@ -236,14 +237,15 @@ class Replicator:
         Before, it syncs the commits that applied them (contract section 9), also those of another process.
         """
         try:
-            if not self._is_marked(view):
+            marker = self._marker(view)
+            if marker is None:
                 return 0  # a resync has just brought them back, or the folder was recreated
             is_durable = self._rules.durability == POWER
             if is_durable and view.at != self._synced:
                 make_durable(self._path)
                 self._synced = view.at
             failpoints.reach("retire.before-move")
-            moved = files_aside.archive(self._storage, view.files, view.applied)
+            moved = files_aside.archive(self._storage, view.files, view.applied, partial(self._is_there, marker))
             if is_durable:
                 self._sync_moves(view.folder, moved)
             return len(moved)
@@ -261,13 +263,18 @@ class Replicator:
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", self.name, coded(failure))
 
-    def _is_marked(self, view: View) -> bool:
-        """True if the folder's marker is now that of the table."""
+    def _marker(self, view: View) -> Entry | None:
+        """The folder's marker if it is now that of the table."""
         path = f"{view.folder.name.folder}/{MARKER}"
         entry = self._storage.stat(path)
         content = read_marker(self._storage, path, entry) if entry is not None else None
         marker = parse_marker(content) if content is not None else None
-        return marker is not None and marker.id == view.identity
+        return entry if marker is not None and marker.id == view.identity else None
+
+    def _is_there(self, marker: Entry) -> bool:
+        """False once a resync has marked the folder anew: its files are not applied any more. Where it takes a request
+        to find out, it is not asked for each file."""
+        return self._storage.capabilities.waits or self._storage.stat(marker.path) == marker
 
     def _sync_moves(self, folder: TableFolder, moved: Sequence[tuple[str, str]]) -> None:
         """Syncs the folders that received files, then those that lost them: after a power cut each file is in at least

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakemirror.mirror.schedule import LOOKS, YOUNG, Again, Lane, Schedule, Task
+from lakemirror.mirror.schedule import LOOKS, STUCK, YOUNG, Again, Lane, Schedule, Task
 
 
 def nothing(name: Any, plan: Any) -> Again:
@@ -279,3 +279,16 @@ def test_a_table_that_is_woken_often_leaves_nothing_behind() -> None:
         (task,) = taken(schedule, float(number))
         schedule.finish(task, Again(600.0), float(number))
     assert len(schedule._heap) < 200
+
+
+def test_stuck_looks_of_one_database_hold_up_no_other() -> None:
+    schedule, one, other = Schedule(None, 8), lane(computes=False), lane(computes=False)
+    for number in range(LOOKS + 1):
+        schedule.later(one, f"t{number}", 0.0)
+    stuck = taken(schedule, 0.0)
+    schedule.later(other, "t", 1.0)
+    assert taken(schedule, STUCK - 0.1) == [], "so many looks run at one time"
+    assert schedule.next_event(1.0) == STUCK
+    assert [task.lane for task in taken(schedule, STUCK)] == [other]
+    schedule.finish(stuck[0], Again(), STUCK + 1)
+    assert [task.lane for task in taken(schedule, STUCK + 1)] == [one], "a database has no more than this"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.landing import declare, folder, put
 
-from lakemirror import MirroredDatabase
+from lakemirror import MirroredDatabase, failpoints
 from lakemirror.engines.local_engine import LocalEngine
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.change_file import ChangeFile
@@ -133,3 +133,26 @@ def test_an_apply_counts_although_the_log_cannot_be_read_after_it(
     monkeypatch.undo()
     assert isinstance(step(replicator, left)[1], Conflict)
     assert isinstance(step(replicator, replicator.observe(files))[1], Applied)
+
+
+@pytest.mark.parametrize("moment", ["retire.before-move", "retire.between-moves"])
+def test_a_resync_ends_an_archiving_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The files are not applied any more: the table would wait for one that was moved aside."""
+    declare(tmp_path, "t", ["id"])
+    for number in range(1, 6):
+        put(tmp_path, "t", number, {"id": [number]})
+    done = []
+
+    def reach(name: str) -> None:
+        if name == moment and not done:
+            done.append(name)
+            MirroredDatabase(tmp_path).resync("t")
+
+    with monkeypatch.context() as acts:
+        acts.setattr(failpoints, "reach", reach)
+        MirroredDatabase(tmp_path).sync()
+    MirroredDatabase(tmp_path).sync()
+    (table,) = MirroredDatabase(tmp_path).status().tables
+    assert done and (table.position, table.waiting_for) == (5, None)

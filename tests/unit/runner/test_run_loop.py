@@ -110,7 +110,7 @@ def test_an_invalid_definition_leaves_the_last_valid_settings(
 def test_a_landing_zone_that_cannot_be_listed_is_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakemirror.mirror.zone_watch.SELDOM", 0.5)
+    monkeypatch.setattr("lakemirror.mirror.loop.SELDOM", 0.5)
 
     class Failing(LocalStorage):
         fails = False
