@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import digest
 from benchmarks.peers.peer import FIRST_COMMIT, KEY, Peer, Work
 from lakemirror import MirroredDatabase
-from lakemirror.engines.engines import key_index
+from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
 from lakemirror.settings import Settings
 

@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror import status as monitoring
 from lakemirror.attention import needing_attention
-from lakemirror.engines.engines import key_index
+from lakemirror.engines.engine import key_index
 from lakemirror.errors import LakemirrorError
+from lakemirror.landing_zone.database_folder import require_zone
+from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.warned import Warned, lasting
 from lakemirror.landing_zone.zone import TableName, scan, zone_warnings
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.mirror.dropped_tables import MISSING
-from lakemirror.mirror.loop import PATIENCE, Runner, require_zone, setting_warnings, status_before
+from lakemirror.mirror.loop import PATIENCE, Runner
 from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.status_writer import StatusWriter, status_before
 from lakemirror.mirror.step import Replicator
+from lakemirror.mirror.table_state import status_now
 from lakemirror.mirror.table_states import TableStates
-from lakemirror.mirror.table_status import status_now
 from lakemirror.settings import Settings, read_definition, resolve
+from lakemirror.settings_spelling import setting_warnings
 from lakemirror.storage import Place, Storage
 from lakemirror.storage.place import storage_of
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakemirror.errors import CODES
-from lakemirror.landing_zone.findings import REPORTED
-from lakemirror.landing_zone.warned import Warned
+from lakemirror.landing_zone.findings import REPORTED, Warned
 from lakemirror.status import TableStatus
 
 _OF_FOLDERS = ("file-ignored", "detection-undeclared", "not-a-file")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import Warned, capped
-from lakemirror.settings import DEFINITION, Settings
+from lakemirror.settings import DEFINITION, Settings, read_definition
+from lakemirror.storage import Storage
 
 CODE = "setting-unknown"
 _SETTINGS = tuple(field.name for field in dataclasses.fields(Settings))
@@ -51,6 +53,16 @@ def unknown_settings(definition: Mapping[str, Any], environment: Mapping[str, st
     return capped(found)
 
 
+def setting_warnings(
+    storage: Storage, warnings_of: Callable[[Mapping[str, Any]], list[Warned]] = unknown_settings
+) -> list[Warned]:
+    """Warnings for the settings in `mirroring.json` and the environment; none if the definition is unreadable."""
+    try:
+        return warnings_of(read_definition(storage))
+    except LakemirrorError:
+        return []
+
+
 def _vendor_properties(definition: Mapping[str, Any]) -> Iterable[str]:
     value: Any = definition
     for key in ("properties", "target", "typeProperties"):
@@ -71,4 +83,4 @@ def _nearest(key: str, known: Iterable[str]) -> str:
     return next((by_lower[name] for name in difflib.get_close_matches(plain, by_lower, 1, 0.75)), "")
 
 
-__all__ = ["CODE", "unknown_settings"]
+__all__ = ["CODE", "setting_warnings", "unknown_settings"]

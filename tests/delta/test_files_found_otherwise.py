@@ -17,7 +17,7 @@ from tests.table_rows import table_rows
 
 from lakemirror import MirroredDatabase
 from lakemirror.api import SyncResult
-from lakemirror.mirror.applied_record import DETECTION_PROPERTY, FOLDER, parse_detection
+from lakemirror.mirror.position import DETECTION_PROPERTY, SEGMENTS, parse_detection
 from lakemirror.mirror.table_log import read_table_log
 
 LAST_UPDATE = {"fileDetectionStrategy": "LastUpdateTimeFileDetection"}
@@ -85,7 +85,7 @@ def test_a_path_is_never_applied_again_whatever_is_lost(tmp_path: Path) -> None:
     table_log = read_table_log(str(tmp_path / "Tables/t"))
     assert table_log is not None
     detection = parse_detection(table_log.detection, "t")
-    assert [(tmp_path / "Tables/t" / FOLDER / each).stat().st_size // 16 for each in detection.segments] == [4, 2, 1]
+    assert [(tmp_path / "Tables/t" / SEGMENTS / each).stat().st_size // 16 for each in detection.segments] == [4, 2, 1]
     properties = DeltaTable(tmp_path / "Tables/t").metadata().configuration
     assert properties[DETECTION_PROPERTY] == table_log.detection
 

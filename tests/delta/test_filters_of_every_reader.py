@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakemirror.delta.commit import commit as put_commit
+from lakemirror.delta.deletion_vectors import delete_rows
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
-from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import parse_statistics
 from lakemirror.engines.kernels.add_files import add_file, unsupported_reason
 from lakemirror.engines.kernels.nested_types import arrow_type

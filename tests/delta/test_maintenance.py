@@ -15,8 +15,8 @@ from tests.landing import MARKER, declare, folder, put, table_bag
 
 from lakemirror import MirroredDatabase
 from lakemirror.maintenance.idle_work import Maintenance, Pace, commits_since_compaction
-from lakemirror.mirror import applied_record
-from lakemirror.mirror.applied_record import FOLDER
+from lakemirror.mirror import position
+from lakemirror.mirror.position import SEGMENTS
 
 
 def _step(work: Maintenance, target: str) -> str | None:
@@ -102,9 +102,9 @@ def test_the_record_of_applied_paths_survives_vacuum_and_its_loss_stops_the_tabl
     spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     pq.write_table(pa.table({"id": [2]}), folder(tmp_path, "t") / "b.parquet")
     assert MirroredDatabase(tmp_path).sync().tables["t"].files == 1
-    shutil.rmtree(tmp_path / "Tables/t" / FOLDER)
+    shutil.rmtree(tmp_path / "Tables/t" / SEGMENTS)
     pq.write_table(pa.table({"id": [3]}), folder(tmp_path, "t") / "c.parquet")
-    applied_record._read.cache_clear()
+    position._read_segment.cache_clear()
     result = MirroredDatabase(tmp_path).sync()
     assert {t: e.code for t, e in result.failed.items()} == {"t": "table-unreadable"}
     assert table_bag(spark, tmp_path, "t") == {(1,): 1, (2,): 1}

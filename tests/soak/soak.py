@@ -30,7 +30,7 @@ from tests.soak.world import World
 
 from lakemirror import MirroredDatabase, failpoints
 from lakemirror.errors import CODES, LakemirrorError
-from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.storage import LocalStorage
 from lakemirror.verify import verify_database
 from lakemirror.verify.proof import Options

@@ -109,7 +109,7 @@ def waiting_lines(found: DatabaseStatus) -> list[str]:
 
 def _warning(warned: Warned) -> str:
     """A warning for people; one about an event with its time."""
-    from lakemirror.landing_zone.warned import EVENTS
+    from lakemirror.landing_zone.findings import EVENTS
     from lakemirror.status import format_time
 
     when = f" ({format_time(warned.since)[:19]}Z)" if warned.code in EVENTS and warned.since else ""

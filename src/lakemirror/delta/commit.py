@@ -23,8 +23,7 @@ import pyarrow as pa
 from lakemirror import failpoints
 from lakemirror.delta.checkpoint import checkpoint_path, is_due, keep_log_short, write_checkpoint
 from lakemirror.delta.checksum import write_checksum
-from lakemirror.delta.commit_duties import with_duties
-from lakemirror.delta.commit_info import newest_info
+from lakemirror.delta.commit_info import newest_info, with_duties
 from lakemirror.delta.deletion_vectors import vector_path
 from lakemirror.delta.log import Action, Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import list_log
@@ -45,7 +44,6 @@ from lakemirror.storage.storage import MOVING
 
 log = logging.getLogger("lakemirror")
 
-_KEPT = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 _OLD = 3600.0  # seconds
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
@@ -105,12 +103,6 @@ def commit(
             _write_checkpoint(root, version, durability, snapshot)  # of the other engine's commit
         raise
     return version
-
-
-def removed(add: Mapping[str, Any], now: int, *, data_change: bool) -> dict[str, Any]:
-    """The `remove` action of a data file. `now`: milliseconds since the epoch."""
-    kept = {key: add[key] for key in _KEPT if key in add}
-    return {**kept, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
 def written_files(root: Place, actions: Iterable[Action]) -> set[Place]:

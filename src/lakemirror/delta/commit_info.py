@@ -1,13 +1,24 @@
-"""The `commitInfo` action: what the table's history shows of our commits."""
+"""What a commit holds beside its data: the `commitInfo` action, and what the table's features require of every commit.
+
+    inCommitTimestamp   `commitInfo` is the first action, and its time is later than that of the commit before
+    rowTracking         every new file gets the number of its first row; the highest row number is kept in a domain
+
+Source: Delta protocol, "In-Commit Timestamps", "Row Tracking". Other features require nothing of our commits, or
+`protocol.unsupported_reason` refuses them.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakemirror.delta.log import Snapshot, read_commit
+from lakemirror.delta.log import Action, Protocol, Snapshot, read_commit
+from lakemirror.delta.protocol import features_of
+from lakemirror.delta.statistics import record_count
+from lakemirror.errors import LakemirrorError
 
 ENGINE = "lakemirror"
 """The engine's name in the history."""
@@ -55,3 +66,67 @@ def newest_info(snapshot: Snapshot) -> Mapping[str, Any]:
     if info is None and (path := snapshot.log.commits.get(snapshot.version)):
         info = next((action["commitInfo"] for action in read_commit(path) if "commitInfo" in action), None)
     return info or {}
+
+
+ROW_TRACKING = "delta.rowTracking"
+IN_COMMIT = "inCommitTimestamp"
+_HIGHEST = "rowIdHighWaterMark"
+
+
+def with_duties(
+    actions: Sequence[Action], snapshot: Snapshot | None, before: Mapping[str, Any] | None, now: int
+) -> list[Action]:
+    """The actions, completed with what the table's features require of the version after `snapshot`.
+
+    `before`: the `commitInfo` of `snapshot`'s version. `now`: milliseconds since the epoch. Error: `table-unreadable`
+    if the table has row tracking and a new file does not state its number of rows.
+    """
+    features, configuration = _after(actions, snapshot)
+    found = [dict(action) for action in actions]
+    if "rowTracking" in features:
+        found = _with_row_ids(found, snapshot)
+    if configuration.get("delta.enableInCommitTimestamps", "").lower() == "true":
+        last = int((before or {}).get(IN_COMMIT) or (before or {}).get("timestamp") or 0)
+        found = _with_timestamp(found, max(now, last + 1))
+    return found
+
+
+def _after(actions: Sequence[Action], snapshot: Snapshot | None) -> tuple[frozenset[str], Mapping[str, str]]:
+    """The table's features and properties after these actions are committed."""
+    protocol = snapshot.protocol if snapshot else Protocol(1, 2)
+    configuration: Mapping[str, str] = snapshot.metadata.configuration if snapshot else {}
+    for action in actions:
+        if "protocol" in action:
+            protocol = Protocol.from_action(action["protocol"])
+        elif "metaData" in action:
+            configuration = action["metaData"].get("configuration") or {}
+    return features_of(protocol), configuration
+
+
+def _with_timestamp(actions: list[Action], moment: int) -> list[Action]:
+    """The actions with `commitInfo` first, and in it the time of the commit."""
+    info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    others = [action for action in actions if "commitInfo" not in action]
+    return [{"commitInfo": {**info, IN_COMMIT: moment, "timestamp": moment}}, *others]
+
+
+def _with_row_ids(actions: list[Action], snapshot: Snapshot | None) -> list[Action]:
+    """The actions, with the number of its first row in each new file. A file with a new vector keeps its number."""
+    domain = snapshot.domains.get(ROW_TRACKING) if snapshot else None
+    highest = int(json.loads(domain["configuration"])[_HIGHEST]) if domain else -1
+    first, version = highest, snapshot.version + 1 if snapshot else 0
+    found = []
+    for action in actions:
+        add = action.get("add")
+        if add is not None and add.get("baseRowId") is None:
+            count = record_count(add)
+            if count is None:
+                why = f"{add['path']} has no row count in its statistics, and row tracking needs it"
+                raise LakemirrorError("table-unreadable", why)
+            action = {"add": {**add, "baseRowId": highest + 1, "defaultRowCommitVersion": version}}
+            highest += count
+        found.append(action)
+    if highest != first:
+        kept = json.dumps({_HIGHEST: highest}, separators=(",", ":"))
+        found.append({"domainMetadata": {"domain": ROW_TRACKING, "configuration": kept, "removed": False}})
+    return found

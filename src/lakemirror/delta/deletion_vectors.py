@@ -1,7 +1,12 @@
-"""Reads and writes deletion vectors, without a JVM (Delta protocol, "Deletion Vector Format", "Deletion Vectors").
+"""Deletes rows of data files by row number, and reads and writes the deletion vectors for it, without a JVM.
+
+    add + row numbers ─▶ remove + add whose vector holds the old and the new row numbers
+                      └▶ only remove, if no row is left
 
 deletion_vector_<uuid>.bin:  version 1 │ size, bitmap, CRC-32 │ size, bitmap, CRC-32 │ …
 bitmap:                      magic 1681511377 │ 64-bit Roaring bitmap of row numbers, portable form
+
+Source: Delta protocol, "Deletion Vector Format", "Deletion Vectors".
 """
 
 from __future__ import annotations
@@ -9,19 +14,21 @@ from __future__ import annotations
 import base64
 import contextlib
 import struct
+import time
 import uuid
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.attempt_ids import attempt_id
-from lakemirror.delta.data_files import data_file
+from lakemirror.delta.data_files import attempt_id, data_file, removed
+from lakemirror.delta.log import Action
 from lakemirror.delta.roaring import row_numbers
+from lakemirror.delta.statistics import record_count, with_loose_bounds
 from lakemirror.storage.place import Place, place
 
 if TYPE_CHECKING:
@@ -147,7 +154,7 @@ def _from_z85(text: str) -> bytes:
 def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64], version: int | None = None) -> list[dict[str, Any]]:
     """Writes bitmaps to one new file in the table's folder. Returns a descriptor of each, for an `add` action.
 
-    `version`: of the table, the only one that may name the file; None: any (`attempt_ids.py`).
+    `version`: of the table, the only one that may name the file; None: any (`data_files.py`).
     """
     encoded = base64.b85encode(attempt_id(version).bytes).decode().translate(str.maketrans(_B85, _Z85))
     vectors, content = [], bytearray(_VERSION)
@@ -167,3 +174,48 @@ def write_vectors(table: str | Place, bitmaps: Sequence[BitMap64], version: int 
             path.unlink(missing_ok=True)
         raise
     return vectors
+
+
+def delete_rows(
+    table: str | Place, files: Mapping[str, Action], rows: Mapping[str, pa.Array], version: int | None = None
+) -> list[Action]:
+    """The actions that delete rows of data files. Writes all new deletion vectors into one file.
+
+    `files`: `add` actions by any name. `rows`: row numbers within the file from 0 (int64 without NULLs), by the same
+    names; rows that are already deleted are allowed. A file that loses no further row gets no action. The statistics
+    keep every character, except that `tightBounds` becomes false. `version`: as for `write_vectors`.
+
+    Errors: ValueError if an old vector cannot be read, a file does not state its number of rows, or a row number is
+    too large; OSError if the vectors cannot be written.
+    """
+    changed = []
+    with VectorReader(table) as vectors_of_table:
+        for name, numbers in rows.items():
+            add = files[name]
+            gone = bitmap(numbers)
+            old = add.get("deletionVector")
+            if old:
+                gone |= vectors_of_table.read(old)
+            if len(gone) <= (old["cardinality"] if old else 0):
+                continue
+            count = record_count(add)
+            if count is None:
+                raise ValueError(f"the log does not say how many rows {add['path']} has")
+            if gone.max() >= count:
+                raise ValueError(f"row {gone.max()} of {add['path']} does not exist: the file has {count} rows")
+            changed.append((add, gone, count))
+    left = [gone for _, gone, count in changed if len(gone) < count]
+    vectors = iter(write_vectors(table, left, version) if left else ())
+    now = int(time.time() * 1000)
+    actions: list[Action] = []
+    for add, gone, count in changed:
+        actions.append({"remove": removed(add, now, data_change=True)})
+        if len(gone) < count:
+            stats = with_loose_bounds(add["stats"])
+            actions.append({"add": {**add, "dataChange": True, "stats": stats, "deletionVector": next(vectors)}})
+    return actions
+
+
+def remove_files(adds: Iterable[Action], now: int) -> list[Action]:
+    """The `remove` actions that delete data files with all their rows. `now`: milliseconds since the epoch."""
+    return [{"remove": removed(add, now, data_change=True)} for add in adds]

@@ -8,13 +8,12 @@ replaced(text, "tightBounds", False) ─▶ the same text with another value of 
 from __future__ import annotations
 
 import json
-import math
 import re
 from decimal import Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_FIELD = re.compile(r'[ \t\n\r]*[{,][ \t\n\r]*("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*')
+"""The text before the value of a field in valid JSON; its group is the name."""
 
 
 def read(text: str) -> dict[str, Any]:
@@ -30,19 +29,19 @@ def read(text: str) -> dict[str, Any]:
 
 def text(value: Any) -> str:
     """The JSON text of a value: decimals in plain digits, floats with every digit. ValueError for NaN and infinity."""
+    try:
+        return _ENCODER.encode(value)
+    except TypeError:  # it is a decimal, or holds one
+        pass
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_string(name)}:{text(inner)}" for name, inner in value.items()) + "}"
+        return "{" + ",".join(f"{text(name)}:{text(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(text, value)) + "]"
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError(f"{value} is no JSON number")
         return f"{value:f}"
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} is no JSON number")
-        return repr(value)
-    return _string(value) if isinstance(value, str) else json.dumps(value)
+    raise TypeError(f"{type(value)} is no type of JSON")
 
 
 def replaced(given: str, name: str, value: Any) -> str:
@@ -55,36 +54,25 @@ def replaced(given: str, name: str, value: Any) -> str:
         begin, end = spans[name]
         return given[:begin] + text(value) + given[end:]
     end = given.rindex("}")
-    return f"{given[:end]}{',' if spans else ''}{_string(name)}:{text(value)}{given[end:]}"
+    return f"{given[:end]}{',' if spans else ''}{text(name)}:{text(value)}{given[end:]}"
 
 
 def _spans(given: str) -> dict[str, tuple[int, int]]:
     """The begin and end of each field's value in the text of a JSON object."""
     read(given)  # ValueError if it is no JSON object
-    place = _after_space(given, given.index("{") + 1)
     spans = {}
-    while given[place] != "}":
-        name, place = scanstring(given, place + 1, True)
-        begin = _after_space(given, _after_space(given, place) + 1)
-        _, place = _DECODER.raw_decode(given, begin)
-        spans[name] = (begin, place)
-        place = _after_space(given, place)
-        if given[place] == ",":
-            place = _after_space(given, place + 1)
+    field = _FIELD.match(given)
+    while field is not None:
+        begin = field.end()
+        _, end = _DECODER.raw_decode(given, begin)
+        spans[json.loads(field[1])] = (begin, end)
+        field = _FIELD.match(given, end)
     return spans
-
-
-def _after_space(given: str, place: int) -> int:
-    match = _SPACE.match(given, place)
-    return match.end() if match else place
-
-
-def _string(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _no_json(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_float=Decimal, parse_int=int, parse_constant=_no_json)

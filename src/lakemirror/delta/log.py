@@ -19,10 +19,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.checkpoint_file import actions_in
 from lakemirror.delta.log_folder import Checkpoint, Log, list_log
-from lakemirror.delta.parsed_log import LATELY_PARSED
+from lakemirror.delta.parsed_log import LATELY_PARSED, wrong_form
 from lakemirror.errors import LakemirrorError
 from lakemirror.storage.place import Place, place
 

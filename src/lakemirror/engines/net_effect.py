@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakemirror.delta.attempt_ids import attempt_id
+from lakemirror.delta.data_files import attempt_id
 from lakemirror.engines.kernels.fold import fold_places
 from lakemirror.engines.kernels.live_rows import deleted_rows
 from lakemirror.engines.row_work import MARKER, ROW, RowWork, Target

@@ -80,7 +80,7 @@ class Target:
     data feed is written. `constraints`: names and SQL expressions of CHECK constraints, which only Spark can evaluate.
     `statistics`: the columns with statistics in the log. `unwritten`: columns of other writers, of types that no
     change file leads to. New rows are NULL in them, and rows that are written again keep their values. `version`: the
-    only version of the table that may name the files that are written; None: any (`delta/attempt_ids.py`).
+    only version of the table that may name the files that are written; None: any (`delta/data_files.py`).
     """
 
     path: str

@@ -93,7 +93,7 @@ def unsupported_reason(snapshot: Snapshot, *, nested: bool = False, without: Col
     unknown = ((protocol.reader_features or frozenset()) | (protocol.writer_features or frozenset())) - _KEPT
     unknown -= set(without)
     if configuration.get(_ROW_IDS, "").lower() != "true":
-        unknown -= {"rowTracking"}  # new files get row numbers (`commit_duties.py`); rows need not keep old ones
+        unknown -= {"rowTracking"}  # new files get row numbers (`commit_info.py`); rows need not keep old ones
     if unknown:
         return f"the table has {', '.join(sorted(unknown))}"
     if configuration.get("delta.universalFormat.enabledFormats"):

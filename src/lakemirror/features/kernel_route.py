@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from lakemirror import failpoints
-from lakemirror.delta.commit import Overwritten, commit, named_files, removed
+from lakemirror.delta.commit import Overwritten, commit, named_files
 from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.engines.kernels.rewrite import rewrite_file
 from lakemirror.engines.row_work import Target

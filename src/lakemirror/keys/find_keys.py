@@ -18,10 +18,10 @@ from lakemirror.delta.statistics import record_count
 from lakemirror.engines.kernels.data_rows import RowGroup, opened, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import FILE, ROW, Action, Target
-from lakemirror.keys.key_cache import Runs
 from lakemirror.keys.key_index import Each, KeyIndex
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.look_up import (
+    Runs,
     find,
     groups_to_search,
     kept_keys,

@@ -40,11 +40,11 @@ from lakemirror.keys.index_folder import (
     key_columns_text,
     name_of,
 )
-from lakemirror.keys.key_cache import Runs
 from lakemirror.keys.key_file import KeyFile, Replaced
 from lakemirror.keys.key_format import MOST_ROWS, Damaged, size_of
 from lakemirror.keys.key_layout import KeyLayout, encode, layout_of
 from lakemirror.keys.key_search import rows_in
+from lakemirror.keys.look_up import Runs
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.keys.write_keys import TooManyEqual, write_key_file
 from lakemirror.storage.own_files import work_folder

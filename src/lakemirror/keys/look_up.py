@@ -1,14 +1,20 @@
 """Finds the rows with given keys in a table's data files. The result may include rows that are already deleted.
 
     add actions ─▶ may_hold: bounds in the log ─▶ row_groups: bounds in footers ─▶ find: key columns ─▶ row numbers
-                                                                                    └ cached in `key_cache`
+                                                                                    └ kept in `LATELY_READ`
 
 Keys are compared by `key_values.comparable`. `wanted_keys.py` has the wanted keys and compares them with bounds.
+
+Key columns that were read lately are kept: rows that changed once often change again. Numbers that rise by one from row
+to row, with few gaps, are stored as runs: at most a quarter of a byte per row, and usually much less.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +24,6 @@ from lakemirror.delta.statistics import parse_statistics, record_count
 from lakemirror.engines.kernels.data_rows import DataFile, RowGroup, opened, place_of, rows_of
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Action, Target
-from lakemirror.keys.key_cache import Cache, Kept, Runs, size_of
 from lakemirror.keys.key_values import comparable, whole_numbers
 from lakemirror.keys.wanted_keys import WantedColumn, WantedKeys, bound, is_among, is_number, numbers_of
 
@@ -26,6 +31,110 @@ _ROWS_AT_ONCE = 1 << 18  # key rows that are matched at once
 _SMALL = 64 * 1024  # a file with fewer rows is small
 _KEPT_ROWS = 1 << 20  # the most rows of a row group whose keys are cached
 _KEPT_NUMBERS = 1 << 22  # the same if the key is one number
+
+
+class Runs(NamedTuple):
+    """A column of integers, each larger than the one before, as runs of consecutive numbers.
+
+    `first`: the first number of each run. `begin`: the position of that number's row. `rows`: the number of all rows.
+    """
+
+    first: np.ndarray
+    begin: np.ndarray
+    rows: int
+
+    @staticmethod
+    def of(values: np.ndarray) -> Runs | None:
+        """The runs of these numbers; None if the numbers do not rise, or there are too many runs."""
+        if not len(values) or (values[1:] <= values[:-1]).any():
+            return None
+        if int(values[-1]) - int(values[0]) == len(values) - 1:
+            return Runs(values[:1].astype(np.int64), np.zeros(1, np.int64), len(values))
+        begin = np.concatenate([[0], np.flatnonzero(values[1:] - values[:-1] != 1) + 1])
+        if len(begin) * _WORTH_IT > len(values):
+            return None
+        return Runs(values[begin].astype(np.int64), begin, len(values))
+
+    @staticmethod
+    def joined(parts: Sequence[Runs]) -> Runs:
+        """The runs of several columns, one after the other; each column begins above the end of the one before."""
+        ends = np.cumsum([part.rows for part in parts])
+        begins = [part.begin + (end - part.rows) for part, end in zip(parts, ends, strict=True)]
+        return Runs(np.concatenate([part.first for part in parts]), np.concatenate(begins), int(ends[-1]))
+
+    @property
+    def nbytes(self) -> int:
+        return self.first.nbytes + self.begin.nbytes
+
+    @property
+    def last(self) -> int:
+        """The largest number."""
+        return int(self.first[-1]) + self.rows - int(self.begin[-1]) - 1
+
+    def places(self, wanted: np.ndarray) -> np.ndarray:
+        """The positions of the rows with the wanted numbers. `wanted`: ascending and distinct."""
+        lengths = np.diff(self.begin, append=self.rows)
+        last = self.first + (lengths - 1)
+        low, high = np.searchsorted(wanted, self.first[0]), np.searchsorted(wanted, last[-1], "right")
+        inside = wanted[low:high].astype(np.int64)
+        run = np.searchsorted(self.first, inside, "right") - 1
+        held = inside <= last[run]
+        places: np.ndarray = self.begin[run[held]] + (inside[held] - self.first[run[held]])
+        return places
+
+
+Kept: TypeAlias = "pa.Table | Runs"
+
+
+class Sized(Protocol):
+    """An entry of the cache: keys, or the summary of an index."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Cache:
+    """Recently read keys of row groups, at most `most_bytes`. Data files never change, so entries stay correct."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._left = most_bytes
+        self._held: OrderedDict[Hashable, Sized] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: Hashable) -> Sized | None:
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+            return self._held.get(name)
+
+    def put(self, name: Hashable, keys: Sized) -> None:
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = keys
+                self._left -= size_of(keys)
+            while self._left < 0:
+                self._left += size_of(self._held.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        with self._lock:
+            self._held.clear()
+            self._left = self.most_bytes
+
+    def drop(self, name: Hashable) -> None:
+        """Removes the entry of this name, if there is one."""
+        with self._lock:
+            keys = self._held.pop(name, None)
+            if keys is not None:
+                self._left += size_of(keys)
+
+
+def size_of(keys: Sized) -> int:
+    """The bytes that an entry takes in the cache."""
+    return keys.nbytes + _OF_AN_ENTRY
+
+
 LATELY_READ = Cache(192 << 20)  # holds 24 million numbers without runs, or the summaries of 120 million indexed keys
 
 
@@ -240,3 +349,7 @@ def _searched(rows: pa.Table, column: WantedColumn) -> np.ndarray | None:
     before = np.cumsum(count) - count
     found: np.ndarray = np.repeat(first - before, count) + np.arange(count.sum())
     return found
+
+
+_WORTH_IT = 64  # average rows per run from which runs are used
+_OF_AN_ENTRY = 2048  # bytes of an entry beside its keys: measured

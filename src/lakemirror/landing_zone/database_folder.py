@@ -11,7 +11,7 @@ from pathlib import Path
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.zone import LANDING_ZONE
-from lakemirror.storage import Place
+from lakemirror.storage import Place, Storage
 from lakemirror.storage.durable import begin_folder
 from lakemirror.storage.place import local_path
 
@@ -38,6 +38,12 @@ def create_database(folder: Place) -> bool:
     except OSError as failure:
         raise coded(failure) from failure
     return True
+
+
+def require_zone(storage: Storage) -> None:
+    """LakemirrorError `database-missing` if there is no landing zone: a misspelt path is never created."""
+    if not storage.exists(LANDING_ZONE):
+        raise missing_database(storage.uri())
 
 
 def missing_database(address: str) -> LakemirrorError:

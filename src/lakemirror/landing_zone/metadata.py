@@ -11,9 +11,17 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lakemirror.landing_zone.forgiving_json import JsonError, JsonObject, parse_json
-from lakemirror.landing_zone.json_members import Members, file_name, invalid, is_text, shown
-from lakemirror.landing_zone.warned import Warned, capped
+from lakemirror.landing_zone.findings import Warned, capped
+from lakemirror.landing_zone.forgiving_json import (
+    JsonError,
+    JsonObject,
+    Members,
+    file_name,
+    invalid,
+    is_text,
+    parse_json,
+    shown,
+)
 
 ROW_MARKER = "__rowMarker__"
 SEQUENTIAL = "SequentialFileName"

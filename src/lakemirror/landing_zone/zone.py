@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.findings import Warned, capped
 from lakemirror.landing_zone.metadata import MAX_SIZE, TableMetadata, parse_metadata
-from lakemirror.landing_zone.warned import Warned, capped
 from lakemirror.storage import Entry, Listing, Storage
 
 LANDING_ZONE = "Files/LandingZone"
@@ -93,9 +93,11 @@ class Zone:
         Its folder, or the folder of its schema, was not listed, or something else is in its place.
         """
         places = [*self.errors, *self.others]
-        if target in {_name(_parts(place)).target(default_schema) for place in places if _is_table(_parts(place))}:
+        located = [_located(place) for place in places]
+        tables = [parts for parts, depth in located if len(parts) == depth and _is_table_name(parts[-1])]
+        if target in {_name(parts).target(default_schema) for parts in tables}:
             return True
-        schemas = [_schema(_parts(place)[0]) for place in places if len(_parts(place)) == 1]
+        schemas = [_schema(parts[0]) for parts, _ in located if len(parts) == 1]
         return any(target.startswith(f"Tables/{schema}/") for schema in schemas)
 
 
@@ -164,42 +166,41 @@ def not_files(others: dict[str, str]) -> list[Warned]:
 def _zone(listing: Listing) -> Zone:
     zone = Zone(tables={}, skipped=[])
     for path in sorted(listing.folders):
-        parts = _parts(path)
-        depth = len(parts) - _table_depth(parts)
-        if depth == 0:
+        parts, depth = _located(path)
+        below = len(parts) - depth
+        if below == 0:
             if _is_table_name(parts[-1]):
                 name = _name(parts)
                 zone.tables[name] = TableFolder(name, folders=[path])
             else:
                 zone.skipped.append(path)
-        elif depth < 0:
+        elif below < 0:
             (zone.folders if _schema(parts[0]) else zone.skipped).append(path)
-        elif parts[-1].startswith("_") and not (depth == 1 and parts[-1] in _OF_THE_SERVICE):
-            folder = _folder(zone, parts)
-            if folder is not None and not _set_aside(parts):
+        elif parts[-1].startswith("_") and not (below == 1 and parts[-1] in _OF_THE_SERVICE):
+            folder = _folder(zone, parts, depth)
+            if folder is not None and not _set_aside(parts, depth):
                 folder.skipped.append(path)
         elif not any(part.startswith("_") for part in parts):
-            folder = _folder(zone, parts)
+            folder = _folder(zone, parts, depth)
             if folder is not None:
                 folder.folders.append(path)
     _place_files(zone, listing.files)
     for path, kind in listing.others.items():
-        folder = _folder(zone, _parts(path))
+        folder = _folder(zone, *_located(path))
         (zone.others if folder is None else folder.others)[path] = kind
     for path, error in listing.errors.items():
-        parts = _parts(path)
-        folder = _folder(zone, parts)
+        parts, depth = _located(path)
+        folder = _folder(zone, parts, depth)
         if folder is None:
             zone.errors[path] = error
-        elif not _set_aside(parts):  # what cannot be seen of applied files is not needed to apply others
+        elif not _set_aside(parts, depth):  # what cannot be seen of applied files is not needed to apply others
             folder.error = folder.error or error
     return zone
 
 
 def table_of(path: str) -> TableName | None:
     """The table whose folder a folder of the landing zone is, or is in; None above all tables."""
-    parts = _parts(path)
-    depth = _table_depth(parts)
+    parts, depth = _located(path)
     return _name(parts[:depth]) if len(parts) >= depth else None
 
 
@@ -227,7 +228,7 @@ _DATA_NAME = re.compile(r"(.+?)\.([^.]+)(?:\.(?:gz|zst|snappy))?")
 
 def why_skipped(path: str) -> str:
     """Why a folder of `Zone.skipped` is no table and no schema."""
-    if _parts(path)[-1] == _SCHEMA_SUFFIX:
+    if path.rpartition("/")[2] == _SCHEMA_SUFFIX:
         return "it names no schema, so that no table in it is mirrored"
     return "its name begins with _"
 
@@ -257,13 +258,13 @@ _OF_THE_SERVICE = {PROCESSED, QUARANTINED, "_FilesReadyToDelete"}
 _SCHEMA_SUFFIX = ".schema"
 
 
-def _parts(path: str) -> list[str]:
-    return path[len(LANDING_ZONE) + 1 :].split("/")
+def _located(path: str) -> tuple[list[str], int]:
+    """The parts of a path below the landing zone, and how many of them name a table: two in a schema folder, else one.
 
-
-def _table_depth(parts: list[str]) -> int:
-    """How many parts name a table: two inside a schema folder, else one."""
-    return 2 if parts[0].endswith(_SCHEMA_SUFFIX) and not parts[0].startswith("_") else 1
+    A path above all tables has fewer parts.
+    """
+    parts = path[len(LANDING_ZONE) + 1 :].split("/")
+    return parts, 2 if parts[0].endswith(_SCHEMA_SUFFIX) and not parts[0].startswith("_") else 1
 
 
 def _schema(folder: str) -> str:
@@ -275,31 +276,25 @@ def _name(parts: list[str]) -> TableName:
     return TableName("", parts[0]) if len(parts) == 1 else TableName(_schema(parts[0]), parts[1])
 
 
-def _is_table(parts: list[str]) -> bool:
-    return len(parts) == _table_depth(parts) and _is_table_name(parts[-1])
-
-
 def _is_table_name(name: str) -> bool:
     return not name.startswith("_")
 
 
-def _set_aside(parts: list[str]) -> str:
+def _set_aside(parts: list[str], depth: int) -> str:
     """The service's own folder of a table that a path is in; empty if it is in none that is read."""
-    depth = _table_depth(parts)
     return parts[depth] if len(parts) > depth and parts[depth] in (PROCESSED, QUARANTINED) else ""
 
 
 def _enter(path: str) -> bool:
     """Which folders are looked into: no `_…` but what the service has set aside of a table, with all below it."""
-    parts = _parts(path)
+    parts, depth = _located(path)
     if parts[0] == _SCHEMA_SUFFIX:
         return False
-    return not parts[-1].startswith("_") or bool(_set_aside(parts))
+    return not parts[-1].startswith("_") or bool(_set_aside(parts, depth))
 
 
-def _folder(zone: Zone, parts: list[str]) -> TableFolder | None:
+def _folder(zone: Zone, parts: list[str], depth: int) -> TableFolder | None:
     """The table folder that a path is in; None above all tables."""
-    depth = _table_depth(parts)
     if len(parts) < depth:
         return None
     return zone.tables.get(_name(parts[:depth]))
@@ -311,10 +306,10 @@ def _place_files(zone: Zone, files: list[Entry]) -> None:
     for entry in files:
         parent, _, name = entry.path.rpartition("/")
         if parent not in places:
-            parts = _parts(parent)
-            folder = _folder(zone, parts) if parent != LANDING_ZONE else None
-            directly = len(parts) == _table_depth(parts)
-            places[parent] = (folder, _set_aside(parts), directly) if folder is not None else None
+            parts, depth = _located(parent)
+            folder = _folder(zone, parts, depth) if parent != LANDING_ZONE else None
+            directly = len(parts) == depth
+            places[parent] = (folder, _set_aside(parts, depth), directly) if folder is not None else None
         place = places[parent]
         if place is None:
             if parent == LANDING_ZONE and name == PARTNER_EVENTS:

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from lakemirror import failpoints
 from lakemirror.delta.checksum import counted
-from lakemirror.delta.commit import commit, removed
+from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import ENGINE, commit_info
+from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Action, Snapshot, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.engines.kernels.compact import Cancelled, compact
@@ -29,7 +30,7 @@ from lakemirror.engines.row_work import RewriteWork
 from lakemirror.engines.target import target_of, unsupported_reason
 from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import policy
-from lakemirror.mirror.stored_columns import KEYS_PROPERTY
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
 from lakemirror.storage.durable import POWER
 
 log = logging.getLogger("lakemirror")

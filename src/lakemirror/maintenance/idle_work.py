@@ -28,7 +28,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.maintenance import compaction
 from lakemirror.maintenance.policy import at_rest
 from lakemirror.maintenance.vacuum import vacuum
-from lakemirror.mirror.applied_record import parse_detection, sweep
+from lakemirror.mirror.position import parse_detection, sweep_segments
 from lakemirror.mirror.table_log import read_table_log
 from lakemirror.storage.durable import POWER
 
@@ -251,7 +251,7 @@ class Maintenance:
         found = read_table_log(table)
         if found is not None:
             # parts of the record of applied paths that newer ones have taken in; kept as long as data files are
-            sweep(table, parse_detection(found.detection, target).segments, self._retention)
+            sweep_segments(table, parse_detection(found.detection, target).segments, self._retention)
         log.info("%s: vacuumed, %d files removed", target, removed)
 
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from lakemirror.delta.log import read_snapshot
 from lakemirror.engines.target import target_of
 from lakemirror.keys.key_index import KeyIndex
-from lakemirror.mirror.stored_columns import KEYS_PROPERTY
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY
 
 log = logging.getLogger("lakemirror")
 

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import re
 
-from lakemirror.delta.attempt_ids import version_in
+from lakemirror.delta.data_files import version_in
 from lakemirror.delta.log import Snapshot, read_commit, read_snapshot
 from lakemirror.delta.log_folder import Log
 from lakemirror.errors import LakemirrorError

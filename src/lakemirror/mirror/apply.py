@@ -18,10 +18,10 @@ from typing import Any
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta
 from lakemirror.delta.commit_info import commit_info
-from lakemirror.delta.data_files import data_file
+from lakemirror.delta.data_files import data_file, removed
+from lakemirror.delta.deletion_vectors import delete_rows
 from lakemirror.delta.log import Action, Snapshot
 from lakemirror.delta.protocol import protocol_of
-from lakemirror.delta.row_deletes import delete_rows
 from lakemirror.delta.statistics import record_count
 from lakemirror.engines.engine import Engine
 from lakemirror.engines.kernels.add_files import add_file
@@ -29,10 +29,9 @@ from lakemirror.engines.row_work import RowResult, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE
-from lakemirror.mirror.applied_record import AppliedPaths, Detection
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
-from lakemirror.mirror.position import Manifest, Position, with_notes
+from lakemirror.mirror.position import AppliedPaths, Detection, Manifest, Position, with_notes
 from lakemirror.storage.durable import POWER, make_folders
 from lakemirror.storage.place import Place, capabilities_of, place
 
@@ -67,7 +66,7 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
     if plan.base.snapshot is None:
         _make_table_folder(plan.base)
     now = int(time.time() * 1000)
-    actions: list[Action] = [{"remove": delta.removed(add, now, data_change=True)} for add in plan.removed]
+    actions: list[Action] = [{"remove": removed(add, now, data_change=True)} for add in plan.removed]
     if plan.row_work is None:
         return actions
     path, target = plan.base.path, plan.row_work.target
@@ -91,7 +90,7 @@ def run(plan: ApplyPlan, engine: Callable[[str], Engine], *, trust_footers: bool
         if isinstance(error, ValueError):
             raise LakemirrorError("table-unreadable", f"{path}: {error}") from error
         raise
-    actions += [{"remove": delta.removed(candidates[name], now, data_change=True)} for name in result.rewritten]
+    actions += [{"remove": removed(candidates[name], now, data_change=True)} for name in result.rewritten]
     actions += [{"add": add} for add in result.adds]
     actions += [{"cdc": change} for change in result.changes]
     return actions

@@ -1,34 +1,76 @@
 """Tables whose folder is gone (contract section 7): they are moved from `Tables/` to `Files/_DroppedTables/`.
 
-A folder counts as gone when it was missing in looks of two passes, `drop_after` seconds apart, in which the landing
-zone could be listed. The first miss is noted (`missing_folders.py`); if the note is lost, the drop comes later.
+    a look that misses a folder ─▶ note with its time ─▶ a look of a later pass, `drop_after` seconds later ─▶ gone
+
+A look counts only if the landing zone could be listed. If the note is lost, the drop comes later.
+
+Clocks are set, and engines on several machines share the note. So the time is measured by two clocks, and the one that
+shows less counts: the storage's, which stamps the note, and that of the machine since its start, which nobody sets.
 """
 
 from __future__ import annotations
 
 import calendar
+import json
+import logging
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
 
 from lakemirror import failpoints
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.warned import Warned, capped
-from lakemirror.mirror import missing_folders
-from lakemirror.mirror.missing_folders import NOTE, Look
+from lakemirror.failures import coded
+from lakemirror.landing_zone.findings import Warned, capped
+from lakemirror.landing_zone.zone import TableName, Zone
+from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.table_log import read_table_log
-from lakemirror.mirror.table_places import BETWEEN, tables_in
+from lakemirror.mirror.table_places import BETWEEN, tables_in, was_filled_from
+from lakemirror.mirror.table_states import TableStates
 from lakemirror.storage import Storage, seconds_since
 
+log = logging.getLogger("lakemirror")
+
 DROPPED = "Files/_DroppedTables"
+NOTE = "Files/Monitoring/missing.json"
+MOST_BYTES = 16 * 1024**2  # of the note
 MISSING = "folder-missing"
 """The code of the warning between the first miss of a folder and the drop."""
 
 _RESTING = re.compile(r"-\d{8}T\d{15}$")
 _FOREIGN_AGAIN = 60.0  # seconds until a table that is not ours is looked at again
 _FAILED_AGAIN = 10.0  # seconds until a drop that failed is due again
+
+
+@dataclass(frozen=True)
+class Look:
+    """The moment of a look, by the clock of its machine since it was started, and by the storage's clock.
+
+    `stored`: seconds since the epoch; None if the storage's clock is not known.
+    """
+
+    machine: str
+    clock: float
+    stored: float | None = None
+
+    def since(self, first: Look) -> float | None:
+        """Seconds since an earlier look; None if no clock has seen both. Negative: a clock was set back."""
+        found = []
+        if self.machine == first.machine:
+            found.append(self.clock - first.clock)
+        if self.stored is not None and first.stored is not None:
+            found.append(self.stored - first.stored)
+        return min(found, default=None)
+
+
+def now() -> Look:
+    """This moment by the machine's clock."""
+    return Look(_machine(), time.monotonic())
 
 
 @dataclass
@@ -40,16 +82,48 @@ class DroppedTables:
 
     storage: Storage
     after: float
-    clock: Callable[[], Look] = missing_folders.now
+    clock: Callable[[], Look] = now
     failure: LakemirrorError | None = None  # why a table could not be moved in the last look
     missing: tuple[str, ...] = ()  # the tables that wait for their drop
     due: float = 0.0  # when the next drop may be due, by `clock`
+    kept_days: float = 7.0  # how long dropped tables are kept
     _foreign: dict[str, float] = field(default_factory=dict)
     _missed: dict[str, Look] = field(default_factory=dict)  # what could not be noted
     _settled: tuple[set[str], float] = field(
         default_factory=lambda: (set(), 0.0)
     )  # targets of which none was missing, and until when that holds
     _purge_again: float = 0.0
+
+    def step(self, zone: Zone, tables: TableStates, at_work: Collection[TableName], schema: str) -> None:
+        """Drops the tables whose folder is gone, and deletes what was dropped more than `kept_days` ago.
+
+        `zone`: as it was just listed. `at_work`: the tables in a step. `schema`: the default schema. Never raises: a
+        failure is a warning, and the next pass tries again.
+        """
+        targets = {name.target(schema) for name in zone.tables}
+        busy = {name.target(schema) for name in at_work}
+
+        def is_no_miss(target: str) -> bool:
+            return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target, zone, schema)
+
+        try:
+            unfilled = {name.target(schema) for name in zone.tables if not tables.had_rows(name)}
+            for target in self.look(targets, is_no_miss, unfilled):
+                log.info("%s was dropped: its folder is gone", target)
+                tables.tell(partial(_dropped, target))
+            self.purge(self.kept_days)
+            if self.failure is not None:
+                raise self.failure
+        except Exception as failure:
+            tables.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
+        else:
+            tables.warnings.pop("drop-postponed", None)
+
+    def _is_to_move(self, target: str, zone: Zone, schema: str) -> bool:
+        """True for a table that has a folder, and is not yet where the default schema puts it."""
+        name = TableName("", target.rpartition("/")[2])
+        moves = name in zone.tables and name.target(schema) != target
+        return moves and was_filled_from(self.storage, name, target)
 
     def look(
         self, targets: set[str], busy: Callable[[str], bool], unfilled: Collection[str] = frozenset()
@@ -172,11 +246,11 @@ class DroppedTables:
 
     def _noted(self) -> dict[str, Look]:
         try:
-            data = self.storage.read(NOTE, missing_folders.MOST_BYTES)
+            data = self.storage.read(NOTE, MOST_BYTES)
             entry = self.storage.stat(NOTE)  # after the content: a newer note makes the look later, never earlier
         except (FileNotFoundError, LakemirrorError):
             return {}
-        return missing_folders.read_note(data, entry.modified / 1e9) if entry is not None else {}
+        return read_note(data, entry.modified / 1e9) if entry is not None else {}
 
     def _note(self, missed: dict[str, Look]) -> float | None:
         """Notes what is missing; returns the storage's time of the note.
@@ -191,12 +265,16 @@ class DroppedTables:
             elif not self.storage.exists(NOTE.rpartition("/")[0]):
                 self._missed = missed
             else:
-                self.storage.write(NOTE, missing_folders.note_of(missed))
+                self.storage.write(NOTE, note_of(missed))
                 entry = self.storage.stat(NOTE)
                 return entry.modified / 1e9 if entry is not None else None
         except (LakemirrorError, FileNotFoundError):
             self._missed = missed
         return None
+
+
+def _dropped(target: str, observer: Observer) -> None:
+    observer.dropped(target)
 
 
 def _kept_at(target: str) -> str:
@@ -220,3 +298,58 @@ def _folders(storage: Storage, path: str) -> list[str]:
         return storage.list(path, lambda _: False).folders
     except FileNotFoundError:
         return []
+
+
+def note_of(missed: Mapping[str, Look]) -> bytes:
+    """The note: the first look that missed each target. A look without `stored` was made when the note was written."""
+    rows = {target: {"since": each.stored, "machine": each.machine, "clock": each.clock}
+            for target, each in sorted(missed.items())}  # fmt: skip
+    return json.dumps(rows).encode()
+
+
+def read_note(data: bytes, written: float) -> dict[str, Look]:
+    """What a note says. `written`: when it was written, by the storage's clock. What makes no sense is left out."""
+    try:
+        rows = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(rows, dict):
+        return {}
+    found = {target: _look(row, written) for target, row in rows.items()}
+    return {target: look for target, look in found.items() if look is not None}
+
+
+def _look(row: Any, written: float) -> Look | None:
+    if not isinstance(row, dict) or not isinstance(row.get("machine"), str) or not _is_time(row.get("clock")):
+        return None
+    since = row.get("since")
+    if since is not None and not _is_time(since):
+        return None
+    return Look(row["machine"], row["clock"], written if since is None else since)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@lru_cache(1)
+def _machine() -> str:
+    """The name of this machine's start; without one, of this process."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return uuid.uuid4().hex
+
+
+__all__ = [
+    "DROPPED",
+    "MISSING",
+    "MOST_BYTES",
+    "NOTE",
+    "DroppedTables",
+    "Look",
+    "dropped",
+    "note_of",
+    "now",
+    "read_note",
+]

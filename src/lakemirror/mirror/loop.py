@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakemirror import status as monitoring
 from lakemirror.errors import LakemirrorError, SetupError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.database_folder import missing_database
+from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.metadata import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, Zone, table_of
 from lakemirror.mirror.declared_readers import DeclaredReaders, allowed
@@ -29,12 +28,12 @@ from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.scheduler import InQueue, Scheduler
-from lakemirror.mirror.status_writer import StatusWriter
+from lakemirror.mirror.status_writer import StatusWriter, status_before
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
-from lakemirror.settings import DEFINITION, Settings, read_definition
-from lakemirror.settings_spelling import unknown_settings
-from lakemirror.status import HEARTBEAT, DatabaseStatus, TableStatus
+from lakemirror.settings import DEFINITION, Settings
+from lakemirror.settings_spelling import setting_warnings, unknown_settings
+from lakemirror.status import HEARTBEAT, TableStatus
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -218,7 +217,7 @@ class Runner:
         if self._has_events:
             calm = self._is_quiet and not self.is_restless
             seldom = self._shared.seldom if calm else min(self._shared.seldom, 2 * SELDOM)
-            until_drop = self._scheduler.drop_due - time.monotonic()
+            until_drop = self._scheduler.dropped.due - time.monotonic()
             due = min(max(seldom, _SHARE * took), max(self.settings.poll_idle, until_drop))
         else:
             due = max(self.settings.poll_idle, 5 * took) if self._is_quiet else max(_SOON, took)
@@ -252,7 +251,7 @@ class Runner:
     def is_restless(self) -> bool:
         """True if rounds must stay frequent: a table waits, something fails, or idle work was recent."""
         fails = bool(self._errors) or self.definition_error is not None
-        waits = self._scheduler.is_waiting or bool(self._scheduler.missing_folders)
+        waits = self._scheduler.tables.is_waiting or bool(self._scheduler.dropped.missing)
         return waits or fails or self._idle_time.was_used_lately
 
     @property
@@ -367,31 +366,6 @@ def _folders(zone: Zone) -> list[str]:
     return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
 
 
-def require_zone(storage: Storage) -> None:
-    """LakemirrorError `database-missing` if there is no landing zone: a misspelt path is never created."""
-    if not storage.exists(LANDING_ZONE):
-        raise missing_database(storage.uri())
-
-
-def status_before(storage: Storage) -> DatabaseStatus:
-    """The status as an earlier process wrote it; empty if it cannot be read."""
-    try:
-        found = monitoring.read_status(storage)
-    except LakemirrorError:
-        found = None
-    return found or DatabaseStatus("")
-
-
-def setting_warnings(
-    storage: Storage, warnings_of: Callable[[Mapping[str, Any]], list[Warned]] = unknown_settings
-) -> list[Warned]:
-    """Warnings for the settings in `mirroring.json` and the environment; none if the definition is unreadable."""
-    try:
-        return warnings_of(read_definition(storage))
-    except LakemirrorError:
-        return []
-
-
 def _definition_etag(storage: Storage) -> str:
     """A text that changes when `mirroring.json` changes. `definition-invalid` if it is no regular file."""
     try:
@@ -403,4 +377,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "Shared", "require_zone", "setting_warnings", "status_before"]
+__all__ = ["PATIENCE", "Runner", "Shared"]

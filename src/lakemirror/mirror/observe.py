@@ -23,12 +23,10 @@ from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, TableFiles, Waiting, ignored
 from lakemirror.landing_zone.identity import AppliedSoFar, LastFile, identify
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, Warned, capped
-from lakemirror.landing_zone.pending import Pending, already_applied, not_looked_into, pending
-from lakemirror.landing_zone.seen_files import SeenFiles
+from lakemirror.landing_zone.pending import Pending, SeenFiles, already_applied, not_looked_into, pending
 from lakemirror.landing_zone.zone import TableFolder, TableName, check_name, not_files, read_metadata
-from lakemirror.mirror.applied_record import AppliedPaths, Detection, declared, parse_detection
-from lakemirror.mirror.position import Manifest, Position, from_note
-from lakemirror.mirror.stored_columns import check_key_columns
+from lakemirror.mirror.position import AppliedPaths, Detection, Manifest, Position, declared, from_note, parse_detection
+from lakemirror.mirror.schema_evolution import check_key_columns
 from lakemirror.mirror.table_log import LogCache, TableLog, read_sequences, read_table_log
 from lakemirror.mirror.table_places import check_no_table_around, move_here
 from lakemirror.settings import Settings

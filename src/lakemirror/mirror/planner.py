@@ -32,11 +32,10 @@ from lakemirror.engines.target import apply_target, target_of, unkept_column
 from lakemirror.errors import LakemirrorError, Rejected, TableError, TryAs
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.row_markers import INSERT, UPSERT
-from lakemirror.mirror.applied_record import DETECTION_PROPERTY, Detection
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile, next_batch
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.schema_evolution import Rules
-from lakemirror.mirror.stored_columns import key_properties, replaced_columns
+from lakemirror.mirror.position import DETECTION_PROPERTY, Detection
+from lakemirror.mirror.schema_evolution import Rules, key_properties, replaced_columns
 from lakemirror.mirror.table_log import IDENTITY_PROPERTY
 from lakemirror.mirror.table_rules import TableRules
 from lakemirror.storage import Entry

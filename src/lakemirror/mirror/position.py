@@ -1,4 +1,4 @@
-"""A mirrored table's position, as the table itself records it: its `txn` action, and the manifest beside it.
+"""What the Delta table itself records of the files that are applied: position, manifest, applied paths.
 
 A Delta `txn` action holds an application id and a number. The application id names the identity of the table folder
 and its generation, which grows with every recreation: the highest generation is the current one, whatever clocks say.
@@ -7,20 +7,46 @@ further application id each, with the folder at its end, holds the last number o
 
     lakemirror:<generation>:<identity>              files applied so far
     lakemirror:<generation>:<identity>:region=eu    last number of that partition
+    Tables/orders/_lakemirror/<id>                  a segment: sorted hashes of applied paths, 16 bytes each
+    property lakemirror.detection                   {"strategy": …, "segments": [<id>, …], "numbered": 17}
+
+Under last-update detection every applied path is recorded for ever, as a 128-bit hash in a *segment*: a small immutable
+file in a folder of the table that readers, writers and VACUUM ignore. A property of the table names the live ones.
+
+Before an apply commits, it writes the hashes of its files as a new segment, merged with the segments at the end of
+the list that are no larger, like the carry of a binary counter. A million paths are at most twenty segments of 16 MB
+in all, a commit names them in less than a kilobyte, and each hash is written at most twenty times. The commit that
+applies the files also changes the property, so the record cannot differ from the rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from lakemirror.landing_zone.metadata import Warned
+from lakemirror.errors import LakemirrorError, TableError
+from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata, Warned
+from lakemirror.storage.durable import make_folders, sync
+from lakemirror.storage.place import Place, files_below, place
+
+DETECTION_PROPERTY = "lakemirror.detection"
+SEGMENTS = "_lakemirror"
+"""The folder of the segments, within the table's folder."""
 
 _PREFIX = "lakemirror"
 _CONVERTED = "value-converted"
 _LINE = "\n"
+_HASH = 16  # bytes
+_SEGMENT_NAME = re.compile("[0-9a-f]{32}")
 _NOTED = ("column-mapping", "column-added-again", "separator-doubtful", "text-looks-typed")
 
 
@@ -73,7 +99,7 @@ class Manifest:  # 13 fields: the members of the JSON object in a commit
     `modified` (nanoseconds) describe the last one, to know it again; in a store its ETag, `tag`, does. `key_columns` as
     declared. `rows` and `bytes` count all applies of this identity, `notes`: values of its files that the table could
     not keep as they were. `detection`: the table's record of how its files are found, as in its property
-    (`applied_record.py`).
+    (`position.py`).
     """
 
     identity: str
@@ -126,3 +152,151 @@ def parse_manifest(text: Any) -> Manifest | None:
         return Manifest(**{**content, **lists})
     except (TypeError, ValueError, KeyError, AttributeError):
         return None
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How the files of a table have been found so far.
+
+    `segments`: the live ones, largest first. `numbered`: the last number of the plain sequence when last-update
+    detection was switched on; files up to it count as applied.
+    """
+
+    strategy: str = SEQUENTIAL
+    partitioned: bool = False
+    segments: tuple[str, ...] = ()
+    numbered: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """True for one sequence, for which the position is enough."""
+        return self.strategy == SEQUENTIAL and not self.partitioned
+
+    def to_json(self) -> str:
+        """The property's value; empty for one plain sequence, which has none."""
+        if self.is_plain:
+            return ""
+        content = {**self.__dict__, "segments": list(self.segments)}
+        return json.dumps({name: value for name, value in content.items() if value}, separators=(",", ":"))
+
+
+def parse_detection(text: str, table: str) -> Detection:
+    """The record in a table's property or manifest; TableError `table-unreadable` where it cannot be read."""
+    if not text:
+        return Detection()
+    try:
+        content = json.loads(text)
+        return Detection(**{**content, "segments": tuple(content.get("segments", ()))})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TableError("table-unreadable", f"{table}: its property {DETECTION_PROPERTY} makes no sense") from error
+
+
+def declared(before: Detection, metadata: TableMetadata, position: int, table: str) -> Detection:
+    """The record after the change that `_metadata.json` asks for; `before` is the table's, `position` its position.
+
+    TableError `detection-strategy-changed` if the record could not tell any more which files are applied (contract
+    section 4).
+    """
+    strategy, partitioned = metadata.file_detection_strategy, metadata.partitioned
+    if (before.strategy, before.partitioned) == (strategy, partitioned):
+        return before
+    if before.strategy == LAST_UPDATE and strategy == SEQUENTIAL:
+        raise _changed(table, metadata, f"fileDetectionStrategy was {LAST_UPDATE} and is now {SEQUENTIAL}")
+    if before.partitioned and not partitioned:
+        raise _changed(table, metadata, "isPartitionEnabled was true and is now false")
+    if before.partitioned and before.strategy != strategy:
+        raise _changed(table, metadata, f"fileDetectionStrategy of a partitioned table was {before.strategy}")
+    numbered = position if before.is_plain and strategy == LAST_UPDATE else before.numbered
+    return replace(before, strategy=strategy, partitioned=partitioned, numbered=numbered)
+
+
+class AppliedPaths:
+    """The applied paths of one table folder, by hash; use `in`."""
+
+    def __init__(self, table: str | os.PathLike[str] | Place, segments: Iterable[str]) -> None:
+        """`table`: the Delta table's folder. TableError `table-unreadable` where a segment is missing."""
+        self._table = place(table)
+        self._segments = tuple(segments)
+        self._contents = [_read_segment(str(self._table / SEGMENTS / each)) for each in self._segments]
+
+    def __contains__(self, path: object) -> bool:
+        wanted = _hash(str(path))
+        return any(_find(content, wanted) for content in self._contents)
+
+    def with_paths(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The segments that also hold these paths. A new one is on disk when this returns."""
+        hashes = {_hash(path) for path in paths}
+        kept = list(zip(self._segments, self._contents, strict=True))
+        while kept and len(kept[-1][1]) <= len(hashes) * _HASH:
+            hashes.update(_split(kept.pop()[1]))
+        name = uuid.uuid4().hex
+        folder = self._table / SEGMENTS
+        make_folders(folder, self._table)
+        (folder / name).write_bytes(b"".join(sorted(hashes)))
+        sync(folder / name)
+        return (*(each for each, _ in kept), name)
+
+
+def sweep_segments(table: str | os.PathLike[str], live: Iterable[str], older_than: float) -> int:
+    """Deletes segments that are not live and that nobody touched for so many seconds; returns their number.
+
+    Younger ones may belong to a commit that is being made, or to an older version that somebody reads. A file that is
+    no segment stays.
+    """
+    kept, before, swept = set(live), time.time() - older_than, 0
+    folder = place(table) / SEGMENTS
+    for name, modified in files_below(folder, lambda _: False):
+        with suppress(FileNotFoundError):
+            if name not in kept and modified < before and _is_segment(folder / name):
+                (folder / name).unlink(missing_ok=True)
+                swept += 1
+    return swept
+
+
+def _is_segment(path: Place) -> bool:
+    """True for a file with the name of a segment that holds sorted hashes."""
+    if not _SEGMENT_NAME.fullmatch(path.name):
+        return False
+    content = path.read_bytes()
+    hashes = list(_split(content))
+    return len(content) % _HASH == 0 and hashes == sorted(hashes)
+
+
+@lru_cache(maxsize=256)
+def _read_segment(path: str) -> bytes:
+    try:
+        content = place(path).read_bytes()
+    except OSError as error:
+        table = place(path).parent.parent
+        raise TableError(
+            "table-unreadable", f"{table}: the record of applied files is not readable: {error}", table=table.name
+        ) from error
+    if len(content) % _HASH:
+        raise LakemirrorError("table-unreadable", f"{path} is cut short: the record of applied files is not complete")
+    return content
+
+
+def _hash(path: str) -> bytes:
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_HASH).digest()
+
+
+def _find(content: bytes, wanted: bytes) -> bool:
+    low, high = 0, len(content) // _HASH
+    while low < high:
+        middle = (low + high) // 2
+        at = content[middle * _HASH : (middle + 1) * _HASH]
+        if at == wanted:
+            return True
+        if at < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return False
+
+
+def _split(content: bytes) -> Iterable[bytes]:
+    return (content[at : at + _HASH] for at in range(0, len(content), _HASH))
+
+
+def _changed(table: str, metadata: TableMetadata, what: str) -> TableError:
+    return TableError("detection-strategy-changed", f"{table}: {what}", table=table, file=metadata.file or None)

@@ -15,28 +15,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakemirror.engines.engines import Engines
+from lakemirror.engines.engine import Engines
 from lakemirror.engines.row_work import Action, Target
 from lakemirror.errors import LakemirrorError, SetupError, TableError
-from lakemirror.failures import coded
+from lakemirror.failures import coded, spark_is_gone
 from lakemirror.keys.key_index import KeyIndex
-from lakemirror.landing_zone import archive as cleanup
 from lakemirror.landing_zone import staging
 from lakemirror.landing_zone.change_file import TableFiles
 from lakemirror.landing_zone.database_folder import missing_database
-from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import TableFolder, TableName, Zone, collisions, scan, scan_table
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.dropped_tables import DroppedTables
 from lakemirror.mirror.observe import View
-from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.step import Conflict, Replicator
-from lakemirror.mirror.table_places import was_filled_from
 from lakemirror.mirror.table_state import TableState
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.settings import Settings
@@ -115,7 +110,7 @@ class Scheduler:
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
         self._pending_bytes = 0  # of what looks have found since the last listing
-        self._dropped = DroppedTables(storage, settings.drop_after)
+        self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
         self._engines = Engines(settings, self.need_spark)
         self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
@@ -137,16 +132,6 @@ class Scheduler:
     def index_keys(self, target: Target, adds: Sequence[Action]) -> None:
         """Has the key index of new data files built soon. Does not wait."""
         self._engines.index_keys(target, adds)
-
-    @property
-    def missing_folders(self) -> list[Warned]:
-        """A warning for each table that is dropped soon, because its folder is missing."""
-        return self._dropped.warnings
-
-    @property
-    def drop_due(self) -> float:
-        """When a listing may drop a table, by `time.monotonic`."""
-        return self._dropped.due
 
     def tick(self) -> None:
         """Lists the landing zone once, and wakes the tables that have changed. Does not wait for them.
@@ -171,7 +156,8 @@ class Scheduler:
                 if self._touched.get(name, -math.inf) >= begun:  # looked at last: an event may come at any moment
                     self._listed.pop(name, None)
         self._queue.wake(self._lane, *changed)
-        self._drop()
+        at_work: list[Any] = self._queue.all_at_work(self._lane)
+        self.dropped.step(self.zone, self.tables, at_work, self._settings.default_schema)
         self._forget()
 
     def touch(self, name: TableName) -> bool:
@@ -205,11 +191,6 @@ class Scheduler:
     def at_work(self) -> int:
         """The number of tables whose commit runs or waits for its turn."""
         return self._queue.commits(self._lane)
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if a table has an error, or files that cannot be applied yet."""
-        return any(state.pending or state.error is not None for state in list(self.states.values()))
 
     def targets(self) -> dict[TableName, str]:
         """The Delta tables of the table folders, relative to the database; those that exist."""
@@ -280,7 +261,8 @@ class Scheduler:
             self._pending_bytes += sum(file.entry.size for file in look.pending.files)
             return Again(0.0, look)
         self._races.pop(name, None)
-        self._tidy(name, look, now)
+        if look.leftovers or look.folder.processed:
+            self._replicator(name).tidy(look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
     def _inspect(self, name: TableName, folder: TableFolder, now: float) -> View:
@@ -298,7 +280,7 @@ class Scheduler:
         try:
             return self._apply(name, look)
         except Exception as failure:  # the boundary around one table
-            self.broken = self.broken or _spark_is_gone(failure)
+            self.broken = self.broken or spark_is_gone(failure)
             return self._failed(name, look, coded(failure, table=str(name)))
 
     def _apply(self, name: TableName, look: View) -> Again:
@@ -385,16 +367,6 @@ class Scheduler:
             return 0
         return entry.modified if entry is not None and time.time() - entry.modified / 1e9 > _FRESH else 0
 
-    def _tidy(self, name: TableName, look: View, now: float) -> None:
-        """Work without a commit: repeats failed moves and removes expired files. Never raises."""
-        try:
-            if look.leftovers:
-                self._replicator(name).archive(look)
-            if look.folder.processed:
-                cleanup.purge(self._storage, look.folder, self._settings.processed_retention, now)
-        except Exception as failure:
-            log.debug("%s: tidied in a later pass: %s", name, coded(failure))
-
     def _forget(self) -> None:
         """Forgets the tables whose folder is gone."""
         zone = self.zone
@@ -412,45 +384,7 @@ class Scheduler:
     def _may_come_back(self, name: TableName) -> bool:
         """True for a table that is not listed, and not dropped either."""
         target = name.target(self._settings.default_schema)
-        return target in self._dropped.missing or self.zone.is_unknown(target, self._settings.default_schema)
-
-    def _drop(self) -> None:
-        """Drops the tables whose folder is gone. A failure is tried again in the next pass and reported once."""
-        zone, schema = self.zone, self._settings.default_schema
-        targets = {name.target(schema) for name in zone.tables}
-        at_work: list[Any] = self._queue.all_at_work(self._lane)
-        busy = {name.target(schema) for name in at_work}
-
-        def is_no_miss(target: str) -> bool:
-            return target in busy or zone.is_unknown(target, schema) or self._is_to_move(target)
-
-        try:
-            unfilled = {name.target(schema) for name in zone.tables if not self.tables.had_rows(name)}
-            for target in self._dropped.look(targets, is_no_miss, unfilled):
-                log.info("%s was dropped: its folder is gone", target)
-                self.tables.tell(partial(_dropped, target))
-            self._dropped.purge(self._settings.dropped_retention)
-            if self._dropped.failure is not None:
-                raise self._dropped.failure
-        except Exception as failure:
-            self.tables.warn("drop-postponed", f"folders that are gone are looked for again: {coded(failure)}")
-        else:
-            self.tables.warnings.pop("drop-postponed", None)
-
-    def _is_to_move(self, target: str) -> bool:
-        """True for a table that has a folder, and is not yet where the default schema puts it."""
-        name = TableName("", target.rpartition("/")[2])
-        moves = name in self.zone.tables and name.target(self._settings.default_schema) != target
-        return moves and was_filled_from(self._storage, name, target)
-
-
-def _dropped(target: str, observer: Observer) -> None:
-    observer.dropped(target)
-
-
-def _spark_is_gone(failure: Exception) -> bool:
-    names = {kind.__name__ for kind in type(failure).__mro__}  # by name: nothing of Spark is imported here
-    return "Py4JNetworkError" in names or isinstance(failure, ConnectionError)
+        return target in self.dropped.missing or self.zone.is_unknown(target, self._settings.default_schema)
 
 
 __all__ = ["LONGEST_LOOK", "InQueue", "Scheduler"]

@@ -16,14 +16,12 @@ from lakemirror import failpoints
 from lakemirror import status as monitoring
 from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
-from lakemirror.landing_zone.findings import summed_up
+from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.warned import Warned, lasting
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, zone_warnings
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
-from lakemirror.mirror.table_state import TableState
-from lakemirror.mirror.table_status import table_status
+from lakemirror.mirror.table_state import TableState, table_status
 from lakemirror.status import HEARTBEAT, EngineProcess, TableStatus
 from lakemirror.storage import Storage
 
@@ -76,7 +74,7 @@ class StatusWriter:
     ) -> bool:
         """False where there was nothing to write."""
         partner, warned = read_partner(self._storage, scheduler.zone)
-        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ()), *scheduler.missing_folders]
+        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ()), *scheduler.dropped.warnings]
         for each in summed_up(each for each in of_the_zone if each not in self._logged):
             log.warning("warning %s: %s", each.code, each.message)
         self._logged = of_the_zone
@@ -154,4 +152,13 @@ class StatusWriter:
         return not self._has_folder or now - self._missed_since > _DELETED
 
 
-__all__ = ["StatusWriter"]
+def status_before(storage: Storage) -> monitoring.DatabaseStatus:
+    """The status as an earlier process wrote it; empty if it cannot be read."""
+    try:
+        found = monitoring.read_status(storage)
+    except LakemirrorError:
+        found = None
+    return found or monitoring.DatabaseStatus("")
+
+
+__all__ = ["StatusWriter", "status_before"]

@@ -28,6 +28,7 @@ from lakemirror.engines.engine import Engine
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, Rejected, TryAs
+from lakemirror.failures import coded
 from lakemirror.landing_zone import archive as files_aside
 from lakemirror.landing_zone.change_file import ChangeFile
 from lakemirror.landing_zone.identity import parse_marker, read_marker
@@ -251,6 +252,16 @@ class Replicator:
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
             return 0
+
+    def tidy(self, view: View, now: float) -> None:
+        """Work without a commit: repeats failed moves and removes expired files. Never raises."""
+        try:
+            if view.leftovers:
+                self.archive(view)
+            if view.folder.processed:
+                files_aside.purge(self._storage, view.folder, self._settings.processed_retention, now)
+        except Exception as failure:
+            log.debug("%s: tidied in a later pass: %s", self.name, coded(failure))
 
     def _marker(self, view: View) -> Entry | None:
         """The folder's marker if it is now that of the table."""

@@ -19,10 +19,16 @@ from typing import Any, NamedTuple
 from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.delta.log_folder import Log, RecentLog, commit_path, list_end
 from lakemirror.errors import LakemirrorError, TableError
-from lakemirror.landing_zone.warned import Warned
-from lakemirror.mirror.applied_record import DETECTION_PROPERTY
-from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest, sequences
-from lakemirror.mirror.stored_columns import KEYS_PROPERTY, missing_key_columns
+from lakemirror.landing_zone.findings import Warned
+from lakemirror.mirror.position import (
+    DETECTION_PROPERTY,
+    Manifest,
+    Position,
+    current_position,
+    parse_manifest,
+    sequences,
+)
+from lakemirror.mirror.schema_evolution import KEYS_PROPERTY, missing_key_columns
 from lakemirror.storage.place import capabilities_of, etag_of, written_here
 
 OURS = "lakemirror"
@@ -68,8 +74,8 @@ class TableLog:
     what other writers did since our last apply. `version`: the table's, -1 unknown. `identity`: the folder that it was
     mirrored from, from the table's property, where the position is lost. `applied_at`: when the newest apply was
     committed, in seconds since the epoch; 0 unknown. `missing_keys`: key columns that another writer renamed or dropped
-    since (`stored_columns.py`). `reshaped_after`: the version of our last apply, if a later commit changed the table's
-    metadata; else -1.
+    since (`schema_evolution.py`). `reshaped_after`: the version of our last apply, if a later commit changed the
+    table's metadata; else -1.
     """
 
     position: Position | None

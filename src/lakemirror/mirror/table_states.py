@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone.findings import summed_up
-from lakemirror.landing_zone.warned import EVENTS, Warned
+from lakemirror.landing_zone.findings import EVENTS, Warned, summed_up
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.observer import Observer
-from lakemirror.mirror.table_state import Failure, TableState, next_state
-from lakemirror.mirror.table_status import remembered, table_status
+from lakemirror.mirror.table_state import Failure, TableState, next_state, remembered, table_status
 from lakemirror.status import TableStatus
 
 log = logging.getLogger("lakemirror")
@@ -90,6 +88,11 @@ class TableStates:
             listed = {str(name) for name in list(self.by_name)}
             self._absent = tuple(row for name, row in list(self._before.items()) if name not in listed)
         return self._absent
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a table has an error, or files that cannot be applied yet."""
+        return any(state.pending or state.error is not None for state in list(self.by_name.values()))
 
     def rows(self) -> list[TableStatus]:
         """The status of every table, for the next process, or the next scheduler of this one."""

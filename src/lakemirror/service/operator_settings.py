@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lakemirror.landing_zone.warned import Warned
+from lakemirror.landing_zone.findings import Warned
 from lakemirror.settings import (
     DATABASE,
     DEFINITION,

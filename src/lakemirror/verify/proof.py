@@ -25,8 +25,7 @@ from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.identity import parse_marker
 from lakemirror.landing_zone.metadata import LAST_UPDATE, TableMetadata, parse_metadata
 from lakemirror.landing_zone.zone import TableFolder, TableName, scan, scan_table
-from lakemirror.mirror.applied_record import DETECTION_PROPERTY, AppliedPaths, parse_detection
-from lakemirror.mirror.position import Position, sequences
+from lakemirror.mirror.position import DETECTION_PROPERTY, AppliedPaths, Position, parse_detection, sequences
 from lakemirror.storage import Place, Storage, place
 from lakemirror.verify import archived_files
 from lakemirror.verify.check_data_files import FileReport, check_file, living_rows

@@ -12,8 +12,7 @@ from typer.testing import CliRunner, Result
 
 from lakemirror.attention import needing_attention
 from lakemirror.cli import app
-from lakemirror.landing_zone.findings import summed_up
-from lakemirror.landing_zone.warned import Warned, capped
+from lakemirror.landing_zone.findings import Warned, capped, summed_up
 
 
 def command(*words: object) -> Result:

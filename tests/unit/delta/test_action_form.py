@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakemirror.delta.action_form import wrong_form
 from lakemirror.delta.log import read_commit, read_snapshot
+from lakemirror.delta.parsed_log import wrong_form
 from lakemirror.errors import LakemirrorError
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}

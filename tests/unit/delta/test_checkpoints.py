@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from lakemirror.delta.checkpoint import is_worth_it, superfluous, superfluous_checksums
-from lakemirror.delta.commit import commit, removed
+from lakemirror.delta.commit import commit
 from lakemirror.delta.commit_info import commit_info
+from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Snapshot, read_snapshot
 from lakemirror.storage.durable import PROCESS
 

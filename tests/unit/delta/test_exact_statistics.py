@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakemirror.delta import exact_json
 from lakemirror.delta.checkpoint_file import json_value
-from lakemirror.delta.row_deletes import delete_rows, remove_files
+from lakemirror.delta.deletion_vectors import delete_rows, remove_files
 from lakemirror.delta.statistics import parse_statistics, record_count, with_loose_bounds
 
 BOUND = "99999999999999999999999999999999999.999"

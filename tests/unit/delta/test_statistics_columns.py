@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakemirror.delta.statistics_columns import COUNT, NAMES, StatisticsColumns, statistics_columns
-from lakemirror.engines.kernels.leaves import indexed_leaves
+from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.target import target_of
 
 LEAVES = [("id",), ("Place", "City"), ("Place", "at", "x"), ("place.city",), ("tags",), ("v",)]

@@ -25,7 +25,7 @@ from lakemirror.engines.kernels.data_rows import rows_of
 from lakemirror.engines.row_work import ChangeUnit, Target, TargetColumn
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys import look_up
-from lakemirror.keys.key_cache import Cache
+from lakemirror.keys.look_up import Cache
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.column_types import FileColumn, file_columns
 

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.rounds import rounds
 
-from lakemirror.keys import key_cache as kept_keys
-from lakemirror.keys.key_cache import Cache, Runs, size_of
+from lakemirror.keys import look_up as kept_keys
+from lakemirror.keys.look_up import Cache, Runs, size_of
 
 EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
 NUMBERS = st.integers(-20, 20) | st.sampled_from(EXTREMES)

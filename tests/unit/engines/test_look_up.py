@@ -22,10 +22,9 @@ from tests.rounds import rounds
 from lakemirror.engines.kernels.data_rows import arrow_type
 from lakemirror.engines.kernels.decode import MemoryBudget
 from lakemirror.engines.row_work import Target, TargetColumn
-from lakemirror.keys import key_cache as kept_keys
+from lakemirror.keys import look_up as kept_keys
 from lakemirror.keys import look_up as key_lookup
-from lakemirror.keys.key_cache import Cache
-from lakemirror.keys.look_up import find, may_hold, read_footer, row_groups
+from lakemirror.keys.look_up import Cache, find, may_hold, read_footer, row_groups
 from lakemirror.keys.wanted_keys import WantedKeys
 from lakemirror.landing_zone.column_types import table_type
 

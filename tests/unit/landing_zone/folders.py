@@ -15,9 +15,9 @@ from tests.rounds import rounds
 
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.change_file import AppliedFiles, ChangeFile, Readiness, TableFiles, Waiting, ignored
+from lakemirror.landing_zone.findings import Warned
 from lakemirror.landing_zone.metadata import TableMetadata
 from lakemirror.landing_zone.pending import already_applied, pending
-from lakemirror.landing_zone.warned import Warned
 from lakemirror.landing_zone.zone import LANDING_ZONE, TableFolder, TableName
 from lakemirror.storage import Entry, LocalStorage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from folders import ORDERS, file_name, storage_with
 
-from lakemirror.landing_zone.seen_files import SeenFiles
+from lakemirror.landing_zone.pending import SeenFiles
 from lakemirror.landing_zone.zone import scan
 from lakemirror.storage import LocalStorage
 

@@ -20,7 +20,7 @@ from tests.unit.mirror.test_applies import no_spark, sync
 from tests.unit.mirror.test_columns_of_others import again, bag, rows
 
 from lakemirror import LakemirrorError, MirroredDatabase
-from lakemirror.delta.attempt_ids import attempt_id, version_in
+from lakemirror.delta.data_files import attempt_id, version_in
 from lakemirror.delta.log import read_commit, read_snapshot
 from lakemirror.delta.log_folder import list_log
 from lakemirror.maintenance import compaction, leftovers

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.metadata import LAST_UPDATE, SEQUENTIAL, TableMetadata
-from lakemirror.mirror.applied_record import (
-    FOLDER,
+from lakemirror.mirror.position import (
+    SEGMENTS,
     AppliedPaths,
     Detection,
-    _read,
+    _read_segment,
     declared,
     parse_detection,
-    sweep,
+    sweep_segments,
 )
 
 
@@ -37,7 +37,7 @@ def test_every_applied_path_is_there_and_no_other(batches: list[set[str]]) -> No
             now = AppliedPaths(table, segments)
             assert all(path in now for path in seen)
             assert not any(path + "-" in now for path in seen if path + "-" not in seen)
-        sizes = [(Path(table) / FOLDER / each).stat().st_size for each in segments]
+        sizes = [(Path(table) / SEGMENTS / each).stat().st_size for each in segments]
         assert sizes == sorted(sizes, reverse=True)
         assert sum(sizes) >= 16 * len(seen)
 
@@ -59,22 +59,22 @@ def test_only_old_segments_that_nobody_names_are_swept(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(b"0" * 16)
     foreign = {"notes.txt": b"0" * 16, "a" * 32: b"somebody's", "b" * 32: b"1" * 16 + b"0" * 16}
     for name, content in foreign.items():
-        (tmp_path / FOLDER / name).write_bytes(content)
-    (tmp_path / FOLDER / ("c" * 32)).symlink_to(tmp_path / "segment")
-    for path in [*(tmp_path / FOLDER).iterdir(), tmp_path / "segment"]:
+        (tmp_path / SEGMENTS / name).write_bytes(content)
+    (tmp_path / SEGMENTS / ("c" * 32)).symlink_to(tmp_path / "segment")
+    for path in [*(tmp_path / SEGMENTS).iterdir(), tmp_path / "segment"]:
         if path.name != young:
             os.utime(path, (time.time() - 100, time.time() - 100))
-    assert sweep(tmp_path, segments, older_than=50) == 1
-    assert {p.name for p in (tmp_path / FOLDER).iterdir()} == {*segments, young, *foreign, "c" * 32}
-    assert sweep(tmp_path / "no table", (), 0) == 0
+    assert sweep_segments(tmp_path, segments, older_than=50) == 1
+    assert {p.name for p in (tmp_path / SEGMENTS).iterdir()} == {*segments, young, *foreign, "c" * 32}
+    assert sweep_segments(tmp_path / "no table", (), 0) == 0
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut"])
 def test_a_record_that_is_lost_or_cut_is_an_error(tmp_path: Path, harm: str) -> None:
     (name,) = AppliedPaths(tmp_path, ()).with_paths(["a"])
-    path = tmp_path / FOLDER / name
+    path = tmp_path / SEGMENTS / name
     path.unlink() if harm == "gone" else path.write_bytes(path.read_bytes()[:-1])
-    _read.cache_clear()
+    _read_segment.cache_clear()
     with pytest.raises(LakemirrorError) as raised:
         AppliedPaths(tmp_path, (name,))
     assert raised.value.code == "table-unreadable"

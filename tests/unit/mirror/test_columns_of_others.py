@@ -17,7 +17,7 @@ from tests.landing import MARKER, declare, folder, put
 from tests.unit.mirror.test_applies import meanwhile, no_spark, sync
 
 from lakemirror import MirroredDatabase
-from lakemirror.delta.commit import removed
+from lakemirror.delta.data_files import removed
 from lakemirror.delta.log import Protocol, read_snapshot
 from lakemirror.delta.protocol import MAPPING, protocol_of
 from lakemirror.delta.schema import MAPPING_ID, PHYSICAL_NAME, with_mapping
@@ -27,7 +27,7 @@ from lakemirror.engines.target import target_of
 from lakemirror.lint import check
 from lakemirror.mirror import observe
 from lakemirror.mirror.operations import resync
-from lakemirror.mirror.stored_columns import STORED_PROPERTY
+from lakemirror.mirror.schema_evolution import STORED_PROPERTY
 from lakemirror.storage import LocalStorage
 from lakemirror.verify.proof import Options, verify_database
 

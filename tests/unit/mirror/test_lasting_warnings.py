@@ -17,7 +17,7 @@ from tests.landing import MARKER, declare, folder, put
 
 import lakemirror
 from lakemirror import MirroredDatabase, settings_spelling
-from lakemirror.landing_zone.warned import EVENT_LASTS, EVENTS, Warned, lasting
+from lakemirror.landing_zone.findings import EVENT_LASTS, EVENTS, Warned, lasting
 from lakemirror.mirror import declared_readers, table_states
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import Runner

@@ -16,10 +16,9 @@ from tests.unit.mirror.test_states_and_positions import applied, commit
 
 from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
-from lakemirror.landing_zone import seen_files
+from lakemirror.landing_zone import pending
 from lakemirror.landing_zone.zone import TableName
-from lakemirror.mirror.dropped_tables import MISSING, DroppedTables
-from lakemirror.mirror.missing_folders import NOTE, Look, note_of, read_note
+from lakemirror.mirror.dropped_tables import MISSING, NOTE, DroppedTables, Look, note_of, read_note
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings
@@ -196,7 +195,7 @@ def rows_of(database: Path, table: str) -> int:
 
 
 def test_a_sync_that_looks_several_times_drops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_files, "_STEADY", 0.05)
+    monkeypatch.setattr(pending, "_STEADY", 0.05)
     for name in ("orders", "sales.orders"):
         put(tmp_path, name, 1, {"id": [1]})
     sync(tmp_path)
@@ -291,5 +290,5 @@ def test_a_table_that_cannot_move_to_another_schema_is_not_dropped(
     error = scheduler.states[TableName("", "orders")].error
     assert error is not None and error.code == "concurrent-commit"
     assert (tmp_path / "Tables/orders").exists()
-    assert not scheduler.missing_folders
+    assert not scheduler.dropped.warnings
     scheduler.stop(5)

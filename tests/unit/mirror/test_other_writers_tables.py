@@ -16,7 +16,7 @@ from tests.landing import MARKER, declare, folder, put
 from tests.unit.mirror.test_applies import changes, no_spark, rows, sync
 
 from lakemirror import MirroredDatabase
-from lakemirror.delta import row_deletes
+from lakemirror.delta import deletion_vectors
 from lakemirror.delta.log import read_commit, read_snapshot
 from lakemirror.delta.log_folder import list_log
 
@@ -118,7 +118,7 @@ def test_a_full_disk_where_vectors_are_written_leaves_no_data_file(
 
     before = set(table.glob("*.parquet"))
     with monkeypatch.context() as patch:
-        patch.setattr(row_deletes, "write_vectors", full)
+        patch.setattr(deletion_vectors, "write_vectors", full)
         assert MirroredDatabase(tmp_path).sync().failed["t"].code == "storage-unavailable"
     assert set(table.glob("*.parquet")) == before
     sync(tmp_path)

@@ -21,8 +21,7 @@ from lakemirror.landing_zone.pending import Pending
 from lakemirror.landing_zone.zone import TableFolder, TableName
 from lakemirror.mirror import table_state
 from lakemirror.mirror.apply import Applied
-from lakemirror.mirror.dropped_tables import DroppedTables
-from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.dropped_tables import NOTE, DroppedTables
 from lakemirror.mirror.observe import View
 from lakemirror.mirror.position import Manifest, Position, current_position, parse_manifest
 from lakemirror.mirror.table_log import TableLog, read_table_log

@@ -18,10 +18,10 @@ from lakemirror.engines.target import target_of
 from lakemirror.errors import TableError
 from lakemirror.landing_zone.column_types import FileColumn
 from lakemirror.landing_zone.metadata import TableMetadata
-from lakemirror.mirror.applied_record import Detection
 from lakemirror.mirror.apply import state_actions
 from lakemirror.mirror.next_batch import CONSTANT, Batch, BatchFile
 from lakemirror.mirror.planner import check_deletes, check_writable, configuration_after, metadata_after
+from lakemirror.mirror.position import Detection
 
 
 def view(*, replaces: bool = False) -> Any:

@@ -21,8 +21,7 @@ from lakemirror.landing_zone import archive
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import scheduler as scheduling
 from lakemirror.mirror import table_state
-from lakemirror.mirror.dropped_tables import DroppedTables
-from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.dropped_tables import NOTE, DroppedTables
 from lakemirror.mirror.observe import TableObserver
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator

@@ -16,7 +16,7 @@ from lakemirror import MirroredDatabase
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.zone import TableName
 from lakemirror.mirror import scheduler as scheduling
-from lakemirror.mirror.missing_folders import NOTE
+from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.step import Replicator
 from lakemirror.settings import Settings

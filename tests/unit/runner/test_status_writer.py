@@ -60,7 +60,7 @@ class Database:
             states={ORDERS: TableState()},
             tables=TableStates(None, [], 0.0),
             at_work=0,
-            missing_folders=[],
+            dropped=SimpleNamespace(warnings=[]),
         )
         self._writer = StatusWriter(LocalStorage(folder))
         self._readers: Any = SimpleNamespace(warnings={})

@@ -16,8 +16,8 @@ from tests.landing import declare, folder, put
 from lakemirror import MirroredDatabase
 from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.mirror import loop
+from lakemirror.mirror.dropped_tables import NOTE
 from lakemirror.mirror.loop import Shared
-from lakemirror.mirror.missing_folders import NOTE
 from lakemirror.storage import Listing, LocalStorage
 from lakemirror.storage.folder_watch import NotWatched, not_watched, open_watch
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakemirror.delta.data_files import logged_path, new_name, partition_value
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import UnsafeBounds, statistics, statistics_of_own, statistics_text, statistics_told
-from lakemirror.engines.kernels.leaves import indexed_leaves
+from lakemirror.engines.kernels.nested_types import indexed_leaves
 from lakemirror.engines.row_work import Action, ChangeUnit, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import RisingKeys, row_groups, version_of

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakemirror.delta.schema import MAPPING_ID
-from lakemirror.engines.kernels.leaves import stored_name
+from lakemirror.engines.kernels.nested_types import stored_name
 from lakemirror.engines.row_work import TargetColumn
 
 

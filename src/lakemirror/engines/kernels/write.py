@@ -21,8 +21,7 @@ from lakemirror.delta.long_texts import LONG, long_columns
 from lakemirror.delta.schema import Column
 from lakemirror.delta.statistics import Tally, statistics_text
 from lakemirror.engines.kernels.dictionaries import is_repeated, one_table, with_dictionaries
-from lakemirror.engines.kernels.leaves import by_path, indexed_leaves, leaves_of
-from lakemirror.engines.kernels.nested_types import parquet_paths, stored_type
+from lakemirror.engines.kernels.nested_types import by_path, indexed_leaves, leaves_of, parquet_paths, stored_type
 from lakemirror.engines.row_work import Action, Target, TargetColumn
 from lakemirror.errors import LakemirrorError
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
