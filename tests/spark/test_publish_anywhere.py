@@ -152,8 +152,8 @@ def test_frames_and_batches_are_published_and_read(session: SparkSession, tmp_pa
     folder = f"{place.address}/Files/LandingZone/orders"
     assert session.read.format("lakemirror").options(**place.options).load(folder).count() == len(wanted)
     assert place.ids() == wanted
-    with pytest.raises(LakemirrorError, match="the marker 9"):
-        marked = session.createDataFrame([(1, 9)], "id long, __rowMarker__ int")
+    marked = session.range(1, 3, numPartitions=2).selectExpr("id", "int(id * 4) as __rowMarker__")
+    with pytest.raises(LakemirrorError, match="the marker 8"):
         publish_each_batch(f"{place.address}/sales.refused", "q", **place.options)(marked, 0)
     assert not [name for name in place.database.files("Files") if "refused" in name or "_publishing-" in name]
 
