@@ -52,7 +52,7 @@ class Landing:
         self._endpoint = None
         self._store: StorePath | None = None
         if is_store_address(str(db)):
-            if storage_options:
+            if storage_options is not None:
                 give_options(str(db), storage_options)
             self._store = StorePath(*parse_address(str(db)))
         elif str(db).startswith(("https://", "http://")):

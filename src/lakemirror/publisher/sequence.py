@@ -48,6 +48,12 @@ class Sequence:
             return self.folder.remembered()
         return highest
 
+    def present(self) -> list[int]:
+        """The numbers of the files that are still there, in the table folder or where applied files rest; ascending."""
+        names = self.folder.names()
+        inner = [name for resting in RESTING if resting in names for name in self.folder.names(resting)]
+        return sorted({*self._numbers([*names, *inner])})
+
     def find(self, number: int) -> str | None:
         """The name of the file with this number, in the table folder or where applied files rest; None for none."""
         name = self.name(number)

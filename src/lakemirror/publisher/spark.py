@@ -32,6 +32,7 @@ from lakemirror.publisher.batches import Run, abandon, discard, publish_batch, p
 from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.local_folder import LocalFolder, remove_empty
+from lakemirror.publisher.folders.table_folder import TableFolder
 from lakemirror.publisher.sequence import Sequence as Numbers
 from lakemirror.publisher.sources.spark_values import unsupported, year_months
 from lakemirror.publisher.spark_batches import Target, stream_id
@@ -116,7 +117,7 @@ class _Files:
     def __init__(self, target: Target, schema: Any) -> None:
         self.target = target
         self._schema = schema
-        self._absent = LocalFolder(target.open().folder).absent()
+        self._absent = LocalFolder(target.open().folder).absent() if target.is_local else []
 
     def write(self, iterator: Iterator[Any]) -> _Message:
         return _Message(self.target.prepare(_record_batches(iterator, self._schema)), stream_id())
@@ -157,10 +158,9 @@ class _StreamWriter(_Files, getattr(ds, "DataSourceStreamArrowWriter", ds.DataSo
 
 @dataclass(frozen=True)
 class _Changes:
-    """The change files of one table folder, as rows of one schema."""
+    """The change files of one table folder, as rows of one schema. Small: it travels to executors."""
 
-    db: str
-    folder: str
+    target: Target
     metadata: TableMetadata
     schema: pa.Schema
 
@@ -168,44 +168,41 @@ class _Changes:
     def of(cls, options: Mapping[str, str]) -> _Changes:
         target = Target.of(options)
         table = target.open()
-        path = table.folder / METADATA
-        metadata = parse_metadata(path.read_bytes(), METADATA) if path.is_file() else TableMetadata()
+        metadata = _metadata(table.place)
         if metadata.file_detection_strategy != SEQUENTIAL or metadata.partitioned:
             raise LakemirrorError(
                 "not-supported", f"{table.name}: only folders whose files are numbered in one sequence can be read"
             )
-        found = cls(target.db, str(table.folder), metadata, pa.schema([]))
+        changes = cls(target, metadata, pa.schema([]))
+        numbers = changes.numbers()
         fields: dict[str, pa.Field] = {}
-        for number in found.present():
-            for field in found.columns(number):
+        for number in changes.present(numbers):
+            for field in changes.columns(numbers, number):
                 kind = arrow_type(table_type(field.type) or "string")
                 fields.setdefault(field.name.lower(), pa.field(field.name, kind))
         fields.pop(MARKER_COLUMN.lower(), None)
         helpers = [pa.field(MARKER_COLUMN, pa.int32()), pa.field(FILE, pa.string()), pa.field(ROW, pa.int64())]
-        return cls(target.db, str(table.folder), metadata, pa.schema([*fields.values(), *helpers]))
+        return cls(target, metadata, pa.schema([*fields.values(), *helpers]))
 
-    @property
-    def numbers(self) -> Numbers:
-        return Numbers(LocalFolder(Path(self.folder)), self.metadata.file_extension)
+    def numbers(self, *, in_task: bool = False) -> Numbers:
+        return Numbers(self.target.open(in_task=in_task).place, self.metadata.file_extension)
 
-    def present(self) -> list[int]:
+    def present(self, numbers: Numbers) -> list[int]:
         """The numbers of files that are still there, without those behind a gap."""
-        newest = self.numbers.newest()
-        there = [number for number in range(newest, 0, -1) if self.numbers.find(number) is not None]
-        kept = sorted(there)
+        kept = numbers.present()
         gap = next((place for place in range(1, len(kept)) if kept[place] != kept[place - 1] + 1), len(kept))
         return kept[:gap]
 
-    def columns(self, number: int) -> pa.Schema:
-        return next((batch.schema for batch in self._reader(number)), pa.schema([]))
+    def columns(self, numbers: Numbers, number: int) -> pa.Schema:
+        return next((batch.schema for batch in self._reader(numbers, number)), pa.schema([]))
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file in the schema; columns that the file lacks are NULL."""
-        row = 0
-        for batch in self._reader(number):
+        """Within a task: the rows of one file in the schema; columns that the file lacks are NULL."""
+        row, numbers = 0, self.numbers(in_task=True)
+        for batch in self._reader(numbers, number):
             given = {name.lower(): batch.column(place) for place, name in enumerate(batch.schema.names)}
             count = batch.num_rows
-            given[FILE] = pa.repeat(pa.scalar(self.numbers.name(number)), count)
+            given[FILE] = pa.repeat(pa.scalar(numbers.name(number)), count)
             given[ROW] = pa.array(range(row, row + count), pa.int64())
             arrays = [
                 given[field.name.lower()].cast(field.type)
@@ -216,24 +213,34 @@ class _Changes:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             row += count
 
-    def _reader(self, number: int) -> Iterator[pa.RecordBatch]:
-        found = self.numbers.find(number)
-        if found is None:
+    def _reader(self, numbers: Numbers, number: int) -> Iterator[pa.RecordBatch]:
+        name = numbers.find(number)
+        if name is None:
             raise LakemirrorError(
                 "file-unreadable",
-                f"{self.numbers.name(number)} is gone: applied files are kept for some days",
+                f"{numbers.name(number)} is gone: applied files are kept for some days",
                 hint="Start the stream with a new checkpoint; it begins at the oldest file that is there.",
             )
-        path = Path(self.folder) / found
-        if self.metadata.delimited is not None:
-            with path.open("rb") as source:
-                yield from read_columns(source, file=path.name, metadata=self.metadata, undeclared="string")
-            return
-        file = pq.ParquetFile(path)
+        with numbers.folder.open(name) as source:
+            if self.metadata.delimited is not None:
+                file = name.rpartition("/")[2]
+                yield from read_columns(source, file=file, metadata=self.metadata, undeclared="string")
+                return
+            yield from self._parquet_reader(pq.ParquetFile(source))
+
+    def _parquet_reader(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         batches = file.iter_batches(batch_size=_ROWS)
         empty = file.schema_arrow.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], file.schema_arrow)]
         reader = pa.RecordBatchReader.from_batches(file.schema_arrow, itertools.chain(empty, batches))
-        yield from ColumnTypes(path.parent.name, NTZ).conform(reader)
+        yield from ColumnTypes(self.target.table, NTZ).conform(reader)
+
+
+def _metadata(folder: TableFolder) -> TableMetadata:
+    try:
+        with folder.open(METADATA) as file:
+            return parse_metadata(file.read(), METADATA)
+    except FileNotFoundError:
+        return TableMetadata()
 
 
 @dataclass
@@ -246,7 +253,7 @@ class _Reader(ds.DataSourceReader):
         self._changes = changes
 
     def partitions(self) -> Sequence[_File]:
-        return [_File(number) for number in self._changes.present()]
+        return [_File(number) for number in self._changes.present(self._changes.numbers())]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return self._changes.read(partition.number) if partition is not None else iter(())
@@ -260,11 +267,11 @@ class _StreamReader(ds.DataSourceStreamReader):
         self._latest = 0
 
     def initialOffset(self) -> dict[str, int]:
-        present = self._changes.present()
+        present = self._changes.present(self._changes.numbers())
         return {"number": present[0] - 1 if present else 0}
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
-        numbers = self._changes.numbers
+        numbers = self._changes.numbers()
         latest = self._latest or self.initialOffset()["number"]
         while numbers.find(latest + 1) is not None:
             latest += 1
@@ -292,6 +299,8 @@ def _spelled(checkpoint: str) -> str:
 def _query_id(checkpoint: str) -> str:
     """The id that Spark keeps in a query's checkpoint; the given name where that cannot be read."""
     parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file"):
+        return checkpoint
     try:
         kept = (Path(unquote(parts.path)) / "metadata").read_text("utf-8")
         return str(json.loads(kept)["id"])

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -35,28 +35,32 @@ _OUTCOME = pa.schema(
     {"name": pa.string(), "rows": pa.int64(), "seen": pa.int64(), "stream": pa.string(), "refused": pa.string()}
 )
 _COLUMNS = "name string, rows bigint, seen bigint, stream string, refused string"
+OPTIONS = ("keys", "mode", "marker", "zoneless", "credential", "ca")
 _OF_ERROR = ("code", "message", "hint", "table", "file", "row", "column")
 
 
 def publish_each_batch(
-    path: str, query: str, *, keys: str = "", mode: str | None = None, marker: str | None = None, zoneless: str = "",
-    run: str = "",
-) -> Callable[[DataFrame, int], None]:  # fmt: skip
+    path: str, query: str, *, run: str = "", **options: str | None
+) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that publishes each batch of a stream exactly once.
 
-    `path`: `DATABASE/TABLE` or the table folder. `query`: a name that no other stream into this table has; keep it as
-    long as the checkpoint. `keys`, `mode`, `marker`, `zoneless`: as the options of the data source. `run`: another word
-    than before says that a new checkpoint goes on under the same name: its batches are published, whatever their
-    numbers. The function raises `stream-restarted` for a new checkpoint otherwise.
+    `path`: `DATABASE/TABLE` or the table folder; the database is a folder, or an address as `Landing` takes it.
+    `query`: a name that no other stream into this table has; keep it as long as the checkpoint. `options`: those of the
+    data source: `keys`, `mode`, `marker`, `zoneless`, `credential`, `ca`. `run`: another word than before says that a
+    new checkpoint goes on under the same name: its batches are published, whatever their numbers. The function raises
+    `stream-restarted` for a new checkpoint otherwise.
     """
-    options = {"path": path, "keys": keys, "mode": mode or "", "marker": marker or "", "zoneless": zoneless}
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise TypeError(f"publish_each_batch() got an unexpected keyword argument {unknown[0]!r}")
+    given = {name: value for name, value in options.items() if value}
     said: set[str] = set()
 
     def publish(frame: DataFrame, batch: int) -> None:
-        target = Target.of(options, frame.columns)
+        target = Target.of({"path": path, **given}, frame.columns)
         table = target.open()
         table.known()
         target.tell(frame.schema, said)
+        of_session = _stream_of_session(frame, query, batch)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist(_outcome(target, batches), _OUTCOME)
@@ -68,7 +72,7 @@ def publish_each_batch(
             if refused := next((row["refused"] for row in done if row["refused"]), None):
                 discard(table, files)
                 raise LakemirrorError(**json.loads(refused))
-            stream = next((row["stream"] for row in done if row["stream"]), "") or _only_stream(frame)
+            stream = next((row["stream"] for row in done if row["stream"]), of_session)
             publish_batch(table, query, batch, files, Run(stream, run))
 
     return publish
@@ -93,17 +97,34 @@ def stream_id() -> str:
     return (context.getLocalProperty("sql.streaming.queryId") or "") if context is not None else ""
 
 
-def _only_stream(frame: DataFrame) -> str:
-    """The id of the one stream that runs in the session: with Connect, tasks do not know theirs."""
-    with suppress(Exception):
-        active = frame.sparkSession.streams.active
-        return str(active[0].id) if len(active) == 1 else ""
-    return ""
+def _stream_of_session(frame: DataFrame, query: str, batch: int) -> str:
+    """The id of the session's stream of this name, or of its only stream: with Connect, tasks do not know theirs.
+
+    Empty if unknown, and without Connect. `input-invalid` for batch 0 of one among several streams: nobody could tell
+    it from the batch 0 of another checkpoint.
+    """
+    if not type(frame).__module__.startswith("pyspark.sql.connect"):
+        return ""
+    active = frame.sparkSession.streams.active
+    of_name = [stream for stream in active if stream.name == query]
+    if not of_name and len(active) > 1 and batch == 0:
+        raise LakemirrorError(
+            "input-invalid",
+            f"{query}: several streams run in this session of Spark Connect, and Spark does not tell which one this is",
+            hint=f"Give the stream the same name: .queryName({query!r}).",
+        )
+    alone = of_name or active
+    return str(alone[0].id) if len(alone) == 1 else ""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table folder and how rows go there, from the options of a Spark writer. Small: it travels to executors."""
+    """A table folder and how rows go there, from the options of a Spark writer. Small: it travels to executors.
+
+    `credential`: a JSON file on the driver and on the executors: the credential of a service, or the options of an
+    object store. Only the file's name travels: secrets do not appear in a plan or on a page of Spark's. `ca`: for a
+    service, as `Landing` takes it.
+    """
 
     db: str
     table: str
@@ -112,10 +133,12 @@ class Target:
     mode: str | None
     marker: str | None
     zoneless: str = ""
+    credential: str = ""
+    ca: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, str], columns: Iterable[str] = ()) -> Target:
-        """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder; options `keys`, `mode`, `marker`, `zoneless`."""
+        """`path`: DB/TABLE, DB/SCHEMA.TABLE, or the table folder; and `OPTIONS`."""
         given = {name.lower(): value for name, value in options.items()}
         if "path" not in given:
             raise LakemirrorError(
@@ -124,10 +147,17 @@ class Target:
         db, schema, table = _place(given["path"])
         keys = tuple(key.strip() for key in given["keys"].split(",")) if given.get("keys") else None
         marker = given.get("marker") or (MARKER_COLUMN if MARKER_COLUMN in columns else None)
-        return cls(db, table, schema, keys, given.get("mode"), marker, given.get("zoneless", ""))
+        others = (given.get(name, "") for name in ("zoneless", "credential", "ca"))
+        return cls(db, table, schema, keys, given.get("mode"), marker, *others)
 
-    def open(self, zoneless: str = "") -> LandingTable:
-        return Landing(self.db).table(self.table, self.keys, self.schema or None, zoneless=zoneless or self.zoneless)
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.db
+
+    def open(self, zoneless: str = "", *, in_task: bool = False) -> LandingTable:
+        """`in_task`: options of the object store that another task gave this process do not count."""
+        landing = self._at_service() if self.db.startswith(("https://", "http://")) else self._landing(in_task)
+        return landing.table(self.table, self.keys, self.schema or None, zoneless=zoneless or self.zoneless)
 
     def tell(self, schema: Any, said: set[str]) -> None:
         """Warns of the columns of a Spark schema whose times have no zone, unless it was said. Tasks cannot."""
@@ -143,23 +173,60 @@ class Target:
         if first is None:
             return None
         reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], texts))
-        return self.open(self.zoneless or NTZ).prepare(reader, self.mode, marker=self.marker)
+        return self.open(self.zoneless or NTZ, in_task=True).prepare(reader, self.mode, marker=self.marker)
+
+    def _landing(self, in_task: bool) -> Landing:
+        if self.is_local or not (self.credential or in_task):
+            return Landing(self.db)
+        return Landing(self.db, storage_options=_store_options(self.credential) if self.credential else {})
+
+    def _at_service(self) -> Landing:
+        """One for each process, which has one token; another one once the credential is another file."""
+        changed = Path(self.credential).stat().st_mtime_ns if Path(self.credential).is_file() else 0
+        return _service(self.db, self.credential or None, self.ca or None, changed)
+
+
+@lru_cache(maxsize=8)
+def _service(db: str, credential: str | None, ca: str | None, _: int) -> Landing:
+    return Landing(db, credential, ca=ca)
+
+
+def _store_options(credential: str) -> dict[str, str]:
+    """The options of an object store that a JSON file holds. `credential-invalid`."""
+    try:
+        return {str(name): str(value) for name, value in json.loads(Path(credential).read_bytes()).items()}
+    except (OSError, ValueError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no JSON object"
+        raise LakemirrorError(
+            "credential-invalid",
+            f"the file {credential} with options of the store cannot be read: {reason}",
+            hint="Give the same file to the driver and to all executors.",
+        ) from error
 
 
 def _place(path: str) -> tuple[str, str, str]:
-    """Database, schema and table of a path; `input-invalid` for a store that is no local folder."""
+    """Database, schema and table of a path or an address; `input-invalid`, `not-supported`."""
     parts = urlsplit(path)
-    if parts.scheme and parts.scheme != "file":
+    is_address = "://" in path and parts.scheme != "file"
+    if parts.scheme and parts.scheme != "file" and not is_address:
         raise LakemirrorError(
-            "not-supported", f"{path}: the publisher writes to local folders", hint="Give a local or mounted folder."
+            "not-supported",
+            f"{path}: the publisher writes to local folders, object stores and services",
+            hint="Give a local or mounted folder, s3://, az:// or gs://, or https://host/workspace/database.",
         )
-    folder = Path(unquote(parts.path) if parts.scheme else path).absolute()
-    before, zone, below = str(folder).partition(f"/{LANDING_ZONE}/")
+    whole = path.rstrip("/") if is_address else str(Path(unquote(parts.path) if parts.scheme else path).absolute())
+    db, zone, below = whole.partition(f"/{LANDING_ZONE}/")
     if zone:
         schema, _, table = below.rpartition("/")
-        return before, schema.removesuffix(".schema"), table
-    schema, _, table = folder.name.rpartition(".")
-    return str(folder.parent), schema, table
+        schema = schema.removesuffix(".schema")
+    else:
+        db, _, below = whole.rpartition("/")
+        schema, _, table = below.rpartition(".")
+    if is_address and "://" not in db:
+        raise LakemirrorError("input-invalid", f"{path} names no table", hint="Give the database's address and /TABLE.")
+    if parts.scheme in ("https", "http"):
+        return db, unquote(schema), unquote(table)
+    return db or "/", schema, table
 
 
-__all__ = ["Target", "publish_each_batch", "stream_id"]
+__all__ = ["OPTIONS", "Target", "publish_each_batch", "stream_id"]

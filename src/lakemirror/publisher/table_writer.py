@@ -234,7 +234,6 @@ class TableWriter:
             if not count:
                 staged.unlink()
                 return None
-            self.place.make()
             self.place.keep(staged)
         return Prepared(staged.name, count, seen)
 

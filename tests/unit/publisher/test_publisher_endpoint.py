@@ -221,3 +221,14 @@ def test_a_service_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LakemirrorError) as caught:
         Landing("http://127.0.0.1:9/ws/db", Loader()).table("t").insert([{"id": 1}])
     assert caught.value.code == "storage-unavailable"
+
+
+def test_a_file_without_a_number_for_a_database_that_is_not_there(
+    shop: tuple[Running, Issued], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, issued = shop
+    monkeypatch.setenv("LAKEMIRROR_CA", str(running.ca))
+    landing = Landing(f"{running.url}/sales/nothing", issued.shown())
+    with pytest.raises(LakemirrorError) as caught:
+        landing.table("orders", ["id"]).prepare([{"id": 1}])
+    assert caught.value.code == "database-missing"

@@ -48,11 +48,16 @@ class EndpointFolder(RemoteFolder):
         for folder in (KEPT, self._folder):
             answer = self._endpoint.ask("PUT", folder, {"resource": "directory"})
             if answer.status == 404:
-                raise LakemirrorError(
-                    "database-missing", f"{self._endpoint.url}: there is no such database", hint=WHERE
-                )
+                raise self._no_database()
             if answer.status != 201:
                 raise self._endpoint.refusal(answer, folder)
+
+    def keep(self, staged: Path) -> None:
+        """The service makes folders for an upload, so that only the database can be missing: `database-missing`."""
+        try:
+            super().keep(staged)
+        except FileNotFoundError as error:
+            raise self._no_database() from error
 
     def names(self, inner: str = "", first: str = "") -> list[str]:
         folder = f"{self._folder}/{inner}".rstrip("/")
@@ -72,6 +77,9 @@ class EndpointFolder(RemoteFolder):
             if IS_DROPPED(name):
                 self._remove(f"{parent}/{name}")
         super().sweep()
+
+    def _no_database(self) -> LakemirrorError:
+        return LakemirrorError("database-missing", f"{self._endpoint.url}: there is no such database", hint=WHERE)
 
     def _opened(self, path: str) -> BinaryIO:
         return io.BufferedReader(_RemoteFile(self._endpoint, path), _TAIL)
