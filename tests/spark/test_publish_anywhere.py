@@ -39,7 +39,7 @@ class Place:
         return sorted(row[0] for row in self.database.bag("orders", ["id"]).elements())
 
 
-@pytest.fixture(params=["folder", "bucket", "service"])
+@pytest.fixture(params=["bucket", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("folder", "service"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "folder":
         yield Place(str(tmp_path / "shop"), Database(str(tmp_path / "shop"), {}))
@@ -158,6 +158,7 @@ def test_frames_and_batches_are_published_and_read(session: SparkSession, tmp_pa
     with pytest.raises(LakemirrorError, match="the marker 8"):
         publish_each_batch(f"{place.address}/sales.refused", "q", **place.options)(marked, 0)
     assert not [name for name in place.database.files("Files") if "refused" in name or "_publishing-" in name]
+    assert not [*Path(place.database.address).glob("Files/LandingZone/sales*")], "nor a folder, of a disk or a service"
 
 
 def test_a_stream_reads_from_anywhere(session: SparkSession, tmp_path: Path, place: Place) -> None:
