@@ -21,6 +21,12 @@ from lakemirror.status import STALE, DatabaseStatus, EngineProcess, read_status,
 from lakemirror.storage import Listing, LocalStorage
 
 
+def define(database: Path, text: str) -> None:
+    """Replaces the definition at once: a running engine never reads a part of it."""
+    (database / "definition.new").write_text(text)
+    (database / "definition.new").rename(database / "mirroring.json")
+
+
 @contextmanager
 def running(mirror: MirroredDatabase) -> Iterator[None]:
     stop, raised = threading.Event(), []
@@ -96,12 +102,12 @@ def test_an_invalid_definition_leaves_the_last_valid_settings(
     put(tmp_path, "orders", 1, {"id": [1]})
     with running(mirror(tmp_path)):
         wait_for(lambda: position(tmp_path, "orders") == 1)
-        (tmp_path / "mirroring.json").write_text(text)
+        define(tmp_path, text)
         wait_for(lambda: status(tmp_path).get("errorCode") == code)
         assert status(tmp_path)["status"] == "Running"
         put(tmp_path, "orders", 2, {"id": [2]})
         wait_for(lambda: position(tmp_path, "orders") == 2)
-        (tmp_path / "mirroring.json").write_text('{"lakemirror": {"settle": 1}}')
+        define(tmp_path, '{"lakemirror": {"settle": 1}}')
         wait_for(lambda: status(tmp_path).get("errorCode") == "")
     said = [record.message for record in caplog.records if "the last valid settings stay in force" in record.message]
     assert len(said) == 1
