@@ -21,7 +21,7 @@ from lakemirror.engines.kernels.write import write_rows
 from lakemirror.engines.row_work import Target, TargetColumn
 
 SIZE, MEMORY, LITTLE = 40 << 20, 64 << 20, 16 << 20
-TIMES = 6  # the largest value, beyond `memory` and what the process takes for a small one
+TIMES = 7  # of the largest value, beyond `memory` and what the process takes for a small one
 SYNC = """
 import json, re, sys
 from pathlib import Path
