@@ -94,8 +94,14 @@ def read_old_keys(shared: Shared, unit: DataFiles) -> Iterator[list[tuple[int, n
 def write_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
     """Writes the inserted rows as data files."""
     step = -(-unit.rows // max(file_count(unit.rows), 1)) or 1
-    batches = (rows for rows, _ in kept_rows(shared, unit, encoded=True))
+    batches = _without_positions(kept_rows(shared, unit, encoded=True))
     yield write_rows(batches, shared.target, sizes=replace(shared.sizes, rows_a_file=step))
+
+
+def _without_positions(kept: Iterator[tuple[pa.RecordBatch, np.ndarray]]) -> Iterator[pa.RecordBatch]:
+    for rows, _ in kept:
+        yield rows
+        del rows  # before the next rows are decoded
 
 
 def feed_kept(shared: Shared, unit: ChangeFiles) -> Iterator[list[Action]]:
