@@ -34,7 +34,7 @@ HERE = str(Path.cwd())
             "abfss://lake@account.dfs.core.windows.net/shop", "sales", "orders",
         ),
         "https://host/work%20space/shop/sales.new%20orders": ("https://host/work%20space/shop", "sales", "new orders"),
-        "https://host/work/shop/Files/LandingZone/orders": ("https://host/work/shop", "", "orders"),
+        "https://host/sales/shop/Files/LandingZone/orders": ("https://host/sales/shop", "", "orders"),
     }.items(),
 )  # fmt: skip
 def test_paths_and_addresses(path: str, place: tuple[str, str, str]) -> None:
