@@ -46,8 +46,8 @@ class CaptureOptions:
                 hint="Use small letters, digits and _, at most 40, a letter first.",
             )
         for given, choices, option in (
-            (self.after_ddl, AFTER_DDL, "--after-ddl"),
-            (self.infinite, ("", "null"), "--infinite"),
+            (self.after_ddl, AFTER_DDL, "after_ddl"),
+            (self.infinite, ("", "null"), "infinite"),
         ):
             if given not in choices:
                 choices_text = ", ".join(choice for choice in choices if choice)
