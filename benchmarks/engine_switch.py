@@ -142,7 +142,8 @@ def main() -> None:
                     commits = ", ".join(f"{number} by {name}" for name, number in done.applied.items())
                     load = os.getloadavg()[0]
                     print(
-                        f"{size} MiB {engine}: {done.seconds:.1f} s ({done.seconds / first:.2f}), CPU {done.cpu:.1f} s; "
+                        f"{size} MiB {engine}: {done.seconds:.1f} s ({done.seconds / first:.2f}), "
+                        f"CPU {done.cpu:.1f} s; "
                         f"commits: {commits}; load {load:.1f}",
                         flush=True,
                     )
