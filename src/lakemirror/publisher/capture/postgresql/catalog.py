@@ -43,10 +43,9 @@ with recursive base(oid, id, kind, modifier, is_domain, dimensions) as (
   from base b join pg_type t on t.oid = b.id join pg_type s on s.oid = t.typbasetype where b.kind = 'd'
 )
 select a.attrelid, a.attname, a.attgenerated <> '', coalesce(e.typname, t.typname),
-       case when b.modifier = -1 then a.atttypmod else b.modifier end,
-       coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions),
        format_type(b.id, case when b.modifier = -1 then a.atttypmod else b.modifier end),
-       format_type(a.atttypid, a.atttypmod)
+       case when b.modifier = -1 then a.atttypmod else b.modifier end,
+       coalesce(e.typtype, t.typtype)::text, e.oid is not null, b.is_domain, greatest(a.attndims, b.dimensions)
 from pg_attribute a join base b on b.oid = a.atttypid and b.kind <> 'd' join pg_type t on t.oid = b.id
 left join pg_type e on e.oid = t.typelem and t.typcategory = 'A' and t.typlen = -1
 where a.attrelid = any($1) and a.attnum > 0 and not a.attisdropped
@@ -127,17 +126,11 @@ def _table(
         if is_generated:
             left_out.append(column)
         else:
-            kept.append(source_column(column, _type_name(*kind), values, column in key))
+            kept.append(source_column(column, TypeName(*kind), values, column in key))
     table = SourceTable(schema, name, qualified, number, tuple(kept), key, is_partitioned, int(rows), tuple(left_out))
     inserts_only = matches(schema, name, qualified, options.insert_only)
     problem = _problem(table, is_unlogged, identity, inserts_only)
     return replace(table, problem=problem)
-
-
-def _type_name(
-    name: str, modifier: int, kind: str, is_array: bool, is_domain: bool, dimensions: int, based: str, shown: str
-) -> TypeName:
-    return TypeName(name, based if is_domain else shown, modifier, kind, is_array, is_domain, dimensions)
 
 
 def _problem(table: SourceTable, is_unlogged: bool, identity: str, inserts_only: bool) -> TableError | None:
