@@ -40,14 +40,16 @@ class View:
     """What one look at a table folder and its Delta table has found.
 
     `table`: what the log says, None where there is no table; `log`: the log as it was listed, None where it must be
-    listed to be read. `identity`: of the table folder, empty where the look ended before it was known. `detection`: how
-    files are found from now on; `applied`: which are applied, none in a folder that was made again. `failure`: why
-    nothing can be applied, from the look itself or from a caller.
+    listed to be read; `log_time`: when its folder was changed, in nanoseconds, before it was read; 0 where there is
+    none, and where folders have no time. `identity`: of the table folder, empty where the look ended before it was
+    known. `detection`: how files are found from now on; `applied`: which are applied, none in a folder that was made
+    again. `failure`: why nothing can be applied, from the look itself or from a caller.
     """
 
     files: TableFiles
     table: TableLog | None = None
     log: Log | None = field(default=None, repr=False)
+    log_time: int = 0
     identity: str = ""
     detection: Detection = field(default_factory=Detection)
     applied: AppliedFiles = field(default_factory=AppliedFiles)
@@ -182,7 +184,9 @@ class TableObserver:
 
     def _with_table(self, view: View, mark: bool) -> View:
         check_name(self.name)
-        self._storage.check(f"{self.target}/_delta_log")  # `path-refused` where a link leads out of the database
+        if self._storage.capabilities.folder_times:  # `path-refused` where a link leads out of the database
+            log_folder = self._storage.stat(f"{self.target}/_delta_log")
+            view = replace(view, log_time=log_folder.modified if log_folder is not None else 0)
         try:
             table, log = self._read_log()
         except LakemirrorError as error:

@@ -60,9 +60,6 @@ class LocalStorage:
             raise LakemirrorError("path-refused", f"{path} is {kind_of(found.st_mode)}: it is not opened", file=path)
         return Entry(path, found.st_size, found.st_mtime_ns)
 
-    def check(self, path: str) -> None:
-        self.stat(path)
-
     def exists(self, path: str) -> bool:
         try:
             with self._folder_of(path) as (folder, name):
@@ -91,15 +88,16 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes) -> None:
         with self._folder_of(path, make_below="") as (folder, name):
-            temporary = _write_temporary(folder, data, durable=False)
-            try:
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                os.unlink(temporary, dir_fd=folder)
-                raise
+            _put(folder, name, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        return False
+        try:
+            with self._folder_of(path) as (folder, name):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                _put(folder, name, data)
+        except FileNotFoundError:
+            return False
+        return True
 
     def write_new(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with self._folder_of(path) as (folder, name):
@@ -262,6 +260,15 @@ def copy_file(source: str | os.PathLike[str], target: Path) -> None:
 
 def _create(folder: int, name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
+
+
+def _put(folder: int, name: str, data: bytes) -> None:
+    temporary = _write_temporary(folder, data, durable=False)
+    try:
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        os.unlink(temporary, dir_fd=folder)
+        raise
 
 
 def _write_temporary(folder: int, data: bytes, *, durable: bool) -> str:
