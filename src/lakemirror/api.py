@@ -22,7 +22,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.database_folder import require_zone
 from lakemirror.landing_zone.findings import Warned, lasting
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import TableName, scan, zone_warnings
+from lakemirror.landing_zone.zone import TableName, scan
 from lakemirror.mirror.apply import Applied
 from lakemirror.mirror.declared_readers import UNMET, DeclaredReaders, allowed
 from lakemirror.mirror.dropped_tables import MISSING
@@ -146,7 +146,7 @@ class MirroredDatabase:
             if state.error is not None:
                 result.tables.setdefault(str(name), TableResult()).error = state.error
         if not stop.is_set():
-            found = [*zone_warnings(scheduler.zone), *readers.warnings.values()]
+            found = [*scheduler.zone.warnings, *readers.warnings.values()]
             result.attention = needing_attention(scheduler.tables.rows(), found)
         return result
 
@@ -268,7 +268,7 @@ def current_status(storage: Storage, settings: Settings, of_settings: Sequence[W
     missing = [each for each in stored.warnings if each.code == MISSING and each.file not in targets]
     of_the_last_pass = (UNMET, "drop-postponed")
     kept = [each for each in stored.warnings if each.code in of_the_last_pass or each.code.startswith("verify-")]
-    found = (*zone_warnings(zone), *([warned] if warned else ()), *missing, *of_settings, *kept)
+    found = (*zone.warnings, *([warned] if warned else ()), *missing, *of_settings, *kept)
     absent = {each.file for each in missing}
     tables += [
         row for row in last.values() if TableName(row.schema, row.table).target(settings.default_schema) in absent

@@ -260,7 +260,7 @@ class Scheduler:
             self._pending_bytes += sum(file.entry.size for file in look.pending.files)
             return Again(0.0, look)
         self._races.pop(name, None)
-        if look.leftovers or look.folder.processed:
+        if look.leftovers or look.files.folder.processed:
             self._replicator(name).tidy(look, now)
         return Again(self._seconds_to_next_look(look, state, now, time.monotonic() - begun))
 
@@ -327,10 +327,10 @@ class Scheduler:
             due.append(max(_FAILED_AGAIN, _FAILED_SHARE * took * failing))
         if look.waiting is not None and look.waiting.until is not None:
             due.append(max(0.0, look.waiting.until - now))
-        if look.folder.processed:
-            oldest = min(entry.modified for entry in look.folder.processed) / 1e9
+        if look.files.folder.processed:
+            oldest = min(entry.modified for entry in look.files.folder.processed) / 1e9
             due.append(max(LASTS, oldest + 86400 * self._settings.processed_retention - now))
-        rest = self._resting.get(look.folder.name)
+        rest = self._resting.get(look.files.folder.name)
         if rest is not None:
             due.append(max(0.0, rest.until - time.monotonic()))
         return min(due)
@@ -350,7 +350,7 @@ class Scheduler:
         is_old = begun - look.log_time / 1e9 > _FRESH
         if idle and is_old and look.error is None and look.waiting is None and not look.leftovers:
             until = time.monotonic() + (self._storage.capabilities.looks_last or LASTS)
-            self._resting[name] = _Rest(look.folder, look.log_time, until)
+            self._resting[name] = _Rest(look.files.folder, look.log_time, until)
         else:
             self._resting.pop(name, None)
 

@@ -18,7 +18,7 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.failures import coded
 from lakemirror.landing_zone.findings import Warned, lasting, summed_up
 from lakemirror.landing_zone.partner_events import read_partner
-from lakemirror.landing_zone.zone import LANDING_ZONE, TableName, zone_warnings
+from lakemirror.landing_zone.zone import LANDING_ZONE, TableName
 from lakemirror.mirror.declared_readers import DeclaredReaders
 from lakemirror.mirror.scheduler import Scheduler
 from lakemirror.mirror.table_state import TableState, table_status
@@ -74,7 +74,7 @@ class StatusWriter:
     ) -> bool:
         """False where there was nothing to write."""
         partner, warned = read_partner(self._storage, scheduler.zone)
-        of_the_zone = [*zone_warnings(scheduler.zone), *([warned] if warned else ()), *scheduler.dropped.warnings]
+        of_the_zone = [*scheduler.zone.warnings, *([warned] if warned else ()), *scheduler.dropped.warnings]
         for each in summed_up(each for each in of_the_zone if each not in self._logged):
             log.warning("warning %s: %s", each.code, each.message)
         self._logged = of_the_zone
