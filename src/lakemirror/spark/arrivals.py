@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import datasource as ds
 
+from lakemirror.landing_zone.database_folder import missing_database
 from lakemirror.landing_zone.zone import Zone, scan
 from lakemirror.mirror.dropped_tables import MISSING
 from lakemirror.mirror.loop import definition_etag
@@ -58,7 +59,7 @@ class Arrived(ds.InputPartition):
 
 
 class ArrivalsReader(ds.DataSourceStreamReader):
-    """Looks at one landing zone. Raises what `scan` does: a query on a wrong path ends."""
+    """Looks at one landing zone. An error ends the query: `database-missing`, `storage-unavailable`."""
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         self._path = path
@@ -77,7 +78,10 @@ class ArrivalsReader(ds.DataSourceStreamReader):
         if self._storage is None:
             self._storage = storage_of(self._path, self._options)
         now = time.monotonic()
-        zone = scan(self._storage)
+        try:
+            zone = scan(self._storage)
+        except FileNotFoundError as error:
+            raise missing_database(self._path) from error
         seen = _etags(self._storage, zone)
         arrived = _arrived(zone, self._seen or {})
         if not arrived and not self._is_due(seen, now - self._looked):

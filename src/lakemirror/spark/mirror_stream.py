@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import SetupError
+from lakemirror.landing_zone.database_folder import require_zone
+from lakemirror.publisher.spark_batches import store_options
 from lakemirror.spark_session.python_workers import interpreter_for, running
-from lakemirror.storage.place import local_path
+from lakemirror.storage.place import local_path, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,10 +54,12 @@ def mirror(
     `database-missing`, `storage-unavailable` or `spark-workers`. With PySpark 3.5, which has no data sources in
     Python, each trigger makes a pass, and the query's rows say nothing.
     """
-    address = str(path)
+    address, options = str(path), store_options(credential) if credential else None
     is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
-    if not is_remote and (folder := local_path(address)) is not None:
-        address = str(Path(folder).absolute())
+    if not is_remote:
+        require_zone(storage_of(path, options))
+        folder = local_path(address)
+        address = address if folder is None else str(folder.absolute())
     arrives = importlib.util.find_spec("pyspark.sql.datasource") is not None
     if arrives:
         from lakemirror.spark.arrivals import Arrivals
@@ -67,7 +70,7 @@ def mirror(
         frame = source.load(address)
     else:
         frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    batch = Pass(address, credential, settings, arrives)
+    batch = Pass(address, credential, settings, arrives, None if is_remote else spark)
     name = f"lakemirror: {address.rstrip('/').rpartition('/')[2]}"
     return frame.writeStream.queryName(name).trigger(processingTime=EVERY).foreachBatch(batch)
 
@@ -76,31 +79,32 @@ def mirror(
 class Pass:
     """One pass over the database for each batch. Small: with Spark Connect it travels to the server.
 
-    `reads`: the batch's rows are read, which makes them rows of the query's progress.
+    `reads`: the batch's rows are read, which makes them rows of the query's progress. `owner`: the classic session that
+    started the query; a batch's frame has another one, which does not know it.
     """
 
     path: str
     credential: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     reads: bool = False
+    owner: SparkSession | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Applies what is there. LakemirrorError if the whole database fails, SetupError if Spark cannot work."""
         from lakemirror.api import MirroredDatabase
-        from lakemirror.publisher.spark_batches import store_options
 
         if self.reads:
             frame.count()
         options = store_options(self.credential) if self.credential else None
         database = MirroredDatabase(self.path, spark=frame.sparkSession, storage_options=options, **self.settings)
-        result = database.sync(stop=_Stopped(frame.sparkSession))
+        result = database.sync(stop=_Stopped(self.owner))
         _tell(batch, result)
 
 
 class _Stopped(threading.Event):
     """Set once the query whose batch runs is stopped: Spark waits for the batch, which then begins no more commits."""
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession | None) -> None:
         super().__init__()
         self._query = _query_of(session)
         self._asked = time.monotonic()
@@ -115,9 +119,9 @@ class _Stopped(threading.Event):
         return super().is_set()
 
 
-def _query_of(session: SparkSession) -> Any:
+def _query_of(session: SparkSession | None) -> Any:
     """The query whose batch this thread runs; None where Spark does not tell, as with Connect."""
-    if type(session).__module__.startswith("pyspark.sql.connect"):
+    if session is None:
         return None
     query = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     return next((each for each in session.streams.active if each.id == query), None)
