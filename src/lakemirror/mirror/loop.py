@@ -101,6 +101,7 @@ class Runner:
         self._storage = storage
         self._resolve = resolve
         self._start_spark = start_spark
+        self._given = spark
         self._observer = observer
         self._shared = shared or Shared()
         self._warnings_of = warnings_of
@@ -327,7 +328,7 @@ class Runner:
         self.settings = settings
         self._readers = readers
         zone = self._scheduler.zone
-        self._scheduler = self._new_scheduler(self._scheduler.spark, self._scheduler.tables.rows())
+        self._scheduler = self._new_scheduler(self._given, self._scheduler.tables.rows())
         self._scheduler.zone = zone  # what the status says of the landing zone, until it is listed again
         self._shared.queue.wake(self._lane, ZONE)
         self._idle_time.retain(settings.retention_in_days)

@@ -25,7 +25,7 @@ from lakemirror.delta.protocol import (
     unsupported_reason,
 )
 from lakemirror.delta.schema import Column, from_delta, is_widened, needs_mapping, to_delta, with_mapping
-from lakemirror.engines.engine import LOCAL, Choice, Preference, choose
+from lakemirror.engines.engine import LOCAL, STARTING, WHILE_STARTING, Choice, Preference, choose
 from lakemirror.engines.kernels import add_files
 from lakemirror.engines.row_work import ChangeUnit, RowWork, Target
 from lakemirror.engines.target import apply_target, target_of, unkept_column
@@ -120,7 +120,10 @@ def plan(
     columns = from_delta(before["schemaString"]) if exists else ()
     configuration = configuration_after(before, rules.properties)
     growth = _with_reserved(rules.columns, configuration, columns, base.path)
-    batch = next_batch(files, columns, view.metadata, limits=rules.limits, rules=growth, mixed="mixed" in tried)
+    limits = rules.limits
+    if rules.preference.spark == STARTING:
+        limits = limits._replace(decoded=WHILE_STARTING)
+    batch = next_batch(files, columns, view.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
     if base.reshaped_from is not None and exists:
@@ -200,11 +203,11 @@ def check_deletes(metadata: Mapping[str, Any], path: str) -> None:
 def units_of(item: BatchFile, uri: Callable[[str], str], most_rows: int = ROWS_A_UNIT) -> Iterator[ChangeUnit]:
     """The units of a change file: the file, or runs of its row groups if it has more than `most_rows` rows."""
     whole, footer = whole_unit(item, uri), item.file.footer
+    if footer.num_rows <= most_rows or footer.num_row_groups < 2:
+        yield replace(whole, bytes=item.file.decoded)
+        return
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     sizes = [max(0, group.total_byte_size) for group in groups]
-    if footer.num_rows <= most_rows or len(groups) < 2:
-        yield replace(whole, bytes=max(sum(sizes), whole.bytes))
-        return
     begin = 0
     for first, end in _runs([group.num_rows for group in groups], most_rows):
         rows = sum(group.num_rows for group in groups[first:end])

@@ -87,7 +87,7 @@ class Scheduler:
         in_queue: InQueue | None = None,
         settings_of: Callable[[Settings, str], Settings] = lambda settings, table: settings,
     ) -> None:
-        """`start_spark` gives the session when the first batch needs one; it is told how many bytes are pending.
+        """`start_spark` gives the session when the first batch needs one; it is told how many decoded bytes wait.
 
         `spark`: a session that runs already. `tables`: what an earlier process or scheduler left of them. `in_queue`:
         None: a queue of its own. `settings_of`: the settings of one table, from those of the database.
@@ -109,9 +109,9 @@ class Scheduler:
         self._resting: dict[TableName, _Rest] = {}
         self._looking: dict[TableName, float] = {}  # since when
         self._races: Counter[TableName] = Counter()
-        self._pending_bytes = 0  # of what looks have found since the last listing
+        self._waiting: dict[TableName, int] = {}  # decoded bytes of what the last look found to apply
         self.dropped = DroppedTables(storage, settings.drop_after, kept_days=settings.dropped_retention)
-        self._engines = Engines(settings, self.need_spark)
+        self._engines = Engines(settings, self.need_spark, spark_given=spark is not None)
         self.tables = tables or TableStates(None, (), settings.retry_limit)
         self.states = self.tables.by_name
         self._in_queue = in_queue or InQueue(ApplyQueue())
@@ -146,7 +146,6 @@ class Scheduler:
             self.zone = scan(self._storage)
         except FileNotFoundError as error:
             raise missing_database(self._storage.uri()) from error
-        self._pending_bytes = 0
         self._rivals = collisions(self.zone, self._settings.default_schema)
         changed = []
         for name, folder in self.zone.tables.items():
@@ -211,7 +210,7 @@ class Scheduler:
         """The session; started if there is none. SetupError if it cannot start."""
         with self._starting:
             if self.spark is None:
-                self.spark = self._start_spark(self._pending_bytes)
+                self.spark = self._start_spark(self._all_waiting)
             return self.spark
 
     def request_stop(self) -> None:
@@ -258,8 +257,9 @@ class Scheduler:
         self._note(name, look, log_time)
         if state.is_due(look, now):
             self.worked_at = time.monotonic()
-            self._pending_bytes += sum(file.entry.size for file in look.pending.files)
+            self._waiting[name] = sum([file.decoded for file in look.pending.files])
             return Again(0.0, look)
+        self._waiting.pop(name, None)
         self._races.pop(name, None)
         if look.leftovers or look.folder.processed:
             self._replicator(name).tidy(look, now)
@@ -277,15 +277,22 @@ class Scheduler:
 
     def _commit(self, name: TableName, look: View) -> Again:
         """One commit of one table. What comes after it: more of the look, another look, or a rest."""
+        begun = time.monotonic()
         try:
             return self._apply(name, look)
         except Exception as failure:  # the boundary around one table
-            self.broken = self.broken or spark_is_gone(failure)
-            return self._failed(name, look, coded(failure, table=str(name)))
+            error, is_gone = coded(failure, table=str(name)), spark_is_gone(failure)
+            if self._engines.goes_on_without_spark(error, begun, is_gone=is_gone):
+                if is_gone:
+                    self._forget_spark()
+                return Again(0.0)
+            self.broken = self.broken or is_gone
+            return self._failed(name, look, error)
 
     def _apply(self, name: TableName, look: View) -> Again:
         replicator = self._replicator(name)
-        look, done = replicator.step(look, self._engines.get)
+        preference = self._engines.preference(self._all_waiting)
+        look, done = replicator.step(look, self._engines.get, preference)
         match done:
             case Conflict():
                 self._races[name] += 1
@@ -294,7 +301,9 @@ class Scheduler:
                 self._races.pop(name, None)
                 self.tables.after(name, look, done)
                 if look.has_work:
+                    self._waiting[name] = sum([file.decoded for file in look.pending.files])
                     return Again(0.0, look)
+                self._waiting.pop(name, None)
                 if not look.pending.behind:
                     replicator.tidy_up(done.version, self._engines.index_keys)
         if replicator.quarantine(look, look.error):
@@ -305,14 +314,29 @@ class Scheduler:
             return Again(0.0)
         return Again(rest=self._in_queue.gather)
 
+    @property
+    def _all_waiting(self) -> int:
+        """Decoded bytes that wait in all tables, as far as looks have found them."""
+        return sum(list(self._waiting.values()))
+
+    def _forget_spark(self) -> None:
+        """Forgets a session whose process has ended, so that another one can be started."""
+        from lakemirror.spark_session import session
+
+        with self._starting:
+            gone, self.spark = self.spark, None
+        if gone is not None:
+            session.stop(gone)
+
     def _failed(self, name: TableName, look: View, error: LakemirrorError) -> Again:
+        self._waiting.pop(name, None)
         state = self.tables.after(name, look, error)
         return Again(self._seconds_to_next_look(look, state, time.time(), 0.0))
 
     def _replicator(self, name: TableName) -> Replicator:
         if name not in self._replicators:
             settings = self._settings_of(self._settings, str(name))
-            self._replicators[name] = Replicator(self._storage, name, settings, spark_given=self.spark is not None)
+            self._replicators[name] = Replicator(self._storage, name, settings)
         return self._replicators[name]
 
     def _seconds_to_next_look(self, look: View, state: TableState, now: float, took: float) -> float:
@@ -377,7 +401,8 @@ class Scheduler:
             elif not self._queue.is_at_work(self._lane, name):
                 self._queue.forget(self._lane, name)
                 self.tables.forget(name)
-                for of_tables in (self._replicators, self._resting, self._touched, self._listed, self._races):
+                of_names = (self._resting, self._touched, self._listed, self._races, self._waiting)
+                for of_tables in (self._replicators, *of_names):
                     of_tables.pop(name, None)
         self.tables.retain(lambda name: name in zone.tables or self._may_come_back(name))
 

@@ -24,7 +24,7 @@ from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
 from lakemirror.delta.log import read_snapshot
 from lakemirror.delta.schema import Column, from_delta
-from lakemirror.engines.engine import Engine
+from lakemirror.engines.engine import Engine, Preference
 from lakemirror.engines.kernels.compact import compact
 from lakemirror.engines.row_work import Action, RewriteWork, Target
 from lakemirror.errors import LakemirrorError, Rejected, TryAs
@@ -69,14 +69,13 @@ Done = Applied | Rejected | Conflict
 class Replicator:
     """Brings one table folder's changes into its Delta table."""
 
-    def __init__(self, storage: Storage, name: TableName, settings: Settings, *, spark_given: bool = False) -> None:
-        """`spark_given`: a Spark session runs already."""
+    def __init__(self, storage: Storage, name: TableName, settings: Settings) -> None:
         self.name = name
         self.target = name.target(settings.default_schema)
         self._path = storage.uri(self.target)
         self._storage = storage
         self._settings = settings
-        self._rules = rules_of(settings, spark_given=spark_given)
+        self._rules = rules_of(settings)
         self._staging = Staging(storage, settings.memory)
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
@@ -88,13 +87,18 @@ class Replicator:
         marker gets one. `now`: seconds since the epoch."""
         return self._observer.observe(folder, now=now, mark=mark)
 
-    def step(self, view: View, engine: Callable[[str], Engine]) -> tuple[View, Done]:
+    def step(
+        self, view: View, engine: Callable[[str], Engine], preference: Preference | None = None
+    ) -> tuple[View, Done]:
         """One commit of the first files of a view that has work, and the view of what is left.
 
-        `engine` gives the engine of a name. After Applied, the applied files are set aside. After Rejected, the view
-        has no work, and its `error` says why. LakemirrorError: an error of the whole attempt, or of the table.
+        `engine` gives the engine of a name. `preference`: for an engine, now; None: as the settings say. After Applied,
+        the applied files are set aside. After Rejected, the view has no work, and its `error` says why.
+        LakemirrorError: an error of the whole attempt, or of the table.
         """
         staged: list[ChangeFile] = []
+        if preference is not None:
+            self._rules = replace(self._rules, preference=preference)
         try:
             self._check_newest(view)
             base = self._base(view)
