@@ -51,7 +51,7 @@ def run(folder: Path, point: str, remote: str) -> dict[str, Any]:
     outcome: dict[str, Any] = {"failed": ""}
     try:
         query.awaitTermination()
-        outcome["arrived"] = sum(progress["numInputRows"] for progress in query.recentProgress)
+        outcome["arrived"] = sum(progress["numInputRows"] or 0 for progress in query.recentProgress)
     except Exception as error:
         outcome["failed"] = str(error)[:300]
     if not remote:

@@ -94,7 +94,7 @@ class Pass:
         from lakemirror.api import MirroredDatabase
 
         if self.reads:
-            frame.count()
+            frame.write.format("noop").mode("overwrite").save()
         options = store_options(self.credential) if self.credential else None
         database = MirroredDatabase(self.path, spark=frame.sparkSession, storage_options=options, **self.settings)
         result = database.sync(stop=_Stopped(self.owner))
