@@ -115,10 +115,10 @@ def read_state(folder: TableFolder) -> TableState | None:
 
 def write_state(folder: TableFolder, state: TableState) -> None:
     """Makes `_capture.json` of a table folder this one, atomically."""
-    write_json(folder, asdict(state))
+    _put(folder, asdict(state))
 
 
-def write_json(folder: TableFolder, content: Any) -> None:
+def _put(folder: TableFolder, content: Any) -> None:
     """Makes `_capture.json` of a folder this content, atomically."""
     folder.make()
     write_whole(folder, STATE_FILE, json.dumps(content, indent=1).encode() + b"\n")
@@ -187,7 +187,7 @@ class CaptureState:
             "tables": list(self._tables.values()),
         }
         try:
-            write_json(self._folder, content)
+            _put(self._folder, content)
         except OSError as error:
             raise LakemirrorError("storage-unavailable", f"{STATE_FILE}: {error}") from error
         self.said, self._written = max(self.said, position), time.monotonic()
@@ -216,6 +216,5 @@ __all__ = [
     "newest_position",
     "read_state",
     "read_zone_state",
-    "write_json",
     "write_state",
 ]
