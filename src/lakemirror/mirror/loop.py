@@ -28,12 +28,12 @@ from lakemirror.mirror.observer import Observer
 from lakemirror.mirror.queue import ApplyQueue
 from lakemirror.mirror.schedule import Again
 from lakemirror.mirror.scheduler import InQueue, Scheduler
-from lakemirror.mirror.status_writer import StatusWriter, status_before
+from lakemirror.mirror.status_writer import StatusWriter
 from lakemirror.mirror.table_states import TableStates
 from lakemirror.mirror.zone_watch import ZoneWatch
 from lakemirror.settings import DEFINITION, Settings
 from lakemirror.settings_spelling import setting_warnings, unknown_settings
-from lakemirror.status import HEARTBEAT, TableStatus
+from lakemirror.status import HEARTBEAT, TableStatus, last_status
 from lakemirror.storage import Storage
 from lakemirror.storage.folder_watch import NotWatched
 
@@ -110,7 +110,7 @@ class Runner:
         watchable = storage.watchable()
         self._not_watched = watchable if isinstance(watchable, NotWatched) else None
         self._folder = None if isinstance(watchable, NotWatched) else watchable
-        before = status_before(storage)
+        before = last_status(storage)
         self._scheduler = self._new_scheduler(spark, before.tables)
         self._readers = DeclaredReaders(self.settings.readers, storage.uri)
         self._idle_time = IdleTime(
@@ -118,7 +118,7 @@ class Runner:
         )
         self._bringing_down: Future[int] | None = None
         self._dropping = ThreadPoolExecutor(1, thread_name_prefix="readers")
-        self._writer = StatusWriter(storage, before.warnings)
+        self._writer = StatusWriter(storage, before)
         self._begun = time.monotonic()
         self._errors: dict[str, LakemirrorError] = {}  # of what failed last time, by its name in the queue
         self._failures: Counter[str] = Counter()  # in a row

@@ -203,7 +203,7 @@ class Replicator:
 
     def _staged(self, view: View, base: Base) -> tuple[View, list[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
-        if not needs_staging(view.metadata):
+        if not needs_staging(view.files.metadata):
             return view, list(view.pending.files)
         chosen: list[ChangeFile] = []
         size = 0
@@ -216,7 +216,7 @@ class Replicator:
         if base.snapshot is not None and not view.is_recreated:
             columns = from_delta(base.snapshot.metadata.value["schemaString"])
         staged, rejected = self._staging.stage_all(
-            chosen, view.metadata, undeclared=self._settings.undeclared_columns,
+            chosen, view.files.metadata, undeclared=self._settings.undeclared_columns,
             zone=zone_reader(columns, self._rules.columns.zoneless),
         )  # fmt: skip
         return view if rejected is None else self._until(view, rejected), staged
@@ -251,7 +251,7 @@ class Replicator:
             failpoints.reach("retire.before-move")
             moved = files_aside.archive(self._storage, view.files, view.applied, partial(self._is_there, marker))
             if is_durable:
-                self._sync_moves(view.folder, moved)
+                self._sync_moves(view.files.folder, moved)
             return len(moved)
         except (OSError, LakemirrorError) as error:
             log.warning("%s: applied files could not be moved yet: %s", self.name, error)
@@ -262,14 +262,14 @@ class Replicator:
         try:
             if view.leftovers:
                 self.archive(view)
-            if view.folder.processed:
-                files_aside.purge(self._storage, view.folder, self._settings.processed_retention, now)
+            if view.files.folder.processed:
+                files_aside.purge(self._storage, view.files.folder, self._settings.processed_retention, now)
         except Exception as failure:
             log.debug("%s: tidied in a later pass: %s", self.name, coded(failure))
 
     def _marker(self, view: View) -> Entry | None:
         """The folder's marker if it is now that of the table."""
-        path = f"{view.folder.name.folder}/{MARKER}"
+        path = f"{view.files.folder.name.folder}/{MARKER}"
         entry = self._storage.stat(path)
         content = read_marker(self._storage, path, entry) if entry is not None else None
         marker = parse_marker(content) if content is not None else None
@@ -297,10 +297,10 @@ class Replicator:
         """Sets a bad file aside if `on_bad_file` says so; True if the table can go on."""
         if error is None or self._settings.on_bad_file != "quarantine" or error.code not in files_aside.QUARANTINABLE:
             return False
-        entry = next((entry for entry in view.folder.files if entry.path == error.file), None)
+        entry = next((entry for entry in view.files.folder.files if entry.path == error.file), None)
         if entry is None:
             return False
-        aside = files_aside.quarantine(self._storage, view.folder, entry, error)
+        aside = files_aside.quarantine(self._storage, view.files.folder, entry, error)
         if aside is not None:
             log.warning("%s: %s was quarantined: %s", self.name, entry.path, error)
         return aside is not None
