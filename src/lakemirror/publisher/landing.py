@@ -87,7 +87,7 @@ class Landing:
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
         types = {field.name: field.type for field in columns or ()}
         form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
-        return LandingTable(self._place(named), named, form, self._may_widen, buffer)
+        return LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
 
     def _may_widen(self) -> bool:
         """True where the database's settings let the engine widen columns; the environment is that of this process."""
@@ -98,16 +98,17 @@ class Landing:
         definition = parse_definition(answer.body) if answer.status == 200 else {}
         return Settings().with_definition(definition).on_type_change == "widen"
 
-    def _place(self, name: TableName) -> TableFolder:
+    def folder(self, path: str) -> TableFolder:
+        """A folder of the landing zone, by its path in the database; nothing is made."""
         if self._store is not None:
             from lakemirror.publisher.folders.store_folder import StoreFolder
 
-            return StoreFolder(self._store, name.folder)
+            return StoreFolder(self._store, path)
         if self._endpoint is None:
-            return LocalFolder(self.db / name.folder)
+            return LocalFolder(self.db / path)
         from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
-        return EndpointFolder(self._endpoint, name.folder)
+        return EndpointFolder(self._endpoint, path)
 
 
 def _checked(name: str, what: str) -> str:
