@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
-from lakemirror.publisher.capture.postgresql.connections import connected, failing
 from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell
 from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 
 if TYPE_CHECKING:
