@@ -29,6 +29,7 @@ from lakemirror.engines.row_work import RowResult, Target
 from lakemirror.errors import LakemirrorError, Rejected
 from lakemirror.keys.look_up import read_footer
 from lakemirror.landing_zone.metadata import LAST_UPDATE
+from lakemirror.landing_zone.zone import TOKEN
 from lakemirror.mirror.next_batch import Batch
 from lakemirror.mirror.planner import AddedFile, ApplyPlan, Base, check_deletes, with_detection
 from lakemirror.mirror.position import AppliedPaths, Detection, Manifest, Position, with_notes
@@ -37,6 +38,7 @@ from lakemirror.storage.place import Place, capabilities_of, place
 
 _AT_ONCE = 4  # files that are added as they are at the same time
 _MOST_NOTES = 50
+_LONGEST_TOKEN = 200
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,7 @@ def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
         size=last.entry.size,
         modified=last.entry.modified,
         tag=last.entry.tag,
+        token=(last.footer.metadata or {}).get(TOKEN.encode(), b"").decode("utf-8", "replace")[:_LONGEST_TOKEN],
         key_columns=view.metadata.key_columns,
         rows=(before.rows if before else 0) + batch.rows,
         bytes=(before.bytes if before else 0) + batch.bytes,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lakemirror import failpoints
 from lakemirror.delta.commit import make_durable
@@ -46,6 +47,9 @@ from lakemirror.mirror.table_rules import rules_of
 from lakemirror.settings import Settings
 from lakemirror.storage import Entry, Storage, place
 from lakemirror.storage.durable import POWER, sync_each
+
+if TYPE_CHECKING:
+    from lakemirror.landing_zone.cut_manifests import CutManifests
 
 log = logging.getLogger("lakemirror")
 
@@ -81,6 +85,7 @@ class Replicator:
         self._merged_at: int | None = None
         self._synced: Position | None = None  # of the last apply that this process made durable
         self._log = LogCache(self._path, storage.capabilities.looks_last)
+        self._cuts: CutManifests | None = None
         self._observer = TableObserver(storage, name, settings, self._log)
 
     def observe(self, folder: TableFolder, *, now: float | None = None, mark: bool = True) -> View:
@@ -98,7 +103,7 @@ class Replicator:
         try:
             self._check_newest(view)
             base = self._base(view)
-            view, staged = self._staged(view, base)
+            view, staged = self._staged(view, base, self._until_cut(view))
             view, done = self._one_commit(view, base, staged, engine)
             if not isinstance(done, Applied):
                 self._log.forget()
@@ -197,13 +202,26 @@ class Replicator:
                 reshaped_from = before.metadata.value if before is not None else None
         return Base(self._path, database, snapshot, reshaped_from)
 
-    def _staged(self, view: View, base: Base) -> tuple[View, list[ChangeFile]]:
+    def _until_cut(self, view: View) -> Sequence[ChangeFile]:
+        """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
+
+        The manifests are listed after the files. One file alone ends a batch in any case.
+        """
+        files = view.pending.files
+        if len(files) < 2 or not view.detection.is_plain:
+            return files
+        from lakemirror.landing_zone.cut_manifests import CutManifests, until_cut
+
+        self._cuts = self._cuts or CutManifests(self._storage)
+        return until_cut(files, self._cuts.last_files(str(self.name), min(file.entry.modified for file in files)))
+
+    def _staged(self, view: View, base: Base, files: Sequence[ChangeFile]) -> tuple[View, list[ChangeFile]]:
         """The files of one batch as Parquet; the view ends before a file that cannot be converted."""
         if not needs_staging(view.metadata):
-            return view, list(view.pending.files)
+            return view, list(files)
         chosen: list[ChangeFile] = []
         size = 0
-        for file in view.pending.files[: self._rules.limits.files]:
+        for file in files[: self._rules.limits.files]:
             size += file.entry.size
             if chosen and size > self._rules.limits.bytes:
                 break
