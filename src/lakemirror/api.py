@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.mirror import operations
-    from lakemirror.mirror.cuts import Cut, Cuts
+    from lakemirror.mirror.cut_versions import Cut, Cuts
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
@@ -201,10 +201,10 @@ class MirroredDatabase:
 
         Error: `database-missing`.
         """
-        from lakemirror.mirror.cuts import Cuts
+        from lakemirror.mirror.cut_versions import Cuts
 
         require_zone(self.storage)
-        return Cuts(self.storage, self.settings.default_schema)
+        return Cuts(self.storage, self.settings.default_schema, self.settings.retention_in_days)
 
     def cut(self, which: str | int = "last") -> Cut:
         """One cut: the newest that every table has reached, or that of a number. `versions` says which version of each

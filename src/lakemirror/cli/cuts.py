@@ -12,7 +12,7 @@ from lakemirror.cli.options import Database, Json, StorageOptions, require
 from lakemirror.cli.printable import printable
 
 if TYPE_CHECKING:
-    from lakemirror.mirror.cuts import Cut
+    from lakemirror.mirror.cut_versions import Cut
 
 Show = Annotated[str, typer.Argument(metavar="[show]", help="`show`: one cut, and the lines that read its versions.")]
 Which = Annotated[str, typer.Argument(metavar="[last|N]", help="The newest complete cut, or that of a number.")]

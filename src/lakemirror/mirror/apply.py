@@ -17,6 +17,7 @@ from typing import Any
 
 from lakemirror import failpoints
 from lakemirror.delta import commit as delta
+from lakemirror.delta.checkpoint import OldestKept
 from lakemirror.delta.commit_info import commit_info
 from lakemirror.delta.data_files import data_file, removed
 from lakemirror.delta.deletion_vectors import delete_rows
@@ -105,12 +106,14 @@ def commit(
     begun: float,
     durability: str = POWER,
     check: Callable[[], None] = lambda: None,
+    oldest_kept: OldestKept = lambda: None,
 ) -> Applied:
     """Makes the plan's commit: these actions of its rows, the table's state, position and manifest at once.
 
     `begun`: when the apply began, by `time.monotonic`. `durability`: as for `delta.commit`. `check` is called right
-    before the commit, and raises where what the plan rests on has changed. Where no commit is made, the files that
-    `rows` name are removed. LakemirrorError `concurrent-commit` where another commit came first.
+    before the commit, and raises where what the plan rests on has changed. `oldest_kept`: the version from which on
+    the log stays. Where no commit is made, the files that `rows` name are removed. LakemirrorError
+    `concurrent-commit` where another commit came first.
     """
     path, snapshot = plan.base.path, plan.base.snapshot
     try:
@@ -130,7 +133,7 @@ def commit(
     except BaseException:
         delta.remove_written(place(path), snapshot, rows)
         raise
-    version = delta.commit(path, snapshot, actions, durability=durability)
+    version = delta.commit(path, snapshot, actions, durability=durability, keep_log=oldest_kept)
     failpoints.reach("apply.after-commit")
     choice, seconds = plan.choice, time.monotonic() - begun
     return Applied(batch, position, manifest, version, choice.engine, choice.reason, seconds)

@@ -103,7 +103,8 @@ class Replicator:
         try:
             self._check_newest(view)
             base = self._base(view)
-            view, staged = self._staged(view, base, self._until_cut(view))
+            files = self._until_cut(view) if len(view.pending.files) > 1 else view.pending.files
+            view, staged = self._staged(view, base, files)
             view, done = self._one_commit(view, base, staged, engine)
             if not isinstance(done, Applied):
                 self._log.forget()
@@ -154,8 +155,9 @@ class Replicator:
             return rows
         files = [item.file for item in planned.batch.files]
         return commit(
-            planned, rows, begun=begun, durability=self._rules.durability, check=lambda: self._check_unchanged(files)
-        )
+            planned, rows, begun=begun, durability=self._rules.durability, check=lambda: self._check_unchanged(files),
+            oldest_kept=partial(_oldest_kept, self._storage, self._settings, str(self.name)),
+        )  # fmt: skip
 
     def _check_newest(self, view: View) -> None:
         """`concurrent-commit` if the table has got another version since the view: then the work would be for nothing.
@@ -205,10 +207,10 @@ class Replicator:
     def _until_cut(self, view: View) -> Sequence[ChangeFile]:
         """The pending files up to the first at which a cut ends: so the table gets a version that is the cut.
 
-        The manifests are listed after the files. One file alone ends a batch in any case.
+        The manifests are listed after the files. A single file needs none of this: a batch ends with it.
         """
         files = view.pending.files
-        if len(files) < 2 or not view.detection.is_plain:
+        if not view.detection.is_plain:
             return files
         from lakemirror.landing_zone.cut_manifests import CutManifests, until_cut
 
@@ -345,6 +347,13 @@ class Replicator:
         if not merged and compaction.is_due_sooner(self._path, before, version):
             merged = compaction.merge_few(self._path, durability=durability, rewrite=rewrite, known=self._log.read)
         log.debug("%s: %d small files became one", self.name, merged)
+
+
+def _oldest_kept(storage: Storage, settings: Settings, table: str) -> int | None:
+    """The version of a table in the last complete cut."""
+    from lakemirror.mirror.cut_versions import last_versions
+
+    return last_versions(storage, settings).get(table)
 
 
 __all__ = ["Conflict", "Done", "Replicator"]

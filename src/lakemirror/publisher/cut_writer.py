@@ -57,6 +57,7 @@ def write_cut(
 def _numbered(folder: TableFolder, manifest: CutManifest) -> int:
     """Writes the manifest under the number after the highest; returns that number."""
     try:
+        folder.make()
         with folder.room():
             number = max((cut_number(name) for name in folder.names()), default=0)
             while True:

@@ -149,8 +149,8 @@ class Landing:
 
 def _parts(name: str) -> tuple[str, str]:
     """Schema and table of `table` or `schema.table`; `input-invalid`."""
-    schema, _, table = name.rpartition(".")
-    return _checked(schema, "schema"), _checked(table, "table")
+    schema, dot, table = name.rpartition(".")
+    return _checked(schema or dot, "schema"), _checked(table, "table")
 
 
 def _checked(name: str, what: str) -> str:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from tests.commands import CommandRunner
 from tests.landing import declare, folder, put
 
 from lakemirror import MirroredDatabase
+from lakemirror.cli import app
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.cut_manifests import manifest_name, parse_manifest
 from lakemirror.landing_zone.zone import CUTS
-from lakemirror.mirror.cuts import Cut
+from lakemirror.maintenance.compaction import merge_at_rest
+from lakemirror.mirror.cut_versions import Cut, versions_to_keep
 from lakemirror.publisher import Landing
 from lakemirror.storage import Entry
 
@@ -175,3 +180,133 @@ def test_what_is_unknown_in_a_manifest_is_left_out() -> None:
     data = json.dumps({"tables": {"t": 1}, "position": {"lsn": 5}, "more": 1}).encode()
     found = parse_manifest(data, Entry(f"{CUTS}/{manifest_name(7)}", len(data), 5))
     assert (found.cut, found.tables, found.position, found.modified) == (7, {"t": 1}, '{"lsn": 5}', 5)
+
+
+def test_the_log_keeps_the_last_complete_cut(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"n": [1]})
+    put(tmp_path, "stopped", 1, {"n": [1]})
+    opened(tmp_path).sync()
+    manifest(tmp_path, 1, {"t": 1, "stopped": 1})
+    for number in range(2, 24):
+        put(tmp_path, "t", number, {"n": [number]})
+    manifest(tmp_path, 2, {"t": 23, "stopped": 2})
+    opened(tmp_path, batch_files=1).sync()
+    log = tmp_path / "Tables/t/_delta_log"
+    old = time.time() - 31 * 86_400
+    for path in log.iterdir():
+        os.utime(path, (old, old))
+    for number in range(24, 36):
+        put(tmp_path, "t", number, {"n": [number]})
+    opened(tmp_path, batch_files=1).sync()
+    assert opened(tmp_path).cut().number == 1 and len(rows(opened(tmp_path).cut(), "t")) == 1
+
+    put(tmp_path, "stopped", 2, {"n": [1]})
+    manifest(tmp_path, 2, {"t": 35, "stopped": 2})
+    for number in range(36, 48):
+        put(tmp_path, "t", number, {"n": [number]})
+    opened(tmp_path, batch_files=1).sync()
+    assert opened(tmp_path).cut().number == 2
+    assert min(int(path.stem) for path in log.glob("*[0-9].json")) > 0, "what the last cut does not need goes"
+    first = list(opened(tmp_path).cuts())[-1]
+    assert first.is_void and not opened(tmp_path).cut(1).is_complete
+
+
+def test_an_old_cut_whose_files_were_removed_is_void(tmp_path: Path) -> None:
+    """Another program's VACUUM knows no cuts."""
+    landing = Landing(tmp_path)
+    table = landing.table("t", keys=["id"])
+    for number in (1, 2, 3):
+        table.upsert([{"id": 1, "v": number}])
+        landing.cut()
+        opened(tmp_path, maintenance=False).sync()
+    assert all(cut.is_complete for cut in opened(tmp_path).cuts())
+    then = time.time() - 8 * 86_400
+    for path in (tmp_path / CUTS).iterdir():
+        os.utime(path, (then, then))
+    assert all(cut.is_complete for cut in opened(tmp_path).cuts())
+    assert DeltaTable(tmp_path / "Tables/t").vacuum(0, enforce_retention_duration=False, dry_run=False)
+    third, second, first = opened(tmp_path).cuts()
+    assert third.is_complete and second.is_void and first.is_void
+    assert "were removed" in first.reasons["t"]
+
+
+def test_old_manifests_go_and_the_last_complete_cut_stays(tmp_path: Path) -> None:
+    put(tmp_path, "t", 1, {"n": [1]})
+    database = opened(tmp_path)
+    database.sync()
+    for number, days in ((1, 9), (2, 8), (3, 8), (4, 1), (5, 1)):
+        then = time.time() - days * 86_400
+        os.utime(manifest(tmp_path, number, {"t": 1 if number != 3 else 2}), (then, then))
+    other = tmp_path / CUTS / "notes.json"
+    other.write_text("{}")
+    os.utime(folder(tmp_path, "t") / f"{1:020}.parquet", (1e9, 1e9))
+    (log,) = (tmp_path / "Tables/t/_delta_log").glob("*0.json")
+    log.write_text(re.sub(r'\\"modified\\":\d+', r'\\"modified\\":1', log.read_text()))
+    assert versions_to_keep(database.storage, database.settings, "Tables/t") == {0}
+    assert [cut.number for cut in database.cuts()] == [5, 4]
+    os.utime(manifest(tmp_path, 6, {"t": 2}), (1e9, 1e9))
+    assert versions_to_keep(database.storage, database.settings, "Tables/other") == set()
+    assert [cut.number for cut in database.cuts()] == [6, 5, 4] and other.exists()
+
+
+def test_a_cut_is_the_newest_version_with_its_rows(tmp_path: Path) -> None:
+    """So VACUUM keeps it as long as any version that was current then."""
+    for number in range(1, 5):
+        put(tmp_path, "t", number, {"n": [number]})
+    opened(tmp_path, batch_files=1, maintenance=False).sync()
+    manifest(tmp_path, 1, {"t": 4})
+    time.sleep(0.01)
+    assert merge_at_rest(str(tmp_path / "Tables/t"), all_vectors=True)
+    time.sleep(0.01)
+    manifest(tmp_path, 2, {"t": 4})
+    assert [cut.versions["t"] for cut in opened(tmp_path).cuts()] == [4, 3]
+    put(tmp_path, "t", 5, {"n": [5]})
+    opened(tmp_path).sync()
+    assert [cut.versions["t"] for cut in opened(tmp_path).cuts()] == [4, 3]
+    assert all(len(rows(cut, "t")) == 4 for cut in opened(tmp_path).cuts())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    assert "no cut yet" in lakemirror("cuts", init(tmp_path))
+    put(tmp_path, "s.a", 1, {"n": [1]})
+    put(tmp_path, "b", 1, {"n": [1]})
+    opened(tmp_path).sync()
+    manifest(tmp_path, 1, {"s.a": 1, "b": 1, "c": 0}, time="noon", position="0/1", reread=2)
+    manifest(tmp_path, 2, {"b": 2})
+    (tmp_path / CUTS / manifest_name(3)).write_text("{")
+    found = json.loads(lakemirror("cuts", tmp_path, "--json"))
+    assert [(cut["cut"], cut["complete"]) for cut in found] == [(3, False), (2, False), (1, True)]
+    assert found[0]["errorCode"] == "cut-invalid" and "file 2 is gone" in found[1]["reasons"]["b"]
+    assert found[2]["versions"] == {"s.a": 0, "b": 0} and found[2]["reread"] == 2
+    assert json.loads(lakemirror("cuts", tmp_path, "show", "last", "--json")) == found[2]
+    text = lakemirror("cuts", tmp_path)
+    assert "noon" in text and "2 values may be newer" in text
+    shown = lakemirror("cuts", tmp_path, "show", "1")
+    assert "version=0" in shown and "VERSION AS OF 0" in shown and "no file yet" in shown
+    assert len(lakemirror("cuts", tmp_path, "--limit", "1").splitlines()) == 1
+    assert "cut-unknown" in lakemirror("cuts", tmp_path, "show", "9", code=2)
+    lakemirror("cuts", tmp_path, "delete", code=2)
+
+
+def test_every_client_reads_a_cut_by_its_lines(tmp_path: Path) -> None:
+    for number in (1, 2):
+        put(tmp_path, "t", number, {"n": [number]})
+    manifest(tmp_path, 1, {"t": 1})
+    opened(tmp_path).sync()
+    lines = opened(tmp_path).cut().snippets()["t"]
+    for tool in ("polars", "pandas"):
+        names: dict[str, Any] = {}
+        exec(lines[tool], names)
+        assert len(names["t"]) == 1, tool
+    assert "version=0" in lines["duckdb"] and '.option("versionAsOf", 0)' in lines["spark"]
+
+
+def lakemirror(*words: object, code: int = 0) -> str:
+    result = CommandRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def init(path: Path) -> Path:
+    (path / "Files/LandingZone").mkdir(parents=True)
+    return path

@@ -3,23 +3,28 @@
     manifest: table → number of its last file ─▶ the commit that ends at this file ─▶ table → version
 
 Nothing is recorded for a cut: each apply's commit says at which file it ends, and by which token. So a version is a cut
-from the commit on that made it, whatever is killed, and for as long as the log has that commit.
+from the commit on that made it, whatever is killed, for as long as the log has that commit. Of the versions with the
+same rows, a cut is the newest that there was when it was declared: VACUUM keeps that one for the whole retention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from lakemirror.delta.log import latest_commits
+from lakemirror.delta.log import Action, latest_commits, read_snapshot
 from lakemirror.errors import LakemirrorError
 from lakemirror.landing_zone.cut_manifests import CutManifest, CutManifests, cut_number
 from lakemirror.landing_zone.identity import parse_marker, read_marker
-from lakemirror.landing_zone.zone import LANDING_ZONE, MARKER, TableFolder, TableName, scan_table
+from lakemirror.landing_zone.zone import MARKER, TableFolder, TableName, scan_table
+from lakemirror.maintenance.vacuum import files_of_table, named_paths
 from lakemirror.mirror.position import current_position, parse_manifest
-from lakemirror.storage import Storage
+from lakemirror.mirror.table_log import OURS
+from lakemirror.settings import Settings
+from lakemirror.storage import Storage, place
 
 REACHED, EMPTY, WAITS, VOID = "reached", "empty", "waits", "void"
 
@@ -100,9 +105,11 @@ class Cut:
 class Cuts:
     """The cuts of one database, newest first. Each manifest and each commit is read once."""
 
-    def __init__(self, storage: Storage, default_schema: str) -> None:
+    def __init__(self, storage: Storage, default_schema: str, retention_days: float) -> None:
+        """`retention_days`: how long VACUUM keeps old versions. Whether older ones can still be read is looked up."""
         self._storage = storage
         self._schema = default_schema
+        self._kept_from = time.time_ns() - int(retention_days * 86_400e9)
         self._manifests = CutManifests(storage)
         self._tables: dict[str, _Table] = {}
 
@@ -127,6 +134,23 @@ class Cuts:
             raise LakemirrorError("cut-unknown", f"{self._storage.uri()}: {what}")
         return cut
 
+    def last_complete(self) -> Cut | None:
+        """The newest cut that every table has reached; None if there is none."""
+        return next((cut for cut in self if cut.is_complete), None)
+
+    def remove_old(self, before: int) -> int:
+        """Deletes the manifests that were written before a moment (nanoseconds) and are older than the last complete
+        cut; returns their number."""
+        last = self.last_complete()
+        old = [
+            entry
+            for entry in self._manifests.listed()
+            if last is not None and cut_number(entry.name) < last.number and entry.modified < before
+        ]
+        for entry in old:
+            self._storage.delete(entry.path)
+        return len(old)
+
     def _cut(self, manifest: CutManifest) -> Cut:
         tables = tuple(
             self._table(name).at(number, manifest) for name, number in sorted(manifest.tables.items())
@@ -135,12 +159,33 @@ class Cuts:
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
-            self._tables[name] = _Table(self._storage, _named(self._storage, name), name, self._schema)
+            named = _named(self._storage, name)
+            path = self._storage.uri(named.target(self._schema))
+            self._tables[name] = _Table(self._storage, named, name, path, self._kept_from)
         return self._tables[name]
 
 
+def last_versions(storage: Storage, settings: Settings) -> Mapping[str, int]:
+    """The versions of the last complete cut, by `schema.table`; none if there is none."""
+    last = Cuts(storage, settings.default_schema, settings.retention_in_days).last_complete()
+    return last.versions if last is not None else {}
+
+
+def versions_to_keep(storage: Storage, settings: Settings, target: str) -> Collection[int]:
+    """The versions of a Delta table that the last complete cut needs. Deletes manifests that are older than the
+    retention. `target`: the table's folder, relative to the database."""
+    cuts = Cuts(storage, settings.default_schema, settings.retention_in_days)
+    cuts.remove_old(time.time_ns() - int(settings.retention_in_days * 86_400e9))
+    last, path = cuts.last_complete(), storage.uri(target)
+    tables = last.tables if last is not None else ()
+    return {table.version for table in tables if table.version is not None and table.path == path}
+
+
 class _Apply(NamedTuple):
-    """One apply in a table's log: its version, the file at which it ends, the generation of the table folder."""
+    """One apply in a table's log: its version, the file at which it ends, the generation of the table folder.
+
+    `same`: later versions with the same rows, newest first, each with the time of its commit in nanoseconds.
+    """
 
     version: int
     last: int
@@ -148,14 +193,21 @@ class _Apply(NamedTuple):
     modified: int
     identity: str
     generation: int
+    same: tuple[tuple[int, int], ...]
+
+    def at(self, moment: int) -> int:
+        """The newest version with these rows at a moment; this one if there was none yet."""
+        return next((version for version, committed in self.same if committed <= moment), self.version)
 
 
 class _Table:
     """One table: what its log and its folder say of files."""
 
-    def __init__(self, storage: Storage, named: TableName, name: str, default_schema: str) -> None:
+    def __init__(self, storage: Storage, named: TableName, name: str, path: str, kept_from: int) -> None:
+        """`path`: of the Delta table. `kept_from`: files of later cuts are kept, in nanoseconds."""
         self._storage, self._named, self._name = storage, named, name
-        self._path = storage.uri(named.target(default_schema))
+        self._path, self._kept_from = path, kept_from
+        self._there: dict[str, float] | None = None
         self._left = _applies(self._path)
         self._seen: dict[int, list[_Apply]] = {}
         self._newest: _Apply | None = None
@@ -168,7 +220,11 @@ class _Table:
         token = manifest.files.get(self._name, "")
         found = self._find(number, token, manifest.modified)
         if found is not None:
-            return TableAtCut(self._name, number, self._path, found.version, REACHED)
+            version = found.at(manifest.modified)
+            lost = self._lost(version) if manifest.modified < self._kept_from else ""
+            if not lost:
+                return TableAtCut(self._name, number, self._path, version, REACHED)
+            return TableAtCut(self._name, number, self._path, None, VOID, lost)
         state, reason = self._unreached(number, manifest.modified)
         return TableAtCut(self._name, number, self._path, None, state, reason)
 
@@ -187,6 +243,19 @@ class _Table:
                 return None
             self._seen.setdefault(earlier.last, []).append(earlier)
             self._newest, self._oldest = self._newest or earlier, earlier
+
+    def _lost(self, version: int) -> str:
+        """Why a version cannot be read any more; empty if it can."""
+        try:
+            snapshot = read_snapshot(self._path, version)
+        except LakemirrorError as error:
+            return f"version {version} cannot be read any more: {error.message}"
+        if snapshot is None:
+            return f"version {version} is gone"
+        if self._there is None:
+            self._there = files_of_table(place(self._path), snapshot.metadata.partition_columns)
+        named = {path for add in snapshot.files.values() for path in named_paths(snapshot.table, add)}
+        return f"files of version {version} were removed" if named - self._there.keys() else ""
 
     def _unreached(self, number: int, modified: int) -> tuple[str, str]:
         """Whether the cut's file is still to be applied, and why it has no version. `modified`: of the manifest."""
@@ -213,23 +282,41 @@ class _Table:
 
 def _applies(table: str) -> Iterator[_Apply]:
     """The applies in the log of a Delta table, newest first."""
+    same: list[tuple[int, int]] = []
     for version, actions in latest_commits(table):
-        position = current_position({each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each})
+        txns = (each["txn"] for each in actions if "txn" in each)
+        position = current_position({txn["appId"]: txn["version"] for txn in txns})
         info: Mapping[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         manifest = parse_manifest(info.get("userMetadata")) if position is not None else None
         if position is not None and manifest is not None:
             yield _Apply(
-                version, position.number, manifest.token, manifest.modified, position.identity, position.generation
-            )
+                version, position.number, manifest.token, manifest.modified, position.identity, position.generation,
+                tuple(same),
+            )  # fmt: skip
+            same = []
+        elif _has_same_rows(info, actions):
+            moment = info.get("timestamp")
+            same.append((version, moment * 1_000_000 if isinstance(moment, int) else time.time_ns()))
+        else:
+            same = []
+
+
+def _has_same_rows(info: Mapping[str, Any], actions: Sequence[Action]) -> bool:
+    """True for a commit that changes neither rows nor columns: a compaction of any engine, a feature drop of ours."""
+    files = [each[kind] for each in actions for kind in ("add", "remove") if kind in each]
+    if any(file.get("dataChange") is not False for file in files):
+        return False
+    return info.get("engineInfo") == OURS or not any("metaData" in each for each in actions)
 
 
 def _named(storage: Storage, name: str) -> TableName:
     """The table folder that a manifest names `schema.table` or `table`: the one that is there."""
-    schema, dot, table = name.partition(".")
-    whole = TableName("", name)
-    if not dot or not schema or not table or storage.exists(f"{LANDING_ZONE}/{name}"):
-        return whole
-    return TableName(schema, table)
+    parts = name.split(".")
+    splits = [TableName(".".join(parts[:at]), ".".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    possible = [each for each in (TableName("", name), *splits) if each.table]
+    if len(possible) == 1:
+        return possible[0]
+    return next((each for each in possible if storage.exists(each.folder)), possible[1])
 
 
 __all__ = ["Cut", "Cuts", "TableAtCut"]
