@@ -223,7 +223,7 @@ def _manifest(plan: ApplyPlan, detection: Detection) -> Manifest:
         modified=last.entry.modified,
         tag=last.entry.tag,
         token=(last.footer.metadata or {}).get(TOKEN.encode(), b"").decode("utf-8", "replace")[:_LONGEST_TOKEN],
-        key_columns=view.metadata.key_columns,
+        key_columns=view.files.metadata.key_columns,
         rows=(before.rows if before else 0) + batch.rows,
         bytes=(before.bytes if before else 0) + batch.bytes,
         committed=max(item.file.entry.modified for item in batch.files) / 1e9,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakemirror.delta.protocol import FEED_COLUMNS
-from lakemirror.engines.engine import Preference
+from lakemirror.engines.engine import Preference, preference_of
 from lakemirror.mirror.next_batch import Limits
 from lakemirror.mirror.schema_evolution import Rules
 from lakemirror.settings import Settings
@@ -30,14 +30,13 @@ class TableRules:
     durability: str = POWER
 
 
-def rules_of(settings: Settings, *, spark_given: bool = False) -> TableRules:
-    """The rules for a table of these settings. `spark_given`: a Spark session runs already."""
-    given = spark_given or bool(settings.master or settings.connect_address)
+def rules_of(settings: Settings) -> TableRules:
+    """The rules for a table of these settings."""
     return TableRules(
         table_properties(settings),
         column_rules(settings),
         Limits(settings.batch_files, settings.batch_bytes),
-        Preference(settings.engine, given, settings.spark_from_bytes),
+        preference_of(settings),
         settings.trust_footers,
         settings.durability,
     )

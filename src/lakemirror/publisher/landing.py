@@ -92,7 +92,7 @@ class Landing:
         named = TableName(_checked(schema or "", "schema"), _checked(name, "table"))
         types = {field.name: field.type for field in columns or ()}
         form = TableForm(None if keys is None else tuple(keys), types, compression, zoneless)
-        table = LandingTable(self._place(named.folder), named, form, self._may_widen, buffer)
+        table = LandingTable(self.folder(named.folder), named, form, self._may_widen, buffer)
         self._opened.add(table)
         return table
 
@@ -108,22 +108,22 @@ class Landing:
         for table in list(self._opened):
             table.flush()
         names = self._names() if tables is None else [TableName(*_parts(name)) for name in tables]
-        folders = {str(name): self._place(name.folder) for name in names}
-        return write_cut(self._place(CUTS), folders, position=position, time=time)
+        folders = {str(name): self.folder(name.folder) for name in names}
+        return write_cut(self.folder(CUTS), folders, position=position, time=time)
 
     def _names(self) -> list[TableName]:
         """The tables that have a file."""
         found: list[TableName] = []
-        for name in self._place(LANDING_ZONE).names():
+        for name in self.folder(LANDING_ZONE).names():
             schema = name.removesuffix(".schema")
             if name.startswith("_"):
                 continue
             if schema != name and schema:
-                inner = self._place(f"{LANDING_ZONE}/{name}").names()
+                inner = self.folder(f"{LANDING_ZONE}/{name}").names()
                 found += [TableName(schema, table) for table in inner if not table.startswith("_")]
             else:
                 found.append(TableName("", name))
-        return [name for name in found if Sequence(self._place(name.folder)).newest()]
+        return [name for name in found if Sequence(self.folder(name.folder)).newest()]
 
     def _may_widen(self) -> bool:
         """True where the database's settings let the engine widen columns; the environment is that of this process."""
@@ -134,17 +134,17 @@ class Landing:
         definition = parse_definition(answer.body) if answer.status == 200 else {}
         return Settings().with_definition(definition).on_type_change == "widen"
 
-    def _place(self, folder: str) -> TableFolder:
-        """A folder of the landing zone. `folder`: relative to the database."""
+    def folder(self, path: str) -> TableFolder:
+        """A folder of the landing zone, by its path in the database; nothing is made."""
         if self._store is not None:
             from lakemirror.publisher.folders.store_folder import StoreFolder
 
-            return StoreFolder(self._store, folder)
+            return StoreFolder(self._store, path)
         if self._endpoint is None:
-            return LocalFolder(self.db / folder)
+            return LocalFolder(self.db / path)
         from lakemirror.publisher.folders.endpoint_folder import EndpointFolder
 
-        return EndpointFolder(self._endpoint, folder)
+        return EndpointFolder(self._endpoint, path)
 
 
 def _parts(name: str) -> tuple[str, str]:

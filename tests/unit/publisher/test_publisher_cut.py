@@ -68,7 +68,7 @@ def test_a_number_that_is_taken_is_left_alone(landing: Landing, db: Path, monkey
     landing.cut()
     before = manifests(db)
     true = LocalFolder.names
-    if type(landing._place("x")) is not LocalFolder:
+    if type(landing.folder("x")) is not LocalFolder:
         pytest.skip("one kind of folder is enough")
     monkeypatch.setattr(
         LocalFolder, "names", lambda self, *given: [] if self.path.name == "_cuts" else true(self, *given)
