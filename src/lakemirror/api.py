@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakemirror.mirror import operations
+    from lakemirror.mirror.cut_versions import Cut, Cuts
 
 _SHORT_RUN_BYTES = 256 * 1024**2  # up to here a JVM that starts fast beats one that computes fast
 _SOON = 2.0  # seconds: a pass waits for tables that are due so soon again,
@@ -201,6 +202,22 @@ class MirroredDatabase:
     def status(self) -> monitoring.DatabaseStatus:
         """The state of every table. It starts no JVM and changes nothing. Error: `database-missing`."""
         return current_status(self.storage, self.settings, unknown_settings(self._definition))
+
+    def cuts(self) -> Cuts:
+        """The cuts that publishers declared, newest first, to iterate over. They are read one by one, without a JVM.
+
+        Error: `database-missing`.
+        """
+        from lakemirror.mirror.cut_versions import Cuts
+
+        require_zone(self.storage)
+        return Cuts(self.storage, self.settings.default_schema, self.settings.retention_in_days)
+
+    def cut(self, which: str | int = "last") -> Cut:
+        """One cut: the newest that every table has reached, or that of a number. `versions` says which version of each
+        Delta table it is, `snippets()` how each tool reads them. Errors: `cut-unknown`, `database-missing`.
+        """
+        return self.cuts().find(str(which))
 
     def register(self, spark: SparkSession, schema: str = "") -> dict[str, str]:
         """Makes each table an external table in the session's catalog. Returns the catalog's name of each table.
