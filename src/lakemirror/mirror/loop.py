@@ -105,7 +105,7 @@ class Runner:
         self._observer = observer
         self._shared = shared or Shared()
         self._warnings_of = warnings_of
-        self._seen = _definition_etag(storage)
+        self._seen = definition_etag(storage)
         self._lane = self._shared.queue.add(self._step, looks=1)
         watchable = storage.watchable()
         self._not_watched = watchable if isinstance(watchable, NotWatched) else None
@@ -304,7 +304,7 @@ class Runner:
             return
         self._definition_again = time.monotonic() + self._storage.capabilities.looks_last / 10
         try:
-            seen = _definition_etag(self._storage)
+            seen = definition_etag(self._storage)
             settings = self.settings if seen == self._seen else self._resolve()
         except Exception as failure:
             error = coded(failure)
@@ -367,7 +367,7 @@ def _folders(zone: Zone) -> list[str]:
     return [*_ABOVE, *zone.folders, *(each for folder in zone.tables.values() for each in folder.folders)]
 
 
-def _definition_etag(storage: Storage) -> str:
+def definition_etag(storage: Storage) -> str:
     """A text that changes when `mirroring.json` changes. `definition-invalid` if it is no regular file."""
     try:
         entry = storage.stat(DEFINITION)
@@ -378,4 +378,4 @@ def _definition_etag(storage: Storage) -> str:
     return entry.etag if entry else ""
 
 
-__all__ = ["PATIENCE", "Runner", "Shared"]
+__all__ = ["PATIENCE", "Runner", "Shared", "definition_etag"]

@@ -39,7 +39,7 @@ from lakemirror.publisher.capture.pending_changes import Table
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
 from lakemirror.publisher.capture.postgresql.load import Stopped
 from lakemirror.publisher.capture.postgresql.slot import LOST, SlotReport
-from lakemirror.publisher.capture.postgresql.source import PostgresSource, SourceSnapshot
+from lakemirror.publisher.capture.postgresql.source import PostgresSource
 from lakemirror.publisher.capture.table_stream import Origin, TableStream
 from lakemirror.publisher.landing import Landing
 
@@ -99,7 +99,7 @@ class Capture:
 
     def _round(self, once: bool) -> bool:
         """One round, until the stream ends; True where nothing more is to be done."""
-        with PostgresSource(self._options) as source:
+        with PostgresSource(self._options, self._stop.is_set) as source:
             log = source.log
             tables = CapturedTables(self._landing, source.tables(), self._options)
             slot = self._slot(log, tables)
@@ -164,20 +164,20 @@ class Capture:
         ]
         if not wanted:
             return
-        with source.snapshot(self._stop.is_set) as snapshot:
+        with source.snapshot() as snapshot:
             for table in wanted:
                 if self._stop.is_set():
                     return
-                self._load_table(snapshot, table)
+                self._load_table(source, snapshot.position, table)
 
-    def _load_table(self, snapshot: SourceSnapshot, table: CapturedTable) -> None:
+    def _load_table(self, source: PostgresSource, position: int, table: CapturedTable) -> None:
         """Loads one table; an error of it stops it alone."""
-        state = TableState(SOURCE, self._options.name, LOADING, snapshot.position)
+        state = TableState(SOURCE, self._options.name, LOADING, position)
         try:
             with table.landing.storage():
                 table.landing.recreate()
                 write_state(table.landing.place, state)
-            rows = snapshot.load(table.source, _publisher(table, state))
+            rows = source.load(table.source, _publisher(table, state))
             state = replace(state, phase=STREAMING, rows_loaded=rows)
             self._tell(f"{table.name}: {rows:,} rows loaded")
         except Stopped:

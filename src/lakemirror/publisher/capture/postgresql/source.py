@@ -1,11 +1,10 @@
-"""A PostgreSQL database as a capture uses it: its tables, its log, its snapshots, and rows that are read again."""
+"""One PostgreSQL database as a capture uses it: its tables, its log, a snapshot and the rows of a table in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,32 +12,27 @@ from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
 from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
-from lakemirror.publisher.capture.postgresql.connections import connected, failing
-from lakemirror.publisher.capture.postgresql.load import Loader, converted
-from lakemirror.publisher.capture.postgresql.slot import exported_snapshot
+from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell, converted
+from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
 
-
-@dataclass(frozen=True)
-class SourceSnapshot:
-    """Rows as they were at a position: everything that was committed before it, and nothing else."""
-
-    position: int
-    loader: Loader
-
-    def load(self, table: SourceTable, publish: Callable[[pa.RecordBatchReader], int]) -> int:
-        """Publishes all rows of the table, by threads; returns their number. Errors: as of `Loader.load`."""
-        return self.loader.load(table, publish)
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 
 class PostgresSource:
-    """One session for questions, others where they are needed. Used in a `with` block."""
+    """Used in a `with` block. `capture-source-failed` where the database does not answer."""
 
-    values: Mapping[str, str] = EVENT_PROPERTIES
+    values = EVENT_PROPERTIES
 
-    def __init__(self, options: CaptureOptions) -> None:
-        self._options = options
+    def __init__(self, options: CaptureOptions, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped`: True where a load shall end."""
+        self._options, self._stopped = options, stopped
         self._open = ExitStack()
+        self._loader: Loader | None = None
+        self.connection: Connection[Any]
+        self.log: ChangeLog
 
     def __enter__(self) -> PostgresSource:
         self.connection = self._open.enter_context(connected(self._options))
@@ -54,16 +48,24 @@ class PostgresSource:
         with failing(self._options):
             yield
 
-    def tables(self) -> Sequence[SourceTable]:
-        """The tables that the options name."""
-        with self.asking():
+    def tables(self) -> tuple[SourceTable, ...]:
+        """The tables that the options name, as they are now."""
+        with failing(self._options):
             return read_tables(self.connection, self._options)
 
     @contextmanager
-    def snapshot(self, stopped: Callable[[], bool]) -> Iterator[SourceSnapshot]:
-        """A snapshot of all tables, until the end of the block. `stopped`: True where loads shall end."""
-        with exported_snapshot(self._options) as made, Loader(self._options, made.id, stopped) as loader:
-            yield SourceSnapshot(made.position, loader)
+    def snapshot(self) -> Iterator[Snapshot]:
+        """A snapshot and its position, for loads within this block."""
+        with (
+            exported_snapshot(self._options) as snapshot,
+            Loader(self._options, snapshot.id, self._stopped) as self._loader,
+        ):
+            yield snapshot
+
+    def load(self, table: SourceTable, publish: Publish, tell: Tell = lambda _: None) -> int:
+        """Publishes all rows of a table in the snapshot; returns their number. Errors: as of `Loader.load`."""
+        assert self._loader is not None
+        return self._loader.load(table, publish, tell)
 
     def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
         """The row of a key as it is now, in the values of a load; None where there is none."""
@@ -81,4 +83,4 @@ class PostgresSource:
             ) from error
 
 
-__all__ = ["PostgresSource", "SourceSnapshot"]
+__all__ = ["PostgresSource"]
