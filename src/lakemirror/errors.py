@@ -120,6 +120,9 @@ CODES: dict[str, Kind] = {
         409,
         "Give the table a primary key, and load it again: `lakemirror capture DB --from URL --reload TABLE`.",
     ),
+    "capture-schema-changed": Kind(
+        False, 3, 409, "Load the table again: `lakemirror capture DB --from URL --reload TABLE`."
+    ),
     "capture-value": Kind(False, 3, 422, "Correct the value in the source, or leave the table out: --exclude TABLE."),
     "capture-table-name": Kind(False, 3, 422, "Give the table's folder another name: --rename SCHEMA.TABLE=NAME."),
     "capture-not-ready": Kind(

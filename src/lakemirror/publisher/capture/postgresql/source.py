@@ -1,14 +1,18 @@
-"""One PostgreSQL database as a capture uses it: its tables, a snapshot, the rows of a table in it."""
+"""One PostgreSQL database as a capture uses it: its tables, its log, a snapshot and the rows of a table in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql.catalog import SourceTable, read_tables
-from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell
+from lakemirror.publisher.capture.postgresql.change_log import ChangeLog
+from lakemirror.publisher.capture.postgresql.load import Loader, Publish, Tell, converted
 from lakemirror.publisher.capture.postgresql.slot import Snapshot, exported_snapshot
 from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 from lakemirror.publisher.capture.postgresql.types import EVENT_PROPERTIES
@@ -28,13 +32,21 @@ class PostgresSource:
         self._open = ExitStack()
         self._loader: Loader | None = None
         self.connection: Connection[Any]
+        self.log: ChangeLog
 
     def __enter__(self) -> PostgresSource:
         self.connection = self._open.enter_context(connected(self._options))
+        self.log = ChangeLog(self.connection, self._options.slot)
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._open.close()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What the database says, as `capture-source-failed`."""
+        with failing(self._options):
+            yield
 
     def tables(self) -> tuple[SourceTable, ...]:
         """The tables that the options name, as they are now."""
@@ -54,6 +66,21 @@ class PostgresSource:
         """Publishes all rows of a table in the snapshot; returns their number. Errors: as of `Loader.load`."""
         assert self._loader is not None
         return self._loader.load(table, publish, tell)
+
+    def row(self, table: SourceTable, key: Mapping[str, Any]) -> dict[str, pa.Scalar] | None:
+        """The row of a key as it is now, in the values of a load; None where there is none."""
+        with self.asking():
+            row = self.log.row(table.qualified, key, [column.load_expression for column in table.columns])
+        if row is None:
+            return None
+        names = [column.name for column in table.columns]
+        try:
+            batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
+            return {name: values[0] for name, values in zip(names, converted(table, batch), strict=True)}
+        except pa.ArrowException as error:
+            raise LakemirrorError(
+                "capture-source-failed", f"{table.qualified}: a row that was read again has other values: {error}"
+            ) from error
 
 
 __all__ = ["PostgresSource"]
