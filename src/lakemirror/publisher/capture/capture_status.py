@@ -11,14 +11,19 @@ from lakemirror.landing_zone.zone import LANDING_ZONE
 from lakemirror.publisher.capture.capture_position import read_zone_state
 from lakemirror.publisher.landing import Landing
 
+_NEXT_TO_NOTHING = 1 << 20  # bytes
+
 
 @dataclass(frozen=True)
 class SlotView:
-    """What the source says. `kept_back`: bytes of log; `behind`: bytes that are not in the landing zone yet."""
+    """What the source says of the slot. `wal_status`: as PostgreSQL has it, or `gone`. `kept_back`: bytes of log.
+    `now`: the position at the end of the log. `active`: a capture reads it.
+    """
 
     wal_status: str
     kept_back: int
     now: int
+    active: bool
 
 
 def capture_status(landing: Landing, slot: SlotView | None = None) -> dict[str, Any] | None:
@@ -54,8 +59,12 @@ def _table(said: Mapping[str, Any], behind: float | None) -> dict[str, Any]:
 
 
 def _seconds_behind(said: Mapping[str, Any], slot: SlotView) -> float:
-    """The age of the newest transaction that is in the landing zone; 0 if the source has written nothing since."""
-    if int(said.get("position") or 0) >= slot.now:
+    """The age of the newest transaction that is in the landing zone; 0 if the source has written next to nothing since.
+
+    An idle database writes some log, too, which a capture that runs confirms now and then.
+    """
+    written = slot.now - int(said.get("position") or 0)
+    if written <= 0 or (slot.active and written < _NEXT_TO_NOTHING):
         return 0.0
     committed = float(said.get("committed") or 0) or float(said.get("time") or 0)
     return round(max(time.time() - committed, 0.0), 3)
