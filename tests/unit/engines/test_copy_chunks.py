@@ -109,7 +109,7 @@ def check_footers(folder: Path, adds: list[Action]) -> None:
                     assert (chunk.statistics.min, chunk.statistics.max) == (bounds["min"], bounds["max"])
 
 
-@settings(max_examples=rounds(40, 400), deadline=None)
+@settings(max_examples=rounds(25, 400), deadline=None)
 @given(st.data())
 def test_the_same_rows_and_statistics(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     folder = tmp_path_factory.mktemp("copied")
@@ -117,14 +117,14 @@ def test_the_same_rows_and_statistics(tmp_path_factory: pytest.TempPathFactory, 
     units = []
     for number in range(data.draw(st.integers(1, 3))):
         chance = random.Random(data.draw(st.integers(0, 1 << 30)))
-        size = data.draw(st.integers(1, 300))
+        size = data.draw(st.integers(1, 90))
         held = data.draw(st.sampled_from([names, names[:-1] or names, names[::-1]]))
         rows = {name: pa.array([chance.choice(KINDS[name][2]) for _ in range(size)], KINDS[name][1]) for name in held}
         if data.draw(st.booleans()):
             rows[MARKER] = pa.array([chance.choice([0, None]) for _ in range(size)], pa.int32())
         path = folder / f"{number}.parquet"
         options = {
-            "use_dictionary": data.draw(st.booleans()), "row_group_size": data.draw(st.sampled_from([7, 50, 500])),
+            "use_dictionary": data.draw(st.booleans()), "row_group_size": data.draw(st.sampled_from([20, 500])),
             "compression": data.draw(st.sampled_from(["snappy", "zstd", "gzip", "none"])),
             "data_page_version": data.draw(st.sampled_from(["1.0", "1.0", "2.0"])),
             "write_page_checksum": data.draw(st.booleans()), "write_page_index": data.draw(st.booleans()),
