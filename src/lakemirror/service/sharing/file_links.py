@@ -8,11 +8,11 @@ file of one version. `sp` has the name that it has in a SAS: Delta's kernel take
 
 from __future__ import annotations
 
-import base64
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from lakemirror.service.refused import Refused
@@ -48,13 +48,12 @@ class FileLinks:
 
         `database`: ids of its workspace and of itself. `expiry`: seconds since the epoch.
         """
-        workspace_id, database_id = database
-        begin = f"{base_url}{PREFIX}{workspace_id}/{database_id}/"
+        scope = _scope(str(expiry), principal, *database)
+        begin = f"{base_url}{PREFIX}{'/'.join(database)}/"
         end = f"?sp=r&se={expiry}&by={principal}&sig="
 
         def link(path: str) -> str:
-            signature = self._sign(LinkedFile(workspace_id, database_id, path, principal), str(expiry))
-            return f"{begin}{quote(path, safe='/=-_.~')}{end}{signature}"
+            return f"{begin}{_quoted(path)}{end}{self._sign(scope, path)}"
 
         return link
 
@@ -63,17 +62,27 @@ class FileLinks:
         parts = below.split("/", 2)
         if len(parts) < 3 or not {"se", "by", "sig"} <= query.keys():
             raise _not_ours()
-        file, expiry = LinkedFile(parts[0], parts[1], parts[2], query["by"]), query["se"]
-        if not hmac.compare_digest(query["sig"].encode(), self._sign(file, expiry).encode()):
+        (workspace, database, path), principal, expiry = parts, query["by"], query["se"]
+        signature = self._sign(_scope(expiry, principal, workspace, database), path)
+        is_number = expiry.isascii() and expiry.isdigit()
+        if not is_number or not hmac.compare_digest(query["sig"].encode(), signature.encode()):
             raise _not_ours()
         if time.time() >= int(expiry):
             raise Refused(403, "LinkExpired", "The time of this link is over. Query the table again for a new one.")
-        return file
+        return LinkedFile(workspace, database, path, principal)
 
-    def _sign(self, file: LinkedFile, expiry: str) -> str:
-        said = "\n".join([expiry, file.principal, file.workspace, file.database, file.path])
-        signature = hmac.digest(self._key, said.encode("utf-8", "surrogatepass"), "sha256")[:_SIGNATURE]
-        return base64.urlsafe_b64encode(signature).rstrip(b"=").decode()
+    def _sign(self, scope: bytes, path: str) -> str:
+        return hmac.digest(self._key, scope + path.encode("utf-8", "surrogatepass"), "sha256")[:_SIGNATURE].hex()
+
+
+@lru_cache(100_000)
+def _quoted(path: str) -> str:
+    return quote(path, safe="/=-_.~")
+
+
+def _scope(*parts: str) -> bytes:
+    """What is signed before the path. None of these parts has a line feed in a link that was made here."""
+    return "".join(f"{part}\n" for part in parts).encode("utf-8", "surrogatepass")
 
 
 def _not_ours() -> Refused:

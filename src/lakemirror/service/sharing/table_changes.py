@@ -51,7 +51,7 @@ def check_span(span: Span, begin: Snapshot, newest: Snapshot) -> None:
             400,
             "ChangeDataFeedDisabled",
             f"Table {name} has no change data feed for these versions. Its owner turns it on with the setting "
-            "change_feed.",
+            "change_data_feed.",
         )
 
 
