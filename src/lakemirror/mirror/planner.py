@@ -123,7 +123,7 @@ def plan(
     limits = rules.limits
     if rules.preference.spark == STARTING:
         limits = limits._replace(decoded=WHILE_STARTING)
-    batch = next_batch(files, columns, view.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
+    batch = next_batch(files, columns, view.files.metadata, limits=limits, rules=growth, mixed="mixed" in tried)
     if isinstance(batch, Rejected):
         return batch
     if base.reshaped_from is not None and exists:
@@ -135,7 +135,7 @@ def plan(
     if view.is_recreated:
         check_deletes(metadata, base.path)
     version = snapshot.version + 1 if snapshot else 0
-    target = replace(apply_target(target_of(base.path, metadata, view.metadata.key_columns)), version=version)
+    target = replace(apply_target(target_of(base.path, metadata, view.files.metadata.key_columns)), version=version)
     work = _row_work(view, batch, target, uri, snapshot if exists else None)
     added = _added(batch, target, uri, rules.trust_footers) if work and "rows" not in tried else ()
     choice = _choice(rules.preference, work) if work and not added else _NO_ROWS
@@ -174,7 +174,7 @@ def metadata_after(
         configuration[_HIGHEST_ID] = str(highest)
     configuration[IDENTITY_PROPERTY] = view.identity
     after = {**before, "schemaString": schema, "partitionColumns": partitions, "configuration": configuration}
-    configuration.update(key_properties(after, view.metadata.key_columns))
+    configuration.update(key_properties(after, view.files.metadata.key_columns))
     return with_detection(after, view.detection)
 
 
@@ -283,8 +283,8 @@ def _row_work(
     if not batch.rows:
         return None
     units = tuple(unit for item in batch.files for unit in units_of(item, uri))
-    default = UPSERT if view.metadata.upsert_by_default else INSERT
-    if snapshot is None or batch.append_only or not view.metadata.key_columns:
+    default = UPSERT if view.files.metadata.upsert_by_default else INSERT
+    if snapshot is None or batch.append_only or not view.files.metadata.key_columns:
         return RowWork(target, units, batch.append_only, default)
     _check_kept(target)
     return RowWork(target, units, batch.append_only, default, tuple(snapshot.files.values()))
