@@ -15,32 +15,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.how_to_pages import examples
+from tests.landing import declare, put
 
 from lakemirror.api import MirroredDatabase
 from lakemirror.service.auth.principals import Principals
 from lakemirror.service.sharing.profile import write_profile
-from tests.landing import declare, put
 
 pytestmark = pytest.mark.full
 
 CLIENT = "delta-sharing==1.4.2"
-READ = """
-import delta_sharing, json, sys
-profile = sys.argv[1]
+MORE = """
+import json
 def rows(frame):
     return sorted(json.loads(frame.to_json(orient="values")))
-url = profile + "#sales.shop."
+url = "analyst.share#sales.shop."
 print(json.dumps({
-    "tables": sorted(f"{t.share}.{t.schema}.{t.name}" for t in delta_sharing.SharingClient(profile).list_all_tables()),
-    "vectors": rows(delta_sharing.load_as_pandas(url + "vectors")[["id", "name"]]),
-    "before": rows(delta_sharing.load_as_pandas(url + "vectors", version=0)[["id", "name"]]),
+    "tables": sorted(f"{table.share}.{table.schema}.{table.name}" for table in tables),
+    "orders": rows(orders[["id", "name"]]),
+    "first": rows(first[["id", "name"]]),
     "plain": rows(delta_sharing.load_as_pandas(url + "plain")[["id", "name"]]),
     "limit": len(delta_sharing.load_as_pandas(url + "plain", limit=3)),
-    "schema": rows(delta_sharing.load_as_pandas(profile + "#sales.shop:crm.people")[["id", "name"]]),
+    "schema": rows(delta_sharing.load_as_pandas("analyst.share#sales.shop:crm.people")[["id", "name"]]),
     "changes": rows(delta_sharing.load_table_changes_as_pandas(
-        profile + "#sales.fed.fed", starting_version=1, use_delta_format=True)[["id", "_change_type"]]),
+        "analyst.share#sales.fed.fed", starting_version=1, use_delta_format=True)[["id", "_change_type"]]),
 }))
 """
+"""Runs after the example of the page."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
     for database, table, settings in (
-        ("shop", "vectors", {}), ("shop", "plain", {"deletion_vectors": False}), ("shop", "crm.people", {}),
+        ("shop", "orders", {}), ("shop", "plain", {"deletion_vectors": False}), ("shop", "crm.people", {}),
         ("fed", "fed", {"change_data_feed": True}),
     ):  # fmt: skip
         folder = root / "sales" / database
@@ -84,20 +85,23 @@ def port(root: Path) -> Iterator[int]:
         service.wait(60)
 
 
-def test_the_client_reads_what_was_mirrored(root: Path, port: int, python: Path, tmp_path: Path) -> None:
+def test_the_page_works_and_the_client_reads_what_was_mirrored(
+    root: Path, port: int, python: Path, tmp_path: Path
+) -> None:
     Principals(root).add("analyst", ["sales=read"])
-    write_profile(root, "analyst", tmp_path / "a.share", f"https://localhost:{port}", 3600)
+    write_profile(root, "analyst", tmp_path / "analyst.share", f"https://localhost:{port}", 3600)
     authority = str(root / ".lakemirror/tls/ca.pem")
     environment = {**os.environ, "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority}
     time.sleep(1.5)  # a running service looks for new principals once a second
-    command = [str(python), "-W", "ignore", "-c", READ, str(tmp_path / "a.share")]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=150)
+    (example,) = examples("how-to/share-tables")
+    command = [str(python), "-W", "ignore", "-c", example.code + MORE]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=150)
     assert ran.returncode == 0, ran.stderr[-2000:]
     found = json.loads(ran.stdout.splitlines()[-1])
     now = sorted([i, f"n{i}"] for i in range(9) if i not in (1, 2)) + [[9, "new"]]
     now = sorted([*now, [1, "x"]])
-    assert found["tables"] == ["sales.fed.fed", "sales.shop.crm.people", "sales.shop.plain", "sales.shop.vectors"]
-    assert found["vectors"] == found["plain"] == found["schema"] == now
-    assert found["before"] == [[i, f"n{i}"] for i in range(9)]
+    assert found["tables"] == ["sales.fed.fed", "sales.shop.crm.people", "sales.shop.orders", "sales.shop.plain"]
+    assert found["orders"] == found["plain"] == found["schema"] == now
+    assert found["first"] == [[i, f"n{i}"] for i in range(9)]
     assert found["limit"] == 3
     assert found["changes"] == [[1, "update_postimage"], [1, "update_preimage"], [2, "delete"], [9, "insert"]]
