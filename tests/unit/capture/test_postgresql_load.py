@@ -14,9 +14,9 @@ from tests.postgres import Postgres, execute
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
 from lakemirror.publisher.capture.postgresql import load
-from lakemirror.publisher.capture.postgresql.connections import connected
 from lakemirror.publisher.capture.postgresql.slot import give_back, read_slot
 from lakemirror.publisher.capture.postgresql.source import PostgresSource
+from lakemirror.publisher.capture.postgresql.source_sessions import connected
 
 pytest.importorskip("psycopg")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemirror.errors import LakemirrorError
 from lakemirror.publisher.capture.capture_options import CaptureOptions
-from lakemirror.publisher.capture.postgresql.connections import connected, failing
+from lakemirror.publisher.capture.postgresql.source_sessions import connected, failing
 
 if TYPE_CHECKING:
     from psycopg import Connection
