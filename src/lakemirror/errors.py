@@ -54,6 +54,10 @@ CODES: dict[str, Kind] = {
         False, 3, 413, "Raise the setting `memory`, or replace the file by one with smaller values, lists and pages."
     ),
     "file-ambiguous": Kind(False, 3, 409, "Delete one of the two files with this number."),
+    "cut-invalid": Kind(
+        False, 3, 422, "Correct the manifest, or delete it. Tables go on without it, and later cuts count."
+    ),
+    "cut-unknown": Kind(False, 2, 404, "Run `lakemirror cuts DB` for the numbers of the cuts."),
     "table-name-ambiguous": Kind(
         False, 3, 409, "Rename one of the two table folders: both become the same Delta table."
     ),

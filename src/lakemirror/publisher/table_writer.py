@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from lakemirror.errors import LakemirrorError
 from lakemirror.failpoints import reach
 from lakemirror.landing_zone.row_markers import misspelt_marker
-from lakemirror.landing_zone.zone import TableName
+from lakemirror.landing_zone.zone import TOKEN, TableName
 from lakemirror.publisher import change_writer, sequence, table_types
 from lakemirror.publisher.arrow_input import read_rows
-from lakemirror.publisher.change_writer import MARKER_COLUMN, TOKEN
+from lakemirror.publisher.change_writer import MARKER_COLUMN
 from lakemirror.publisher.declaration import Declaration, declare, read_declaration
 from lakemirror.publisher.declared_types import ColumnTypes
 from lakemirror.publisher.folders.table_folder import TableFolder
