@@ -23,6 +23,8 @@ FOLLOW = "follow"
 class _Group(TyperGroup):
     """`capture DB` is the command that follows; the first argument is a database unless it names another command."""
 
+    default_command = FOLLOW
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
             args = [FOLLOW, *args]
@@ -100,7 +102,7 @@ def follow(
     """
     with importing():
         from lakemirror.publisher import Landing
-        from lakemirror.publisher.capture.capture import Capture
+        from lakemirror.publisher.capture.database_capture import Capture
         from lakemirror.publisher.capture.debezium import use_java
         from lakemirror.spark_session.java import find
 
