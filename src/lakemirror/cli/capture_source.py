@@ -96,7 +96,7 @@ def drop(
     source: Source,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Give back what the source keeps for a capture: its slot and its publication. The tables stay as they are.
+    """Give back what the source keeps for a capture: its slot and its publication. The tables stay.
 
     The capture cannot go on afterwards: it begins with new loads (--reload all).
 
