@@ -78,6 +78,13 @@ class DatabaseSettings:  # 24 fields: a field is the one place where a setting i
         ("error", "column"),
         owner=DATABASE,
     )
+    partial_row_missing: str = _setting(
+        "error",
+        "A partial row (__unchangedColumns__) whose key no row of the table has: error, or NULL in the columns that it "
+        "leaves out, with a warning (null).",
+        ("error", "null"),
+        owner=DATABASE,
+    )
     undeclared_columns: str = _setting(
         "error",
         "A column of a delimited file that SchemaDefinition does not name: error, or a column of strings (string).",

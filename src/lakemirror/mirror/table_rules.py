@@ -19,7 +19,7 @@ class TableRules:
 
     `properties`: the Delta properties that they ask for. `columns`: how its columns may grow. `limits`: of one commit.
     `preference`: for an engine. `trust_footers`: change files may become data files unread. `durability`: as for
-    `delta.commit`.
+    `delta.commit`. `null_if_missing`: as of `RowWork`.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -28,6 +28,7 @@ class TableRules:
     preference: Preference = field(default_factory=Preference)
     trust_footers: bool = False
     durability: str = POWER
+    null_if_missing: bool = False
 
 
 def rules_of(settings: Settings, *, spark_given: bool = False) -> TableRules:
@@ -40,6 +41,7 @@ def rules_of(settings: Settings, *, spark_given: bool = False) -> TableRules:
         Preference(settings.engine, given, settings.spark_from_bytes),
         settings.trust_footers,
         settings.durability,
+        settings.partial_row_missing == "null",
     )
 
 
