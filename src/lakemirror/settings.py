@@ -34,7 +34,7 @@ def _setting(default: Any, help: str, choices: tuple[str, ...] = (), owner: str 
 
 
 @dataclass(frozen=True)
-class DatabaseSettings:  # 24 fields: a field is the one place where a setting is declared
+class DatabaseSettings:  # 25 fields: a field is the one place where a setting is declared
     """What a database may have of its own. Durations in seconds unless the name says days."""
 
     # the contract's options (sections 4, 5, 8, 9)

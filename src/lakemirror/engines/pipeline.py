@@ -222,8 +222,28 @@ class Pipeline(ABC):
     def _write(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
     ) -> RowResult:
-        if effect.partial is None:
-            return self._write_files(work, shared, held, effect, written)
+        if effect.partial is not None and effect.fills is None:
+            return self._write_partial(work, shared, held, effect, written)
+        target, touched = work.target, list(effect.touched.values())
+        adds = self._write_new(work, shared, held, effect, written)
+        if not touched:
+            return RowResult(adds=tuple(adds))
+        changes = self._write_feed(work, shared, held, effect, written) if target.feed else []
+        if target.vectors:
+            deleted = {file.add["path"]: whole_numbers(file.deleted) for file in touched}
+            return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
+        units = data_units(touched, self.parallelism)
+        step = "write files without deleted rows"
+        adds += self._written(step, unit_kernels.write_without, shared, units, written)
+        return RowResult(
+            adds=tuple(adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
+        )
+
+    def _write_partial(
+        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
+    ) -> RowResult:
+        """Completes the partial rows, then writes all."""
+        assert effect.partial is not None
         newest = newest_rows(effect.found, work.candidates)
         missing = missing_rows(effect.partial, newest)
         if len(missing) and not work.null_if_missing:
@@ -232,7 +252,7 @@ class Pipeline(ABC):
         fills = self._fills(work, shared, held, effect.partial, newest)
         if held is not None:
             held = held.filled(fills)
-        result = self._write_files(work, shared, held, replace(effect, fills=fills), written)
+        result = self._write(work, shared, held, replace(effect, fills=fills), written)
         return replace(result, missing=len(missing))
 
     def _fills(
@@ -259,24 +279,6 @@ class Pipeline(ABC):
                 raise self.first_bad(work, shared, bad) from bad
 
         return read_fills(partial, newest, work.candidates, old, given)
-
-    def _write_files(
-        self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect, written: list[Action]
-    ) -> RowResult:
-        target, touched = work.target, list(effect.touched.values())
-        adds = self._write_new(work, shared, held, effect, written)
-        if not touched:
-            return RowResult(adds=tuple(adds))
-        changes = self._write_feed(work, shared, held, effect, written) if target.feed else []
-        if target.vectors:
-            deleted = {file.add["path"]: whole_numbers(file.deleted) for file in touched}
-            return RowResult(adds=tuple(adds), deleted=deleted, changes=tuple(changes))
-        units = data_units(touched, self.parallelism)
-        step = "write files without deleted rows"
-        adds += self._written(step, unit_kernels.write_without, shared, units, written)
-        return RowResult(
-            adds=tuple(adds), rewritten=tuple(file.add["path"] for file in touched), changes=tuple(changes)
-        )
 
     def _write_new(
         self, work: RowWork, shared: Shared, held: HeldChanges | None, effect: NetEffect | None, written: list[Action]

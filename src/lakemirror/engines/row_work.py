@@ -38,7 +38,8 @@ class ChangeUnit:
     the table's change files. `columns`: from its footer. `constants`: values of columns from its partition folders.
     `row_groups`: those of the unit; None: all. `first_row`: number of the unit's first row in the file, from 0.
     `rows`, `bytes`: of the unit, according to the footer; the reader checks the number of rows.
-    `listed`: the file as the landing zone's listing showed it. In a store, this content is read or none.
+    `listed`: the file as the landing zone's listing showed it. In a store, this content is read or none. `known`: the
+    columns, in lower case, that its partial rows may name: those of the table with this file; None: all of the target.
     """
 
     path: str
@@ -51,6 +52,7 @@ class ChangeUnit:
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
     listed: Entry | None = None
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

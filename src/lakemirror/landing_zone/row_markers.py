@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakemirror.bounded_json import parsed
 from lakemirror.landing_zone.metadata import NEVER_COLUMNS, ROW_MARKER, UNCHANGED
 
 INSERT, UPDATE, DELETE, UPSERT = 0, 1, 2, 4
@@ -27,6 +28,15 @@ def can_name_columns(arrow_type: Any) -> bool:
         kind = getattr(kind, "value_type", kind)
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
     return bool(is_text or pa.types.is_null(kind))
+
+
+def column_names(text: str) -> list[str] | None:
+    """The names in a JSON array of strings; None where the text is none."""
+    try:
+        names = parsed(text)
+    except (ValueError, RecursionError):
+        return None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def marker_number(text: str) -> int | None:
@@ -55,6 +65,6 @@ _BLANK = " \t\n\v\f\r"
 
 
 __all__ = [
-    "DELETE", "INSERT", "NEVER_COLUMNS", "ROW_MARKER", "UNCHANGED", "UPDATE", "UPSERT", "can_mark", "can_name_columns",
-    "is_misspelt", "marker_number", "misspelt_marker",
+    "DELETE", "INSERT", "NEVER_COLUMNS", "ROW_MARKER", "UNCHANGED", "UPDATE", "UPSERT", "can_mark",
+    "can_name_columns", "column_names", "is_misspelt", "marker_number", "misspelt_marker",
 ]  # fmt: skip

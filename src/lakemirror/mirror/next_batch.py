@@ -32,10 +32,11 @@ CONSTANT = "constant"  # the encoding of a column that has one value in the whol
 
 
 class BatchFile(NamedTuple):
-    """A change file with its columns as its footer shows them."""
+    """A change file with its columns as its footer shows them. `known`: as of `ChangeUnit`."""
 
     file: ChangeFile
     columns: tuple[FileColumn, ...]
+    known: frozenset[str] | None = None
 
 
 class Batch(NamedTuple):
@@ -92,9 +93,8 @@ def next_batch(
             break
         try:
             item = BatchFile(file, tuple(_columns(file, after)))
-            _check_marker_name(item, rules.misspelt_marker)
+            has_partial = _check_names(item, rules.misspelt_marker)
             grown = evolve(after, item.columns, file.entry.path, rules)
-            has_partial = _may_be_partial(item)
             inserts = not has_partial and _inserts_only(item, metadata.upsert_by_default, not mixed)
             if not inserts:
                 _check_keys(item, grown, metadata.key_columns)
@@ -104,7 +104,7 @@ def next_batch(
         except TableError as error:
             rejected = Rejected.of(error)
             break
-        taken.append(item)
+        taken.append(item if not has_partial else item._replace(known=_known(item, grown)))
         after, append_only, size = grown, append_only and inserts, size + file.entry.size
         partial = partial or has_partial
         _warn(warnings, item, grown)
@@ -173,15 +173,19 @@ def _given(file: ChangeFile, name: str, type_: str, value: str | None) -> FileCo
     return FileColumn(name, kind, type_, encoding=CONSTANT)
 
 
-def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
-    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3)."""
+def _check_names(item: BatchFile, misspelt_is_column: bool) -> bool:
+    """A file has one column named exactly `__rowMarker__`, or no column with a similar name (contract section 3).
+
+    True if the file may have partial rows.
+    """
     path = item.file.entry.path
-    marked = sum(column.name == ROW_MARKER for column in item.columns)
+    names = [column.name for column in item.columns]
+    marked = names.count(ROW_MARKER)
     if marked > 1:
         raise TableError(
             "columns-ambiguous", f"{path}: {marked} columns are named {ROW_MARKER}", file=path, column=ROW_MARKER
         )
-    like = misspelt_marker([column.name for column in item.columns])
+    like = misspelt_marker(names)
     if like is not None and not misspelt_is_column:
         raise TableError(
             "row-marker-misspelt",
@@ -189,14 +193,18 @@ def _check_marker_name(item: BatchFile, misspelt_is_column: bool) -> None:
             file=path,
             column=like,
         )
+    return UNCHANGED in names and _may_be_partial(item)
+
+
+def _known(item: BatchFile, columns: Sequence[Column]) -> frozenset[str]:
+    """The columns that partial rows of a file may name. `columns`: the table's with this file."""
+    return frozenset([column.name.lower() for column in columns] + [column.name.lower() for column in item.columns])
 
 
 def _may_be_partial(item: BatchFile) -> bool:
     """True for a file with rows and a column that names unchanged columns. TableError `partial-row-invalid`,
     `columns-ambiguous`."""
     found = [column for column in item.columns if column.name == UNCHANGED]
-    if not found:
-        return False
     path, kind = item.file.entry.path, found[0].arrow_type
     if len(found) > 1:
         message = f"{path}: {len(found)} columns are named {UNCHANGED}"

@@ -221,7 +221,7 @@ def whole_unit(item: BatchFile, uri: Callable[[str], str]) -> ChangeUnit:
     listed: Entry | None = None if file.read_from else file.entry  # the converted copy of a file is ours
     return ChangeUnit(
         uri(file.path), file.entry.path, file.number, item.columns, file.footer.num_rows, file.entry.size,
-        file.constants, listed=listed,
+        file.constants, listed=listed, known=item.known,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Partial rows (contract section 3a): which columns keep their values, where these values are, and how they get in.
+"""Partial rows (contract section 3a): where the values are that they leave out, and how they get in.
 
-__unchangedColumns__ ─▶ read_unchanged: names, as JSON      keys, markers, names ─▶ partial_rows: sources of the values
-firsts, rows of the table ─▶ with_keys: who has which key        rows, values ─▶ filled: the complete rows
+    keys, markers, names of columns ─▶ partial_rows: where the values are
+    firsts, rows of the table       ─▶ with_keys: which row has which key
+    rows, values                    ─▶ filled: the complete rows
 
 No value is read before all sources are known. Everything is done by column, not by row.
 """
@@ -13,14 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakemirror.bounded_json import parsed
 from lakemirror.engines.row_work import FILE, ROW, ChangeUnit, Target
 from lakemirror.keys.key_values import comparable, key_codes, whole_numbers
-from lakemirror.landing_zone.row_markers import DELETE, UPDATE, UPSERT
+from lakemirror.landing_zone.row_markers import DELETE
 
 IN_TABLE, NOWHERE = -1, -2
 """Sources: the row that the table has with this key; no row, so that the value is NULL."""
@@ -49,28 +47,14 @@ class PartialRows(NamedTuple):
     gone: pa.Table
 
 
-def read_unchanged(
-    values: pa.Array, marker: npt.NDArray[np.int8], target: Target, unit: ChangeUnit
-) -> tuple[pa.Array | None, tuple[int, str] | None]:
-    """The columns of the table that keep their values, for each row as JSON text; None if all rows are complete.
-
-    A complete row has NULL. Also the first row that is wrong, and why. Ignore the rows after it.
-    """
-    texts, bad = _texts(values)
-    encoded = texts.dictionary_encode()
-    kept, whys = _known_names(encoded.dictionary.to_pylist(), target, unit)
-    codes = np.asarray(encoded.indices.fill_null(len(kept)))
-    names = pa.array([*kept, None], pa.string()).take(whole_numbers(codes.astype(np.int64)))
-    wrong = np.array([*(bool(why) for why in whys), False])[codes]
-    if bad >= 0:
-        wrong[bad] = True
-    is_partial = np.asarray(texts.is_valid())
-    wrong |= is_partial & (marker != UPDATE) & (marker != UPSERT)
-    if wrong.any():
-        row = int(wrong.argmax())
-        why = "names NULL" if row == bad else whys[codes[row]] if codes[row] < len(whys) else ""
-        return names, (row, why or "is on a row that is neither an update nor an upsert")
-    return (names if names.null_count < len(names) else None), None
+def may_name(target: Target, unit: ChangeUnit) -> dict[str, str]:
+    """The columns that partial rows of a unit may name, as of `read_unchanged`."""
+    known = {column.name.lower(): column.name for column in target.columns}
+    untyped = {column.name.lower() for column in unit.columns} if unit.known is None else unit.known
+    return {
+        **dict.fromkeys(untyped, ""),
+        **{name: known[name] for name in known if unit.known is None or name in untyped},
+    }
 
 
 def without_named(values: pa.Array, name: str, unchanged: pa.Array) -> pa.Array:
@@ -79,58 +63,6 @@ def without_named(values: pa.Array, name: str, unchanged: pa.Array) -> pa.Array:
     codes = [code for code, text in enumerate(encoded.dictionary.to_pylist()) if name in json.loads(text)]
     takes = np.isin(np.asarray(encoded.indices.fill_null(-1)), codes)
     return values.take(pa.array(np.arange(len(values)), mask=takes)) if takes.any() else values
-
-
-def _texts(values: pa.Array) -> tuple[pa.Array, int]:
-    """The names of each row as one text, NULL for none; and the first row that has NULL among them, or -1."""
-    while isinstance(values, pa.ExtensionArray):
-        values = values.storage
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_null(values.type):
-        return values.cast(pa.string()), -1
-    if not pa.types.is_nested(values.type):
-        texts = values.cast(pa.string())
-        empty = pc.is_in(pc.utf8_trim_whitespace(texts), pa.array(["", "[]", "null"]))
-        return pc.if_else(empty, pa.scalar(None, pa.string()), texts), -1
-    lists = values.cast(pa.list_(pa.string()))
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    texts = pc.if_else(pc.equal(lengths, 0), pa.scalar(None, pa.string()), pc.binary_join(lists, "\0"))
-    # a text of a list begins with NUL, which no JSON does
-    bad: int = pc.index(pc.and_(pc.greater(lengths, 0), texts.is_null()), True).as_py()
-    return pc.binary_join_element_wise("\0", texts, ""), bad
-
-
-def _known_names(texts: Sequence[str], target: Target, unit: ChangeUnit) -> tuple[list[str | None], list[str]]:
-    """For each text its columns of the table as JSON, NULL for none, and why it is wrong, empty if it is not."""
-    known = {column.name.lower(): column.name for column in target.columns}
-    untyped = {column.name.lower() for column in unit.columns} - known.keys()
-    keys = {key.lower() for key in target.key_columns}
-    kept: list[str | None] = []
-    whys = []
-    for text in texts:
-        why, names = "", _listed(text)
-        if names is None:
-            why, names = "is not a list of column names", []
-        for name in names:
-            if name.lower() in keys:
-                why = why or f"names the key column {name[:100]!r}"
-            elif name.lower() not in known and name.lower() not in untyped:
-                why = why or f"names {name[:100]!r}, which is no column of the file or the table"
-        chosen = sorted({known[name.lower()] for name in names if name.lower() in known})
-        kept.append(json.dumps(chosen) if chosen and not why else None)
-        whys.append(why)
-    return kept, whys
-
-
-def _listed(text: str) -> list[str] | None:
-    if text.startswith("\0"):
-        return text[1:].split("\0")
-    try:
-        names = parsed(text)
-    except (ValueError, RecursionError):
-        return None
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def partial_rows(
@@ -231,6 +163,6 @@ def between(fills: Fills, begin: int, end: int) -> Fills:
 
 
 __all__ = [
-    "FIRST", "IN_TABLE", "NOWHERE", "VALUE", "Fills", "PartialRows", "between", "filled", "partial_rows",
-    "read_unchanged", "together", "with_keys", "without_named",
+    "FIRST", "IN_TABLE", "NOWHERE", "VALUE", "Fills", "PartialRows", "between", "filled", "may_name", "partial_rows",
+    "together", "with_keys", "without_named",
 ]  # fmt: skip

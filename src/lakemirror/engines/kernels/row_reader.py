@@ -34,13 +34,14 @@ from lakemirror.engines.kernels.decode import (
     suspects,
 )
 from lakemirror.engines.kernels.marker import read_markers
-from lakemirror.engines.kernels.partial_rows import read_unchanged, without_named
+from lakemirror.engines.kernels.partial_rows import may_name, without_named
 from lakemirror.engines.kernels.wanted_columns import wanted_columns
 from lakemirror.engines.row_work import ChangeUnit, TargetColumn
 from lakemirror.engines.units import Shared
 from lakemirror.errors import Rejected
 from lakemirror.landing_zone.column_types import FileColumn, arrow_type
 from lakemirror.landing_zone.row_markers import INSERT, ROW_MARKER, UNCHANGED
+from lakemirror.landing_zone.unchanged_columns import read_unchanged
 from lakemirror.parquet.footer import read_footer
 from lakemirror.parquet.pages import DICTIONARY, PLAIN, PLAIN_DICTIONARY, checked_pages
 
@@ -334,7 +335,8 @@ class Reading:
     ) -> tuple[pa.Array | None, Rejected | None]:
         """The columns that each row leaves unchanged, and the first bad row. `bad`: the first with a bad marker."""
         try:
-            names, wrong = read_unchanged(values, marker, self._target, self._unit)
+            keys = {key.lower() for key in self._target.key_columns}
+            names, wrong = read_unchanged(values, marker, may_name(self._target, self._unit), keys)
         except pa.ArrowException:
             names, wrong = None, (0, f"is {values.type}, and must be a list of strings")
         if wrong is None or (bad is not None and bad.row is not None and bad.row <= first_row + wrong[0] + 1):
